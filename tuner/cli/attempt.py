@@ -12,8 +12,7 @@ from rich.console import Console
 
 from tuner.cli.hints import cut_ladders, exposed, stand_in
 from tuner.cli.options import RUNS, Devices, Runs, Study, open_console
-from tuner.cli.plan import Settings, first_config
-from tuner.cli.work import EXIT_INTERRUPTED, chosen_cases, interruptible
+from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_config, interruptible
 from tuner.devices.found import open_devices
 from tuner.drafting.writing import answers, rewritten
 from tuner.errors import TunerError
@@ -24,12 +23,11 @@ from tuner.probe.output import LineSplitter
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import Go, Interrupted, OutputLine
-from tuner.probe.result import ProbeResult
+from tuner.probe.result import ProbeResult, duration
 from tuner.probe.summaries import NO_RATE
-from tuner.probe.units import duration
 from tuner.running.prober import open_prober, run_in
 from tuner.running.workbench import Workbench, open_workbench
-from tuner.study import Case, Config, StudySpec, find, shell_join, shell_split
+from tuner.study import Case, Config, StudySpec, find, shell_join
 
 SHOWN = 3
 _WIDTH = 140
@@ -64,11 +62,6 @@ def matched(plan: ProbePlan) -> Matched:
     return Matched(printed=len(texts), matched=len(hits), shown=tuple(text.strip()[-_WIDTH:] for text in shown))
 
 
-def _place(plan: ProbePlan) -> str:
-    """Return where a study says how the trainer counts its samples."""
-    return "the key `samples` to `progress_file`" if plan.progress_file else "the group (?P<samples>…) to `progress`"
-
-
 def advice(
     spec: StudySpec, plan: ProbePlan, result: ProbeResult, cards: int, lines: Sequence[int] = ()
 ) -> Iterator[str]:
@@ -83,10 +76,8 @@ def advice(
             f"{' or '.join(map(str, lines))} of the study file, whichever fits"
         )
     elif result.samples_per_s is None and not any(NO_RATE in note for note in result.notes):
-        yield (
-            f"no samples were counted, so samples/s are unknown: add {_place(plan)}, or `samples_per_iteration` to the "
-            "options"
-        )
+        how = "the key `samples` to `progress_file`" if plan.progress_file else "the group (?P<samples>…) to `progress`"
+        yield f"no samples were counted, so samples/s are unknown: add {how}, or `samples_per_iteration` to the options"
     if len(plan.slot.devices) == 1 < cards:
         yield f"1 of {cards} cards was used: if the command can start more ranks, name `devices` and use {{ranks}}"
     for name in spec.objectives:
@@ -123,8 +114,7 @@ def attempt(
     if result.failure:
         kind, detail = result.failure.kind, result.failure.detail
         remedy = kind.remedy or f"read {plan.slot.console}"
-        command = bench.spec.trainer.options.get("command", "")
-        changed = rewritten(text, shell_split(command) if isinstance(command, str) else list(command))
+        changed = rewritten(text, bench.spec.trainer.command)
         own = f"; init rewrote {', '.join(changed)}: look there first if your own command runs" if changed else ""
         raise TunerError(f"{kind}: {detail}; {remedy}{own}")
     cards = len(open_devices("auto").devices) if bench.kind == "gpu" else 0
@@ -163,13 +153,9 @@ def _show(console: Console, bench: Workbench, plan: ProbePlan, result: ProbeResu
     if result.window_s and result.iterations:
         console.print(f"  {result.window_s / result.iterations:.3g} s from one printed iteration to the next")
     for one, device in zip(result.devices, bench.devices, strict=False):
-        util = (
-            "utilisation unknown"
-            if one.util_mean_pct is None
-            else f"{with_error(one.util_mean_pct, one.util_se_pct)} %"
-        )
-        memory = "" if one.mem_peak_mib is None else f", at most {one.mem_peak_mib:.0f} MiB"
-        console.print(f"{device.label}: {util}{memory}")
+        mean, peak = one.util_mean_pct, one.mem_peak_mib
+        util = "utilisation unknown" if mean is None else f"{with_error(mean, one.util_se_pct)} %"
+        console.print(f"{device.label}: {util}{'' if peak is None else f', at most {peak:.0f} MiB'}")
     for name in dict.fromkeys((*bench.spec.objectives, "samples_per_s")):
         number = value(result, name)
         console.print(f"{name}: {'-' if number is None else with_error(number, error(result, name))}")

@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -26,29 +26,23 @@ def _finite(value: float | None) -> float | None:
     return value
 
 
+def _number(least: float, help: str, most: float | None = None) -> Any:  # noqa: A002 - as typer calls it
+    return typer.Option(min=least, max=most, callback=_finite, help=help)
+
+
 Ours = Annotated[
     str | None, typer.Option("--study", "-s", autocompletion=studies, help="A study of tuner: its name or .yaml file.")
 ]
 Name = Annotated[str | None, typer.Option("--study-name", help="The name of any Optuna study in --storage.")]
-Startup = Annotated[
-    float | None, typer.Option(min=0, callback=_finite, help="Seconds from a trial's start until it trains.")
-]
-Duty = Annotated[
-    float | None, typer.Option(min=1, max=100, callback=_finite, help="Mean utilisation of the GPUs in percent.")
-]
-Workers = Annotated[float | None, typer.Option(min=0, callback=_finite, help="Processes of one trial that load data.")]
+Startup = Annotated[float | None, _number(0, "Seconds from a trial's start until it trains.")]
+Duty = Annotated[float | None, _number(1, "Mean utilisation of the GPUs in percent.", most=100)]
+Workers = Annotated[float | None, _number(0, "Processes of one trial that load data.")]
 Cores = Annotated[int | None, typer.Option(min=1, help="CPU cores of the machine.")]
 Gpus = Annotated[int | None, typer.Option(min=1, help="GPUs of the machine.")]
-Memory = Annotated[float | None, typer.Option(min=0.1, callback=_finite, help="GiB of one GPU.")]
-Used = Annotated[
-    float | None, typer.Option(min=0.1, callback=_finite, help="GiB of one GPU that are in use while trials run.")
-]
-Left = Annotated[
-    float | None,
-    typer.Option(min=0, callback=_finite, help="For how many hours the study still runs: say whether to stop it."),
-]
-Sampler = Annotated[str | None, typer.Option(help="Its name, where the database does not say it.")]
-Pruner = Annotated[str | None, typer.Option(help="Its name, where the database does not say it.")]
+Memory = Annotated[float | None, _number(0.1, "GiB of one GPU.")]
+Used = Annotated[float | None, _number(0.1, "GiB of one GPU that are in use while trials run.")]
+Left = Annotated[float | None, _number(0, "For how many hours the study still runs: say whether to stop it.")]
+Unknown = Annotated[str | None, typer.Option(help="Its name, where the database does not say it.")]
 
 
 def diagnose(
@@ -62,8 +56,8 @@ def diagnose(
     gpus: Gpus = None,
     gpu_memory: Memory = None,
     memory_used: Used = None,
-    sampler: Sampler = None,
-    pruner: Pruner = None,
+    sampler: Unknown = None,
+    pruner: Unknown = None,
     hours_left: Left = None,
     as_json: Json = False,
     runs: Runs = RUNS,

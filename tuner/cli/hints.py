@@ -14,7 +14,7 @@ from tuner.export.reader import StudyReader
 from tuner.export.tables import ladder_of_study, safe_rung
 from tuner.export.wording import in_use, remarks, remedy, shared
 from tuner.kept.urls import shown
-from tuner.probe.units import duration
+from tuner.probe.result import duration
 from tuner.running.events import CaseOutcome, Ending
 from tuner.study import (
     LADDER,
@@ -26,7 +26,6 @@ from tuner.study import (
     StudySpec,
     Value,
     literal_keys,
-    shell_split,
     stands_in,
     unmatched,
     without_effect,
@@ -50,28 +49,23 @@ def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudyS
     return spec
 
 
-def stand_in(spec: StudySpec, asked_for: str) -> list[str]:
-    """Return lines that say which fallback stands in for the requested study, and which keys have no effect."""
-    said: list[str] = []
+def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
+    """Yield lines that say which fallback stands in for the requested study, and which keys have no effect."""
     if stands_in(spec, asked_for):
-        said.append(
+        yield (
             f"{asked_for}: trainer.root is empty (is MIMICKIT_ROOT set?); "
             f"its fallback {spec.name} stands in, and the results are stored under the fallback's name"
         )
     if keys := without_effect(asked_for):
         instead = "; ".join(f"`{key}`: {RETIRED[key]}" for key in keys)
-        said.append(f"warning: {spec.name} has key(s) without effect, take them out: {instead}")
-    return said
+        yield f"warning: {spec.name} has key(s) without effect, take them out: {instead}"
 
 
 def exposed(spec: StudySpec) -> list[str]:
     """Return a line for each key that stands as a literal in the trainer's command or variables."""
-    options = spec.trainer.options
-    env, words = options.get("env"), options.get("command")
-    command = shell_split(words) if isinstance(words, str) else words
+    env = spec.trainer.options.get("env")
     texts = {str(name): str(text) for name, text in env.items()} if isinstance(env, dict) else {}
-    words = map(str, command if isinstance(command, Sequence) else ())
-    found = literal_keys(words, {**spec.environment.variables, **texts})
+    found = literal_keys(spec.trainer.command, {**spec.environment.variables, **texts})
     return [
         f"study file: the value of {name} looks like a key; write a reference such as "
         f"${{{re.sub(r'[^A-Za-z0-9_]', '_', name).upper()}}} and "
@@ -232,7 +226,10 @@ def replayed(bench: "Workbench", spent_s: float) -> str:
 
 
 def plan_best(study: str, *, devices: str | None = None, storage: str | None, runs: Path) -> list[str]:
-    """Return the command that prints the best configs as scripts; its options name the same database and devices."""
+    """Return the command that prints the best configs as scripts; its options name the same database and devices.
+
+    With `--cases` and the name of a case after it, it prints that of the case alone.
+    """
     options = {
         "study": study,
         "devices": devices,

@@ -11,26 +11,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.options import RUNS, Runs, not_empty, open_console, say
-from tuner.drafting.draft import (
-    Ask,
-    Draft,
-    FirstRun,
-    Used,
-    draft,
-    first_run,
-    narrowed,
-    printed_help,
-    study_name,
-    typed_words,
-    used,
-    widened,
-    working_ranks,
-)
+from tuner.cli.options import RUNS, Runs, devices_option, open_console, say
+from tuner.drafting import draft as drafting
 from tuner.drafting.searches import ask_searches, shown
+from tuner.drafting.watching import Watched
 from tuner.drafting.writing import against, made_from, preset_text, sample_choices, samples_said, study_text
 from tuner.errors import OutputError, StudyError
-from tuner.probe.units import duration
+from tuner.probe.result import duration
 from tuner.study.load import load
 from tuner.trainers.presets import PRESETS
 
@@ -41,14 +28,7 @@ Preset = Annotated[
     str | None,
     typer.Option(help=f"A trainer: {', '.join(PRESETS)}. Without a command, its study is written without a run."),
 ]
-Watched = Annotated[
-    str | None,
-    typer.Option(
-        "--devices",
-        callback=not_empty,
-        help="auto, cpu:RANKS or CUDA indices (0,1); default: as many as the command has ranks.",
-    ),
-]
+OnDevices = Annotated[str | None, devices_option("as many as the command has ranks")]
 Searches = Annotated[
     list[str] | None,
     typer.Option(
@@ -106,7 +86,7 @@ def init(
     search: Searches = None,
     name: Name = None,
     out: OutFile = None,
-    devices: Watched = None,
+    devices: OnDevices = None,
     python: Python = None,
     seconds: Seconds = 60.0,
     free_batch: FreeBatch = False,
@@ -147,8 +127,8 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
     A study that is there `to_search` and was made from the same command is returned as it is. Raises StudyError where
     another file is in the way or, `to_search`, nothing may vary; and the errors of `draft` and `first_run`.
     """
-    env, words = typed_words(command)
-    name = wanted.name or study_name(words)
+    env, words = drafting.typed_words(command)
+    name = wanted.name or drafting.study_name(words)
     file, study = wanted.file(name), wanted.study(name)
     typed = (*(f"{variable}={value}" for variable, value in env.items()), *words)
     if to_search and not wanted.force and _is_from(file, typed):
@@ -157,14 +137,14 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
     _check_free(file, wanted)
     folder = wanted.runs / name
     ask = None if wanted.yes or wanted.search else _asker(console)
-    drafted = draft(
+    drafted = drafting.draft(
         command,
         wanted.search or [],
         devices=wanted.devices,
         preset=wanted.preset,
         python=wanted.python,
         free_batch=wanted.free_batch,
-        print_help=printed_help(folder / "help"),
+        print_help=drafting.printed_help(folder / "help"),
         ask=ask,
     )
     if to_search and not drafted.varies:
@@ -178,16 +158,16 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
     console.print(f"watching the command for up to {duration(wanted.seconds)}, on {drafted.devices}")
     for replaced, instead in drafted.template.replaced:
         console.print(f"  {replaced} → {instead}" if replaced else f"  added: {instead}")
-    seen = first_run(name, drafted, folder / "init", wanted.seconds)
-    uses = used(seen.watched, seen.devices)
-    drafted = widened(drafted, uses)
-    used_devices = narrowed(drafted.devices, uses, seen.watched.spawned)
-    ranks = working_ranks(used_devices, uses)
-    _understood(console, drafted, seen, uses, ranks)
-    refuted = partial(against, drafted, seen.watched.found, ranks=ranks)
-    choices = [] if wanted.yes else sample_choices(drafted, seen.watched.found, ranks)
+    watched, uses = drafting.first_run(name, drafted, folder / "init", wanted.seconds)
+    found = watched.found
+    drafted = drafting.widened(drafted, uses)
+    used_devices = drafting.narrowed(drafted.devices, uses, watched.spawned)
+    ranks = drafting.working_ranks(used_devices, uses)
+    _understood(console, drafted, watched, uses, ranks)
+    refuted = partial(against, drafted, found, ranks=ranks)
+    choices = [] if wanted.yes else sample_choices(drafted, found, ranks)
     samples = _samples(console, choices, refuted)
-    text = study_text(name, drafted, seen.watched, used_devices, uses, samples=samples)
+    text = study_text(name, drafted, watched, used_devices, uses, samples=samples)
     _write(file, text)
     load(str(file))
     console.print(f"wrote {file}")
@@ -207,7 +187,7 @@ def _check_free(file: Path, wanted: Wanted) -> None:
         raise StudyError(f"{file} exists; give --force to overwrite it, or another --name or --out")
 
 
-def _asker(console: Console) -> Ask | None:
+def _asker(console: Console) -> drafting.Ask | None:
     """Return what asks the person at the terminal; None where there is no terminal."""
     return partial(ask_searches, say=say, answer=_answer) if _is_asked(console) else None
 
@@ -249,7 +229,7 @@ def _write(file: Path, text: str) -> None:
         raise OutputError(f"{file} cannot be written: {error.strerror}; name another --out") from error
 
 
-def _propose(console: Console, drafted: Draft, wanted: Wanted) -> None:
+def _propose(console: Console, drafted: drafting.Draft, wanted: Wanted) -> None:
     """Print what is searched where nobody is asked."""
     for line in shown(drafted.searches, free=wanted.free_batch):
         console.print(line)
@@ -258,11 +238,13 @@ def _propose(console: Console, drafted: Draft, wanted: Wanted) -> None:
         console.print(f"  left as it is, because precision may change what is learnt; to vary it, too: {named}")
 
 
-def _understood(console: Console, drafted: Draft, seen: FirstRun, uses: list[Used], ranks: int) -> None:
-    found = seen.watched.found
+def _understood(
+    console: Console, drafted: drafting.Draft, watched: Watched, uses: list[drafting.Used], ranks: int
+) -> None:
+    found = watched.found
     how = f"preset {found.preset}" if found.preset else "lines of one form" if found.patterns else "report()"
     how = f"the file {found.file.pattern}" if found.file else how
-    console.print(f"understood after {duration(seen.watched.seconds)}:")
+    console.print(f"understood after {duration(watched.seconds)}:")
     first, last = found.reports[0], found.reports[-1]
     many = f"{len(found.reports)} iteration(s) seen, numbered {first.iteration} to {last.iteration}"
     console.print(f"  progress by {how}: {many}")

@@ -1,7 +1,6 @@
 """`tuner optimize`: run or resume a study, by itself or with several workers."""
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated
@@ -10,10 +9,10 @@ import typer
 from rich.console import Console
 
 from tuner.cli.case_tables import front_tables, print_tables, summary_table
-from tuner.cli.hints import at_the_top, notes, of_all, out_of_time, script_of_best, written
+from tuner.cli.hints import at_the_top, notes, of_all, out_of_time, plan_best, script_of_best, written
 from tuner.cli.init import Command, Force, FreeBatch, Name, Preset, Python, Searches, Seconds, Wanted, Yes, made_study
 from tuner.cli.options import RUNS, STUDY, Devices, Hours, Launcher, Runs, Storage, database_url, open_console, plain
-from tuner.cli.report import report_at_the_end, training_command
+from tuner.cli.report import report_at_the_end
 from tuner.cli.screen import JsonScreen, Screen
 from tuner.cli.slurm import submit_workers
 from tuner.cli.status import open_reader
@@ -26,9 +25,8 @@ from tuner.export.write import export_study
 from tuner.probe.metrics import ITERATIONS_PER_S, SAMPLES_PER_S
 from tuner.probe.protocols import MonotonicClock
 from tuner.running.events import CaseOutcome, StudyEnded
-from tuner.running.workbench import Budget, Job, Workbench
+from tuner.running.workbench import Budget, Job
 from tuner.soaking.soak import USUAL_MINUTES, soaking
-from tuner.study import Case
 from tuner.study.load import load
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]
@@ -105,9 +103,9 @@ def optimize(
     own_devices = groups[0] if groups else devices
     found = open_search(console, study, cases=cases, devices=own_devices, replay=replay, runs=runs)
     url = database_url(storage, found.bench.folder)
-    to_train = None if found.simulated else training_command(study, storage=storage, runs=runs)
+    to_train = None if found.simulated else plan_best(study, storage=storage, runs=runs)
     tables = open_console() if quiet and not as_json else console
-    show = partial(_show, console, tables, screen, found.bench, found.cases, url, to_train)
+    show = partial(_show, console, tables, screen, found, url, to_train)
     if len(groups) > 1:
         run_team(console, found, url, groups, screen=screen, options=options, show=show)
         return
@@ -121,8 +119,8 @@ def optimize(
     rows = show()
     if line := of_all(found.cases, outcomes, rows, len(found.bench.devices)):
         console.print(line)
-    if found.simulated_cost:
-        console.print(found.simulated_cost())
+    if cost := found.simulated_cost():
+        console.print(cost)
     if command:
         for line in to_copy(found.bench, open_reader(url, found.bench.spec.name).cases[0], command):
             tables.print(line, soft_wrap=True)
@@ -155,18 +153,18 @@ def _show(
     console: Console,
     tables: Console,
     screen: Screen | None,
-    bench: Workbench,
-    cases: Sequence[Case],
+    found: ReadySearch,
     url: str,
     command: list[str] | None,
 ) -> list[CaseSummary]:
     """Show and export the study, and write its report; return its summary, one row per case."""
+    bench = found.bench
     reader = open_reader(url, bench.spec.name)
     rows = reader.rows
     print_tables(tables, summary_table(rows), *front_tables(reader))
     if screen:
         screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(plain, rows))))
-    for hint in (*notes(rows), *at_the_top(bench, cases, rows)):
+    for hint in (*notes(rows), *at_the_top(bench, found.cases, rows)):
         console.print(hint)
     written(console, export_study(url, bench.spec.name, bench.folder))
     report_at_the_end(console, url, bench, command=command)

@@ -6,6 +6,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Literal, TextIO, TypeVar
@@ -16,7 +17,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from sqlalchemy import URL
 
-from tuner.errors import StoreError
+from tuner.errors import StoreError, TunerError, installs
 from tuner.export.wording import printable
 from tuner.study import names
 
@@ -42,9 +43,15 @@ def studies(incomplete: str) -> list[str]:
 
 STUDY = typer.Option("--study", "-s", autocompletion=studies, help="A name in studies/, or a path to a .yaml file.")
 Study = Annotated[str, STUDY]
-Devices = Annotated[
-    str | None, typer.Option(callback=not_empty, help="auto, cpu:RANKS or CUDA indices (0,1); default: the study's.")
-]
+
+
+def devices_option(default: str) -> Any:
+    """Return the option that names devices; `default` says what is used without it."""
+    known = "auto, cpu:RANKS or CUDA indices (0,1)"
+    return typer.Option("--devices", callback=not_empty, help=f"{known}; default: {default}.")
+
+
+Devices = Annotated[str | None, devices_option("the study's")]
 STORAGE_VARIABLE = "TUNER_STORAGE"
 """The environment variable for the URL of the database. Unlike an option, no process list shows it."""
 Storage = Annotated[
@@ -100,6 +107,17 @@ def as_words(options: Mapping[str, object]) -> list[str]:
         if one not in {None, ""}
         for word in (f"--{name}", str(one))
     ]
+
+
+def lacking() -> list[str]:
+    """Return the packages of the extra `report` that are not installed."""
+    return [name for name in ("jinja2", "plotly") if find_spec(name) is None]
+
+
+def need_report(command: str) -> None:
+    """Raise TunerError where the extra `report` is not installed, which a command needs."""
+    if missing := lacking():
+        raise TunerError(f"{command} needs {', '.join(missing)}: {installs('report')} installs it")
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for scripts; other text goes to stderr.")]

@@ -8,7 +8,6 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -18,20 +17,20 @@ import typer
 from tuner.cli.hints import cut_ladders, stand_in, to_be_fitted, to_be_made
 from tuner.cli.options import DATABASE, RUNS, Devices, Launcher, Runs, Storage, Study, comment, database_url, say
 from tuner.cli.slurm import JobDevices, batch_lines, job_bench
-from tuner.cli.work import Cases, chosen_cases, with_fixed_values
+from tuner.cli.work import Cases, Settings, chosen_cases, first_config, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS
-from tuner.errors import EmptyStoreError, StoreError, StudyError, TrainerError
+from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.export.case_view import CaseView, summary
 from tuner.export.reader import StudyReader, connect
-from tuner.export.wording import choice, in_words, with_error
+from tuner.export.wording import choice, in_words, no_best, with_error
 from tuner.kept.trial import pooled
 from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.probe.process import reserved_port
 from tuner.running.workbench import Workbench, open_workbench
-from tuner.search.calibration import calibrated_at, calibration_configs
+from tuner.search.calibration import calibrated_at
 from tuner.search.foreseen import foresee
 from tuner.search.standing import Standing
-from tuner.study import Case, Config, Parameter, Space, Value, shell_join, shell_word, written
+from tuner.study import Case, Config, shell_join, shell_word
 
 DELAY_S, LENGTH_S = 60, 30
 """What is left out first, such as imports and compilation; how long the profile is."""
@@ -88,10 +87,6 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="NAME=VALUE, once per parameter; others have their values of the first probe."),
-]
 Best = Annotated[
     bool, typer.Option("--best", help="Print the best config found, to train with, without the limits of a probe.")
 ]
@@ -159,9 +154,7 @@ def _with_fixed_values(bench: Workbench, storage: str | None) -> Workbench:
     """Return the bench with the rungs and batch sizes that the study's database has for `auto`, if it has begun."""
     if storage is None and not (bench.folder / DATABASE).is_file():
         return bench
-    with suppress(EmptyStoreError):
-        return with_fixed_values(bench, connect(database_url(storage, bench.folder)))
-    return bench
+    return with_fixed_values(bench, database_url(storage, bench.folder))
 
 
 def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member: int | None) -> Iterator[_Planned]:
@@ -175,7 +168,7 @@ def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member:
     known = {view.name: view for view in reader.cases if view.best}
     without = [case.name for case in cases if case.name not in known]
     if len(without) == len(cases):
-        raise StoreError(f"no best config yet for {', '.join(without)}; `tuner status` shows where the study stands")
+        raise StoreError(no_best(*without))
     for name in without:
         say(f"{name}: left out, because it has no best config yet", to_stderr=True)
     for case in cases:
@@ -260,57 +253,6 @@ def _as_set(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) ->
         yield case, first_config(bench, case, settings), f"plans/{case.name}", remarks
 
 
-def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Config:
-    """Return the config that a study probes first, changed by settings such as `num_envs=64`.
-
-    Raises StudyError for a setting outside the space.
-    """
-    space = bench.space_for(case)
-    if batch := bench.batch_to_fit(case):
-        return config_with(space, batch.config(batch.next_size(()) or 1), settings)
-    first = calibration_configs(space) if bench.calibrates(case) else space.seeds(1)
-    return config_with(space, first[0], settings)
-
-
 def _slot(bench: Workbench, case: Case, folder: str, *, to_train: bool = False) -> Slot:
     with reserved_port() as port:
         return replace(bench.slot(case, folder), port=port, to_train=to_train)
-
-
-def config_with(space: Space, first: Config, settings: Sequence[str]) -> Config:
-    """Return the first config, changed by the settings. Raises StudyError for a setting outside the space."""
-    wanted = dict(_setting(text, space) for text in settings)
-    if twice := [name for name in wanted if sum(text.startswith(f"{name}=") for text in settings) > 1]:
-        raise StudyError(f"--set {twice[0]} is given more than once; name one value")
-
-    def pick(parameter: Parameter) -> Value:
-        return wanted.get(parameter.name, first.get(parameter.name, parameter.values[0]))
-
-    config = space.draw(pick)
-    for parameter in space.parameters:
-        if parameter.name in wanted.keys() - config.keys():
-            needed = " and ".join(map(str, parameter.conditions))
-            raise StudyError(f"--set {parameter.name}: it is used only with {needed}; set that too")
-    return config
-
-
-def _setting(text: str, space: Space) -> tuple[str, Value]:
-    name, equals, given = text.partition("=")
-    if not equals:
-        raise StudyError(f"--set {text}: write {text}=VALUE")
-    for value in space.values(name):
-        if _is_meant(value, given):
-            return name, value
-    if name not in space.names:
-        raise StudyError(f"--set {text}: no parameter {name!r} is searched; name one of {', '.join(space.names)}")
-    raise StudyError(f"--set {text}: {name} must be one of: {', '.join(map(written, space.values(name)))}")
-
-
-def _is_meant(value: Value, given: str) -> bool:
-    """Return whether a text means a value; a number may be written in any form, such as 1e-4."""
-    if isinstance(value, bool | str):
-        return written(value) == (given.lower() if isinstance(value, bool) else given)
-    try:
-        return float(given) == value
-    except ValueError:
-        return False

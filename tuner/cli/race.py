@@ -1,9 +1,6 @@
 """`tuner race`: train a few configs of a case for the same time, and say which of them learns most."""
 
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -13,16 +10,14 @@ from rich.table import Table
 from tuner.cli.case_tables import CONFIG, print_tables
 from tuner.cli.hints import out_of_time
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, open_console
-from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work, completed, one_case
-from tuner.cli.worker import LOOK_S
+from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work, completed, one_case, patient
 from tuner.errors import StudyError
 from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import figure, in_words
 from tuner.probe.protocols import MonotonicClock
-from tuner.probe.units import HOUR_S
+from tuner.probe.result import HOUR_S
 from tuner.racing.contest import Place, Race, forecasts, verdict
 from tuner.racing.entrants import Entrant, Round, entrants, rounds
-from tuner.running.prober import open_prober
 from tuner.running.workbench import Budget, open_workbench, within
 from tuner.store.races import RaceRuns
 
@@ -69,9 +64,9 @@ def race(
     if dry_run:
         return
     budget = Budget(MonotonicClock(), within_hours)
-    with at_work(console, bench, [chosen], url, open_prober(bench, console.print), show=lambda: None) as job:
+    with at_work(console, bench, [chosen], url) as job:
         kept = RaceRuns(job.database, bench.study_name(chosen))
-        work = replace(within(job, budget), wait=partial(time.sleep, LOOK_S))
+        work = patient(within(job, budget))
         racing = Race(work, chosen, kept, console.print, configs=configs, seeds=seeds, total_s=hours * HOUR_S)
         places = racing.run()
         interrupted = job.interrupted()

@@ -17,13 +17,11 @@ from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, chosen_cases, conclude, with_fixed_values
 from tuner.errors import EmptyStoreError, StudyError
 from tuner.export.case_view import CaseSummary
-from tuner.export.reader import connect
 from tuner.export.recorded_table import TABLE_SUFFIX, export_tables
 from tuner.export.write import export_study, prepare_folder
 from tuner.probe.protocols import MonotonicClock
 from tuner.replay.recorded import Table
 from tuner.running.loop import optimise
-from tuner.running.prober import open_prober
 from tuner.running.recording import plan_recording, record_cases, recording_bench
 from tuner.running.workbench import RECOVER, Budget, Workbench, open_workbench, within
 
@@ -56,9 +54,8 @@ def record(
     folder = (out or searched.folder / options.TABLES).resolve()
     prepare_folder(folder)
     write = partial(export_tables, url, bench.spec.name, folder)
-    prober = open_prober(bench, console.print)
-    with at_work(console, bench, chosen, url, prober, show=lambda: written(console, write())) as job:
-        bench = with_fixed_values(bench, connect(url))
+    with at_work(console, bench, chosen, url, show=lambda: written(console, write())) as job:
+        bench = with_fixed_values(bench, url)
         recordings = [plan_recording(bench, case, count) for case in chosen]
         recordings, outcomes = record_cases(replace(within(job, budget), bench=bench), recordings)
         interrupted = job.interrupted()
@@ -89,7 +86,7 @@ def recover(
     chosen = chosen_cases(bench, cases)
     url = options.database_url(storage, bench.folder)
     show = partial(_show, console, bench, url)
-    with at_work(console, bench, chosen, url, open_prober(bench, console.print), show=show) as job:
+    with at_work(console, bench, chosen, url, show=show) as job:
         outcomes = optimise(replace(job, purpose=RECOVER), chosen)
         interrupted = job.interrupted()
     if not outcomes:

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,9 +9,9 @@ import typer
 from rich.console import Console
 
 from tuner.cli.hints import load_shown, plan_best, written
-from tuner.cli.options import RUNS, Runs, Storage, Study, database_url, open_console
+from tuner.cli.options import RUNS, Runs, Storage, Study, database_url, lacking, need_report, open_console
 from tuner.cli.work import chosen_cases
-from tuner.errors import TunerError, installs
+from tuner.errors import TunerError
 from tuner.export.dashboard_copy import ARTIFACTS, DATABASE, copy_study
 from tuner.export.reader import StudyReader, connect
 from tuner.export.served import LOOPBACK, READ_ONLY, WRITABLE, serve
@@ -25,19 +24,16 @@ from tuner.trainers.registry import open_trainer
 
 Format = Annotated[Literal["html", "md"], typer.Option("--format", help="html: one file with pictures; md: Markdown.")]
 Out = Annotated[Path | None, typer.Option(dir_okay=False, help="The file; default: runs/STUDY/report.html or .md.")]
-NEEDED = ("jinja2", "plotly")
-"""What the extra `report` brings."""
 
 
 def report(study: Study, form: Format = "html", out: Out = None, storage: Storage = None, runs: Runs = RUNS) -> None:
     """Write one page about a study: the best configs, how certain they are, the failures, and the cost."""
     console = open_console()
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise TunerError(f"tuner report needs {', '.join(missing)}: {installs('report')} installs it")
+    need_report("tuner report")
     spec = load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
     url = database_url(storage, folder)
-    command = training_command(study, storage=storage, runs=runs)
+    command = plan_best(study, storage=storage, runs=runs)
     path = out or folder / f"report.{form}"
     names = _trainable(spec)
     written(console, [write_report(path, url, spec.name, folder, trainable=names, form=form, command=command)])
@@ -49,11 +45,6 @@ def _trainable(spec: StudySpec) -> list[str] | None:
         return [case.name for case in select(open_trainer(spec.trainer).cases(), spec.cases)]
     except TunerError:
         return None
-
-
-def training_command(study: str, *, storage: str | None, runs: Path) -> list[str]:
-    """Return the command that prints the best config of a case as a script, without the name of the case."""
-    return [*plan_best(study, storage=storage, runs=runs), "--cases"]
 
 
 def write_report(
@@ -68,22 +59,22 @@ def write_report(
 ) -> Path:
     """Write the report of a study to `path`, as `html` or `md`; return it.
 
-    `folder` holds the probes' folders. `trainable` are the study's cases, if known. `command`, with the name of a case,
-    prints how to train with its best config.
+    `folder` holds the probes' folders. `trainable` are the study's cases, if known. `command` prints how to train with
+    the best configs.
     Raises StoreError or OutputError.
     """
     from tuner.report.page import render  # noqa: PLC0415 - the extra `report` brings plotly and jinja2
 
     facts = gather(StudyReader(connect(url), study), folder, trainable)
     names = [case.summary.case for case in facts.cases]
-    commands = {name: shlex.join([*command, name]) for name in names} if command else {}
+    commands = {name: shlex.join([*command, "--cases", name]) for name in names} if command else {}
     text = render(facts, form=form, commands=commands)
     return write_files(path.parent.resolve(), {path.name: [text.encode()]})[0]
 
 
 def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: list[str] | None) -> None:
     """Write the report into the study's folder where its extra is installed. No error ends the search."""
-    if any(find_spec(name) is None for name in NEEDED):
+    if lacking():
         return
     study, folder = bench.spec.name, bench.folder
     try:

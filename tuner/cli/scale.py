@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -16,180 +15,147 @@ from rich.table import Table
 from tuner import __version__
 from tuner.cli.case_tables import print_tables
 from tuner.cli.hints import written
-from tuner.cli.options import RUNS, Runs, not_empty, open_console
-from tuner.cli.plan import Settings, first_config
-from tuner.cli.report import NEEDED
-from tuner.cli.work import EXIT_INTERRUPTED, chosen_cases, interruptible
+from tuner.cli.options import RUNS, Runs, devices_option, need_report, open_console
+from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_config, interruptible
 from tuner.devices.found import describe_machine, links, open_devices
-from tuner.errors import DeviceError, StudyError, TunerError, installs
+from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.export.write import write_files
 from tuner.probe.protocols import DeviceSource
-from tuner.probe.units import MIB_PER_GIB
+from tuner.probe.result import MIB_PER_GIB
 from tuner.running.prober import prober_on
 from tuner.running.workbench import open_workbench
-from tuner.scaling.campaign import (
-    Measuring,
-    Run,
-    Scaled,
-    begun,
-    counts,
-    measure_all,
-    missing,
-    routes,
-    scaling_runs,
-    split_runs,
-)
-from tuner.scaling.comparing import (
-    MODES,
-    Machine,
-    PricedRow,
-    about,
-    comparison_tsv,
-    lines,
-    number,
-    read_prices,
-    recommendation,
-    scaling_sentences,
-    short,
-    sized,
-    split_sentences,
-    topology,
-)
+from tuner.scaling import campaign, comparing, scaling_table
 from tuner.scaling.results import Measurement, Results, read
-from tuner.scaling.scaling_table import (
-    Division,
-    LinkRow,
-    ScalingRow,
-    divisions,
-    fits,
-    link_table,
-    mean_pct,
-    rate,
-    table,
-)
 from tuner.scaling.subjects import LINKS, NAMES, built_in, of_study
 
+SHORT_NUMBERS = "k, M and G stand for a thousand, a million and a billion."
 
-def introduce(console: Console, results: Results, planned: Sequence[Run], left: int) -> None:
+
+def introduce(console: Console, results: Results, planned: Sequence[campaign.Run], left: int) -> None:
     """Say what will be measured, and what an earlier call has measured."""
     for one in results.subjects:
-        console.print(about(one))
-    for line in topology(results.links):
+        console.print(comparing.about(one))
+    for line in comparing.topology(results.links):
         console.print(line)
     devices = f"{len(results.devices)} x {results.devices[0]}"
     console.print(f"{len(planned)} measurements on {devices}, {left} of them to make")
-    for mode, meaning in MODES.items():
+    for mode, meaning in comparing.MODES.items():
         if left and any(run.mode == mode for run in planned):
             console.print(f"{mode}: {meaning}")
 
 
-def tell(console: Console, run: Run, points: Sequence[Measurement]) -> None:
+def tell(console: Console, run: campaign.Run, points: Sequence[Measurement]) -> None:
     """Print a line about a run that has just been measured."""
     size = "" if run.size is None else f" {run.size:,}"
     route = run.teams[0].route
     for one in points:
         where = f"{run.mode} on {','.join(map(str, one.gpus))}{f' over {route}' if route else ''}"
-        said = f"{one.failure}: {one.detail}" if one.failure else f"{number(rate(one))} samples/s"
+        speed = "" if one.failure else f"{comparing.number(scaling_table.rate(one))} samples/s"
+        said = f"{one.failure}: {one.detail}" if one.failure else speed
         console.print(f"  {run.subject}{size} {where}: {said}")
 
 
 def show_scaling(console: Console, results: Results) -> None:
     """Print the scaling tables of each workload, the links, and what they mean."""
-    rows = table(results)
+    rows = scaling_table.table(results)
     if not rows:
         return
-    console.print("k, M and G stand for a thousand, a million and a billion.")
+    console.print(SHORT_NUMBERS)
     for subject in results.subjects:
         own = [row for row in rows if row.workload == subject.name]
         several = [row for row in own if row.losses]
         if own:
             console.print(f"{subject.name}{f', size in {subject.unit}' if subject.unit else ''}")
             print_tables(console, _speeds(own), _steps(own), *([_losses(several)] if several else []))
-    if links := link_table(results, LINKS):
+    if links := scaling_table.link_table(results, LINKS):
         print_tables(console, _links(links))
-    for line in scaling_sentences(results, rows, fits(rows)):
+    for line in comparing.scaling_sentences(results, rows, scaling_table.fits(rows)):
         console.print(line)
 
 
 def show_split(console: Console, results: Results) -> None:
     """Print how independent work is divided among the cards."""
-    found = divisions(results)
+    found = scaling_table.divisions(results)
     if not found:
         return
-    console.print("Samples/s; k, M and G stand for a thousand, a million and a billion.")
+    console.print(f"Samples/s; {SHORT_NUMBERS}")
     print_tables(console, _divisions(found))
-    for line in split_sentences(results, found):
+    for line in comparing.split_sentences(results, found):
         console.print(line)
 
 
-def show_comparison(console: Console, lines: Sequence[PricedRow], currency: str | None) -> None:
+def show_comparison(console: Console, lines: Sequence[comparing.PricedRow], currency: str | None) -> None:
     """Print a table for each workload, with the rows of all machines; with a currency also what samples cost."""
-    console.print("k, M and G stand for a thousand, a million and a billion.")
-    by_workload: dict[tuple[str, str], list[PricedRow]] = {}
+    console.print(SHORT_NUMBERS)
+    by_workload: dict[tuple[str, str], list[comparing.PricedRow]] = {}
     for line in lines:
         by_workload.setdefault((line.row.workload, line.row.unit), []).append(line)
     for (workload, unit), own in by_workload.items():
         console.print(f"{workload}{f', size in {unit}' if unit else ''}")
         shown = Table("machine", *_WHAT, "samples/s", "speed-up", box=box.SIMPLE)
         for line in own:
-            shown.add_row(line.machine, *_what(line.row), short(line.row.samples_per_s), number(line.row.speed_up))
+            speeds = comparing.short(line.row.samples_per_s), comparing.number(line.row.speed_up)
+            shown.add_row(line.machine, *_what(line.row), *speeds)
         print_tables(console, shown, *([_costs(own, currency)] if currency else []))
 
 
-def _costs(lines: Iterable[PricedRow], currency: str) -> Table:
+def _costs(lines: Iterable[comparing.PricedRow], currency: str) -> Table:
     shown = Table("machine", *_WHAT, f"samples per {currency}", f"{currency} per million", box=box.SIMPLE)
     for line in lines:
         if per_price := line.per_price:
-            shown.add_row(line.machine, *_what(line.row), short(per_price), f"{line.per_million:.4g}")
+            shown.add_row(line.machine, *_what(line.row), comparing.short(per_price), f"{line.per_million:.4g}")
     return shown
 
 
 _WHAT = ("size", "scaling", "GPUs", "route")
 
 
-def _what(row: ScalingRow) -> tuple[str, ...]:
+def _what(row: scaling_table.ScalingRow) -> tuple[str, ...]:
     return ("" if row.size is None else f"{row.size:,}", row.scaling, str(row.gpus), row.route or "")
 
 
-def _speeds(rows: Iterable[ScalingRow]) -> Table:
+def _speeds(rows: Iterable[scaling_table.ScalingRow]) -> Table:
     shown = Table(*_WHAT, "samples/s", "speed-up", "efficiency", box=box.SIMPLE)
     for row in rows:
-        gained = (number(row.speed_up), f"{row.efficiency_pct.value:.0f} %") if row.scaling != "single" else ()
-        shown.add_row(*_what(row), short(row.samples_per_s), *gained)
+        cells = [*_what(row), comparing.short(row.samples_per_s)]
+        if row.scaling != "single":
+            cells += [comparing.number(row.speed_up), f"{row.efficiency_pct.value:.0f} %"]
+        shown.add_row(*cells)
     return shown
 
 
-def _steps(rows: Iterable[ScalingRow]) -> Table:
+def _steps(rows: Iterable[scaling_table.ScalingRow]) -> Table:
     shown = Table(*_WHAT, "ms per step", "util %", "SM %", "GiB", box=box.SIMPLE)
     for row in rows:
         peaks = [device.mem_peak_mib for device in row.devices if device.mem_peak_mib is not None]
-        used = (mean_pct(row.devices, field) for field in ("util_mean_pct", "sm_mean_pct"))
+        used = (scaling_table.mean_pct(row.devices, field) for field in ("util_mean_pct", "sm_mean_pct"))
         gib = f"{max(peaks) / MIB_PER_GIB:.1f}" if peaks else ""
-        shown.add_row(*_what(row), number(row.step_ms), *("" if one is None else f"{one:.0f}" for one in used), gib)
+        shares = ("" if one is None else f"{one:.0f}" for one in used)
+        shown.add_row(*_what(row), comparing.number(row.step_ms), *shares, gib)
     return shown
 
 
-def _losses(rows: Iterable[ScalingRow]) -> Table:
+def _losses(rows: Iterable[scaling_table.ScalingRow]) -> Table:
     shown = Table(*_WHAT, "lost of a step, ms", box=box.SIMPLE)
     for row in rows:
         shown.add_row(*_what(row), ", ".join(f"{loss.name} {loss.ms:.3g}" for loss in row.losses))
     return shown
 
 
-def _links(rows: Iterable[LinkRow]) -> Table:
+def _links(rows: Iterable[scaling_table.LinkRow]) -> Table:
     shown = Table("all-reduce", "GPUs", "route", "µs", "GB/s per GPU", box=box.SIMPLE)
     for row in rows:
         size = f"{row.size_bytes:,} bytes"
-        shown.add_row(size, str(row.gpus), row.route, number(row.time_us), f"{row.bus_gb_per_s:.3g}")
+        shown.add_row(size, str(row.gpus), row.route, comparing.number(row.time_us), f"{row.bus_gb_per_s:.3g}")
     return shown
 
 
-def _divisions(found: Iterable[Division]) -> Table:
+def _divisions(found: Iterable[scaling_table.Division]) -> Table:
     shown = Table("workload", "device", "alone", "beside the others", "share", box=box.SIMPLE)
     for one in found:
         for card, (alone, beside, share) in enumerate(zip(one.alone, one.second, one.shares, strict=True)):
-            name = "" if card else sized(one)
-            shown.add_row(name, str(card), short(alone), short(beside), f"{100 * share:.1f} %")
+            name = "" if card else comparing.sized(one)
+            shown.add_row(name, str(card), comparing.short(alone), comparing.short(beside), f"{100 * share:.1f} %")
     return shown
 
 
@@ -211,14 +177,7 @@ NoP2p = Annotated[
     bool, typer.Option("--no-p2p", help="Measure only the way through the host's memory; default: each way there is.")
 ]
 Shared = Annotated[bool, typer.Option("--shared", help="Measure although other programs work on the cards.")]
-Cards = Annotated[
-    str | None,
-    typer.Option(
-        "--devices",
-        callback=not_empty,
-        help="auto, cpu:RANKS or CUDA indices (0,1); default: auto, all that there are.",
-    ),
-]
+Cards = Annotated[str | None, devices_option("auto, all that there are")]
 Seconds = Annotated[float, typer.Option(min=0.5, help="The window of each measurement of a built-in workload.")]
 Out = Annotated[
     Path | None,
@@ -258,17 +217,17 @@ def scale(
         subjects = _built_in(workloads or NAMES, chosen_sizes, source, seconds)
     results = _blank(source, subjects)
     path = out or runs / "scale" / f"{results.written_at.replace(':', '-')}.json"
-    results = begun(path, results)
+    results = campaign.begun(path, results)
     wanted = [one.wanted for one in subjects]
-    planned = list(
-        split_runs(wanted, len(source.devices))
-        if split
-        else scaling_runs(wanted, numbers, routes(results.links, on_gpu=results.on_gpu, p2p=not no_p2p))
-    )
-    left = missing(planned, results)
+    routes = campaign.routes(results.links, on_gpu=results.on_gpu, p2p=not no_p2p)
+    if split:
+        planned = list(campaign.split_runs(wanted, len(source.devices)))
+    else:
+        planned = list(campaign.scaling_runs(wanted, numbers, routes))
+    left = campaign.missing(planned, results)
     introduce(console, results, planned, len(left))
     with interruptible(console) as interrupted:
-        measuring = Measuring(
+        measuring = campaign.Measuring(
             source,
             open_prober=lambda part: prober_on(part, console.print, shared=shared),
             folder=(runs / "scale" / path.stem).resolve(),
@@ -276,7 +235,7 @@ def scale(
         )
         named = {one.subject.name: one for one in subjects}
         with closing(measuring):
-            results = measure_all(measuring, left, named, results, path=path, tell=partial(tell, console))
+            results = campaign.measure_all(measuring, left, named, results, path=path, tell=partial(tell, console))
     (show_split if split else show_scaling)(console, results)
     if results.points:
         console.print(f"wrote {path}")
@@ -293,14 +252,14 @@ MOST_DIGITS, SHOWN = 12, 40
 
 def _built_in(
     names: Sequence[str], sizes: tuple[int, ...] | None, source: DeviceSource, seconds: float
-) -> list[Scaled]:
+) -> list[campaign.Scaled]:
     if sizes and len(names) > 1:
         raise StudyError(f"--sizes belong to one workload; name one of {', '.join(names)}")
     gpu = source.devices[0].is_gpu
     return [built_in(name, gpu=gpu, window_s=seconds, sizes=sizes) for name in dict.fromkeys(names)]
 
 
-def _blank(source: DeviceSource, subjects: Sequence[Scaled]) -> Results:
+def _blank(source: DeviceSource, subjects: Sequence[campaign.Scaled]) -> Results:
     return Results(
         written_at=datetime.now(UTC).isoformat(timespec="seconds"),
         tuner=__version__,
@@ -323,7 +282,7 @@ def _counts(gpus: str | None, source: DeviceSource, *, split: bool) -> tuple[int
         raise DeviceError(f"--split divides work among cards, and {known}")
     if asked and max(asked) > there:
         raise DeviceError(f"--gpus {gpus} asks for {max(asked)}, and {known}")
-    return counts(asked, there)
+    return campaign.counts(asked, there)
 
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:
@@ -343,33 +302,32 @@ PageFolder = Annotated[Path, typer.Option(file_okay=False, help="The folder for 
 def compare(files: Files, prices: PricesFile = None, out: PageFolder = RUNS / "compare") -> None:
     """Compare machines: speed-up, efficiency, samples for the money, and what to choose."""
     console = open_console()
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise TunerError(f"tuner compare needs {', '.join(missing)}: {installs('report')} installs it")
+    need_report("tuner compare")
     machines = _machines(files)
     needed = [(one.name, one.results.devices[0]) for one in machines]
-    known = None if prices is None else read_prices(prices, needed)
+    known = None if prices is None else comparing.read_prices(prices, needed)
     currency = known.currency if known else None
-    rows = lines(machines, known)
+    rows = comparing.lines(machines, known)
     if not rows:
         raise TunerError(
             f"{', '.join(map(str, files))}: no baseline of a single device, so there is nothing to compare; "
             "`tuner scale --gpus 1,2` measures one, too"
         )
-    sentences = list(recommendation(rows, currency or ""))
+    sentences = list(comparing.recommendation(rows, currency or ""))
     show_comparison(console, rows, currency)
     for line in sentences:
         console.print(line)
     from tuner.scaling.scaling_pictures import page  # noqa: PLC0415 - the extra `report` brings plotly and jinja2
 
     text = page(machines, rows, sentences, currency)
-    texts = {"compare.html": [text.encode()], "compare.tsv": [comparison_tsv(rows, currency).encode()]}
+    texts = {"compare.html": [text.encode()], "compare.tsv": [comparing.comparison_tsv(rows, currency).encode()]}
     written(console, write_files(out.resolve(), texts))
 
 
-def _machines(files: list[Path]) -> list[Machine]:
+def _machines(files: list[Path]) -> list[comparing.Machine]:
     """Read the files. A machine has the name of its file; the folder tells files of one name apart."""
     stems = [file.stem for file in files]
     names = [file.stem if stems.count(file.stem) == 1 else f"{file.parent.name}/{file.stem}" for file in files]
     if len(set(names)) < len(names):
         raise TunerError(f"{', '.join(map(str, files))}: a file is named twice; name each result once")
-    return [Machine(name=name, results=read(file)) for name, file in zip(names, files, strict=True)]
+    return [comparing.Machine(name=name, results=read(file)) for name, file in zip(names, files, strict=True)]

@@ -17,8 +17,8 @@ from rich.text import Text
 from tuner.cli.hints import fitted, ladder, to_be_fitted, to_be_made
 from tuner.cli.options import wrapped
 from tuner.export.wording import in_words, with_error
+from tuner.probe.result import duration
 from tuner.probe.summaries import LOADED, WITHOUT_PAUSE
-from tuner.probe.units import duration
 from tuner.running import events
 from tuner.running.events import Event, to_json
 
@@ -28,16 +28,12 @@ Line = tuple[str, str]
 
 def line(event: events.Event) -> Line | None:
     """Return the line for an event; None for an event without a line."""
-    text = _text(event)
-    return None if text is None else (text, "bold" if isinstance(event, events.CaseStarted | events.CaseEnded) else "")
-
-
-def _text(event: events.Event) -> str | None:
+    style = ""
     match event:
         case events.ProbeEnded():
             text = f"  {_trial(event)}"
         case events.CaseStarted():
-            text = f"case {event.case}: {_begun(event)}"
+            text, style = f"case {event.case}: {_begun(event)}", "bold"
         case events.CalibrationStarted():
             text = f"case {event.case}: {to_be_made(event.rungs)}"
         case events.LadderFixed():
@@ -48,10 +44,10 @@ def _text(event: events.Event) -> str | None:
             text = f"case {fitted(event.case, event.parameter, event.why)}"
         case events.CaseEnded():
             why = f": {event.why}" if event.why else ""
-            text = f"case {event.case}: {event.ending}, {event.probed} trial(s) this time{why}"
+            text, style = f"case {event.case}: {event.ending}, {event.probed} trial(s) this time{why}", "bold"
         case _:
-            text = None
-    return text
+            return None
+    return text, style
 
 
 def _begun(event: events.CaseStarted) -> str:

@@ -8,14 +8,12 @@ import typer
 
 from tuner.cli.hints import written
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, open_console
-from tuner.cli.plan import Settings, config_with
 from tuner.cli.status import open_reader
-from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, chosen_cases, conclude, one_case
+from tuner.cli.work import EXIT_INTERRUPTED, Cases, Settings, at_work, chosen_cases, conclude, config_with, one_case
 from tuner.errors import StoreError
-from tuner.export.wording import in_words
+from tuner.export.wording import in_words, no_best
 from tuner.export.write import export_study
 from tuner.running.loop import optimise
-from tuner.running.prober import open_prober
 from tuner.running.workbench import open_workbench
 from tuner.soaking.soak import USUAL_MINUTES, reported, soaking, telling, verdicts
 
@@ -40,7 +38,7 @@ def soak(
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen, url = chosen_cases(bench, cases), database_url(storage, bench.folder)
     purpose = soaking(bench, minutes, hours)
-    with at_work(console, bench, chosen, url, open_prober(bench, console.print), show=lambda: None) as job:
+    with at_work(console, bench, chosen, url) as job:
         outcomes = optimise(replace(job, purpose=purpose), chosen)
         interrupted = job.interrupted()
     if not outcomes:
@@ -77,9 +75,9 @@ def told(
     failure = reported(log.read_text(errors="replace").splitlines() if log else (), oom=oom, gpu=bench.kind == "gpu")
     view = open_reader(url, bench.spec.name).case(case.name)
     if view is None or view.best is None:
-        raise StoreError(f"no best config yet for {case.name}; `tuner status` shows where the study stands")
+        raise StoreError(no_best(case.name))
     config = config_with(bench.space_for(case), view.best.config, settings or [])
-    with at_work(console, bench, [case], url, open_prober(bench, console.print), show=lambda: None) as job:
+    with at_work(console, bench, [case], url) as job:
         optimise(telling(job, config, failure), [case])
     after = open_reader(url, bench.spec.name).case(case.name)
     if after is None or after.best is None:

@@ -76,7 +76,7 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS, as_json: Js
         kept = ("rungs", "batch", "ended")
         more = ({"front": front_rows(one), **{name: getattr(one.facts, name) for name in kept}} for one in reader.cases)
         cases = [{**options.plain(row), **facts} for row, facts in zip(rows, more, strict=True)]
-        options.print_document({"study": spec.name, "cases": cases, "notes": notes(rows)})
+        print_document({"study": spec.name, "cases": cases, "notes": notes(rows)})
         return
     print_tables(console, summary_table(rows), *front_tables(reader))
     facts = [(case.name, case.facts) for case in reader.cases]
@@ -113,20 +113,19 @@ def export(
     spec = load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
     wanted = [name for name, asked in (("mlflow", mlflow), ("wandb", wandb), ("tensorboard", tensorboard)) if asked]
+    url = database_url(storage, folder, options.RECORDED if recorded else options.DATABASE)
     sent: dict[str, str] = {}
     if recorded:
         from tuner.export.recorded_table import export_tables  # noqa: PLC0415 - pyarrow, which only recorded tables need
 
-        paths = export_tables(
-            url := database_url(storage, folder, options.RECORDED), spec.name, folder / options.TABLES
-        )
+        paths = export_tables(url, spec.name, folder / options.TABLES)
         if not paths:
             raise StoreError(f"{shown(url)} contains no probes of `tuner record`; run `tuner record` first")
     else:
-        paths = export_study(url := database_url(storage, folder), spec.name, folder)
+        paths = export_study(url, spec.name, folder)
         sent = send(open_reader(url, spec.name), wanted, folder) if wanted else {}
     if as_json:
-        options.print_document({"study": spec.name, "files": paths, "sent": sent})
+        print_document({"study": spec.name, "files": paths, "sent": sent})
     else:
         written(console, paths)
         for name, where in sent.items():

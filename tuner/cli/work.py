@@ -1,32 +1,35 @@
-"""What commands that work on cases share: which cases, a job that shows its work and ends on Ctrl-C, the exit code."""
+"""What commands that work on cases share: which cases and which config, a job that ends on Ctrl-C, the exit code."""
 
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from types import FrameType
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from sqlalchemy import Engine
 
 from tuner.cli.hints import complaint, introduction
 from tuner.cli.options import fall_silent, not_empty
 from tuner.cli.screen import Screen, open_screen
 from tuner.errors import EmptyStoreError, StudyError, TunerError
 from tuner.export.case_view import CaseSummary
-from tuner.export.reader import StudyReader
+from tuner.export.reader import StudyReader, connect
 from tuner.export.write import prepare_folder
 from tuner.probe.protocols import MonotonicClock, Prober
 from tuner.running.events import CaseOutcome, Event, ProbeEnded, StudyStarted
+from tuner.running.prober import open_prober
 from tuner.running.workbench import Job, Pulse, Workbench
+from tuner.search.calibration import calibration_configs
 from tuner.search.siblings import lending_order
 from tuner.store.database import Database
-from tuner.study import Case, select
+from tuner.study import Case, Config, Parameter, Space, Value, select, written
 from tuner.study.load import load
 from tuner.trainers.registry import open_trainer
 
@@ -79,14 +82,80 @@ def cases_to_search(bench: Workbench, cases: Sequence[str] | None) -> list[Case]
     return lending_order(chosen) if not cases and bench.spec.cases == ("*",) else chosen
 
 
-def with_fixed_values(bench: Workbench, engine: Engine) -> Workbench:
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="NAME=VALUE, once per parameter; others have their values of the first probe."),
+]
+
+
+def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Config:
+    """Return the config that a study probes first, changed by settings such as `num_envs=64`.
+
+    Raises StudyError for a setting outside the space.
+    """
+    space = bench.space_for(case)
+    if batch := bench.batch_to_fit(case):
+        return config_with(space, batch.config(batch.next_size(()) or 1), settings)
+    first = calibration_configs(space) if bench.calibrates(case) else space.seeds(1)
+    return config_with(space, first[0], settings)
+
+
+def config_with(space: Space, first: Config, settings: Sequence[str]) -> Config:
+    """Return the first config, changed by the settings. Raises StudyError for a setting outside the space."""
+    wanted = dict(_setting(text, space) for text in settings)
+    if twice := [name for name in wanted if sum(text.startswith(f"{name}=") for text in settings) > 1]:
+        raise StudyError(f"--set {twice[0]} is given more than once; name one value")
+
+    def pick(parameter: Parameter) -> Value:
+        return wanted.get(parameter.name, first.get(parameter.name, parameter.values[0]))
+
+    config = space.draw(pick)
+    for parameter in space.parameters:
+        if parameter.name in wanted.keys() - config.keys():
+            needed = " and ".join(map(str, parameter.conditions))
+            raise StudyError(f"--set {parameter.name}: it is used only with {needed}; set that too")
+    return config
+
+
+def _setting(text: str, space: Space) -> tuple[str, Value]:
+    name, equals, given = text.partition("=")
+    if not equals:
+        raise StudyError(f"--set {text}: write {text}=VALUE")
+    for value in space.values(name):
+        if _is_meant(value, given):
+            return name, value
+    if name not in space.names:
+        raise StudyError(f"--set {text}: no parameter {name!r} is searched; name one of {', '.join(space.names)}")
+    raise StudyError(f"--set {text}: {name} must be one of: {', '.join(map(written, space.values(name)))}")
+
+
+def _is_meant(value: Value, given: str) -> bool:
+    """Return whether a text means a value; a number may be written in any form, such as 1e-4."""
+    if isinstance(value, bool | str):
+        return written(value) == (given.lower() if isinstance(value, bool) else given)
+    try:
+        return float(given) == value
+    except ValueError:
+        return False
+
+
+def with_fixed_values(bench: Workbench, url: str) -> Workbench:
     """Return the bench with the rungs and the batch sizes that the database has for `auto`, if it has the study."""
     rungs, batches = dict(bench.rungs), dict(bench.batches)
     with suppress(EmptyStoreError):
-        for case in StudyReader(engine, bench.spec.name).cases:
+        for case in StudyReader(connect(url), bench.spec.name).cases:
             rungs |= {case.name: case.facts.rungs} if case.facts.rungs else {}
             batches |= {case.name: case.facts.batch} if case.facts.batch else {}
     return replace(bench, rungs=rungs, batches=batches)
+
+
+LOOK_S = 1.0
+"""The seconds between two looks at what other workers do."""
+
+
+def patient(job: Job) -> Job:
+    """Return the job that ends only when the last probes of other workers have ended."""
+    return replace(job, wait=partial(time.sleep, LOOK_S))
 
 
 EXIT_WITHOUT_BEST = 1
@@ -101,19 +170,20 @@ def at_work(
     bench: Workbench,
     cases: Sequence[Case],
     url: str,
-    prober: Prober,
+    prober: Prober | None = None,
     *,
-    show: Callable[[], object],
+    show: Callable[[], object] = lambda: None,
     screen: Screen | None = None,
     led: bool = False,
 ) -> Iterator[Job]:
-    """Show what a study will do and yield its job; close everything afterwards.
+    """Show what a study will do and yield its job; close everything afterwards. The prober is the bench's by default.
 
     After an error that follows at least one trial, `show` shows and writes what was measured. The progress appears on
     `screen`, by default the console. Where the command is `led` by another process, it ends when its standard input
     closes.
     Raises OutputError or StoreError where the study's folder or database cannot be used.
     """
+    prober = prober or open_prober(bench, console.print)
     prepare_folder(bench.folder)
     database = Database(url)
     introduction(console, bench, cases, database.shown_url)

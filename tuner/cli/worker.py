@@ -2,22 +2,19 @@
 
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from tuner.cli import options
+from tuner.cli import options, work
 from tuner.cli.hints import introduction, out_of_time, replayed, replaying
 from tuner.cli.options import RUNS, Devices, Hours, Runs, Storage, Study
 from tuner.cli.screen import JsonScreen, Screen, open_screen
-from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, Cases, at_work, cases_to_search, conclude, interruptible
 from tuner.devices.cards import near_cores, share_cores
 from tuner.devices.found import open_devices
 from tuner.devices.nvml import Nvml
@@ -36,9 +33,6 @@ from tuner.store.database import Database
 from tuner.study import Case
 from tuner.study.load import load
 
-LOOK_S = 1.0
-"""The seconds between two looks at what other workers do."""
-
 Trials = Annotated[
     int | None, typer.Option("--n-trials", min=1, help="Finished trials per case; default: the study's.")
 ]
@@ -54,22 +48,23 @@ class ReadySearch:
     bench: Workbench
     prober: Prober
     cases: Sequence[Case]
-    simulated_cost: Callable[[], str] | None = None
-    """Returns what the probes so far would have cost, where a recorded table stands in for trainer and devices."""
 
     @property
     def simulated(self) -> bool:
         """Whether a recorded table stands in for trainer and devices."""
-        return self.simulated_cost is not None
+        return isinstance(self.prober, ReplayedProber)
+
+    def simulated_cost(self) -> str | None:
+        """Return what the replayed probes so far would have cost; None on real devices."""
+        return replayed(self.bench, self.prober.spent_s) if isinstance(self.prober, ReplayedProber) else None
 
     def run(self, job: Job, budget: Budget, trials: int | None) -> list[CaseOutcome]:
         """Search each case until the budget or the number of finished trials is used up; see `loop.optimise`.
 
         It waits for the last probes of other workers, and for probes beside which nothing is confirmed.
         """
-        looking = replace(job, simulated=self.simulated, trials=trials, wait=partial(time.sleep, LOOK_S))
-        limited = within(looking, budget)
-        return optimise(limited, self.cases)
+        limited = within(replace(job, simulated=self.simulated, trials=trials), budget)
+        return optimise(work.patient(limited), self.cases)
 
 
 def open_search(
@@ -81,19 +76,15 @@ def open_search(
     """
     if replay is None:
         bench = open_workbench(study, devices=devices, runs=runs)
-        return ReadySearch(bench=bench, prober=open_prober(bench, console.print), cases=cases_to_search(bench, cases))
-    if cases or devices:
+        prober = open_prober(bench, console.print)
+    elif cases or devices:
         raise StudyError("--replay takes case and devices from the table; leave out --cases and --devices")
-    table = Table.load(replay)
-    bench = replay_bench(table, study, runs=runs)
-    prober = ReplayedProber(table, *bench.spec.objectives)
-    console.print(replaying(table, replay))
-    return ReadySearch(
-        bench=bench,
-        prober=prober,
-        cases=cases_to_search(bench, cases),
-        simulated_cost=lambda: replayed(bench, prober.spent_s),
-    )
+    else:
+        table = Table.load(replay)
+        bench = replay_bench(table, study, runs=runs)
+        prober = ReplayedProber(table, *bench.spec.objectives)
+        console.print(replaying(table, replay))
+    return ReadySearch(bench=bench, prober=prober, cases=work.cases_to_search(bench, cases))
 
 
 def divided(
@@ -135,7 +126,7 @@ def run_team(
     plans = _plans(url, groups, options, pin=bench.kind == "gpu" and not search.simulated)
     screen = screen or open_screen(console)
     view = _TeamView(screen)
-    with interruptible(console) as interrupted:
+    with work.interruptible(console) as interrupted:
         team = WorkerTeam(plans)
         try:
             team.run(view.show, view.ended, interrupted.is_set)
@@ -144,11 +135,11 @@ def run_team(
             team.close()
     rows = [row for row in show() if row.case in {case.name for case in search.cases}]
     if interrupted.is_set():
-        raise typer.Exit(EXIT_INTERRUPTED)
+        raise typer.Exit(work.EXIT_INTERRUPTED)
     if view.complaints:
         raise TunerError("\n".join(view.complaints))
     if not any(row.best for row in rows):
-        raise typer.Exit(EXIT_WITHOUT_BEST)
+        raise typer.Exit(work.EXIT_WITHOUT_BEST)
 
 
 def _plans(url: str, groups: Sequence[str], passed_on: Mapping[str, object], *, pin: bool) -> list[WorkerPlan]:
@@ -212,7 +203,7 @@ Led = Annotated[
 
 def worker(
     study: Study,
-    cases: Cases = None,
+    cases: work.Cases = None,
     n_trials: Trials = None,
     devices: Devices = None,
     hours: Hours = None,
@@ -230,14 +221,12 @@ def worker(
     screen = JsonScreen(sys.stdout) if led else None
     search = open_search(console, study, cases=cases, devices=devices, replay=replay, runs=runs)
     url = options.database_url(storage, search.bench.folder)
-    with at_work(
-        console, search.bench, search.cases, url, search.prober, show=lambda: None, screen=screen, led=led
-    ) as job:
+    with work.at_work(console, search.bench, search.cases, url, search.prober, screen=screen, led=led) as job:
         outcomes = search.run(job, budget, n_trials)
         interrupted = job.interrupted()
     if budget.over():
         console.print(out_of_time(budget))
-    conclude(outcomes, interrupted=interrupted)
+    work.conclude(outcomes, interrupted=interrupted)
 
 
 def _numbers(cores: str) -> set[int]:

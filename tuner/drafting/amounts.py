@@ -1,10 +1,8 @@
 """Checks how many samples a counted iteration has against the amounts that a command prints. Pure."""
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
-from math import gcd
 from statistics import fmean
 
 from tuner.drafting.progress_found import Found
@@ -69,7 +67,7 @@ def _by_batch(found: Found, each: float, plain: int) -> Iterator[Checked]:
 
     It is that of any step where nothing is accumulated. Else the count must end with the steps of the optimizer.
     """
-    if not plain or not found.counts_numbers or found.counts_epochs or _grows_by_batches(found, plain):
+    if not plain or not found.counts_numbers or found.counts_epochs or found.grows_by(plain):
         return
     for words, _, amount in _printed(found, _BATCH):
         counts_updates = any(found.end == steps for _, _, steps in _printed(found, _STEPS))
@@ -103,13 +101,6 @@ def _printed(found: Found, pattern: re.Pattern[str]) -> Iterator[tuple[str, str,
         groups = match.groupdict()
         if amount := number(whole_numeral(match.string, *match.span("amount"))):
             yield groups.get("words") or "", groups.get("what") or "", amount
-
-
-def _grows_by_batches(found: Found, batch: int) -> bool:
-    """Return whether the count may be one of samples: it always grows by a multiple of the batch."""
-    counts: Sequence[int] = [report.iteration for report in found.reports]
-    step = gcd(*(later - count for count, later in pairwise(counts)))
-    return batch > 1 and step > 0 and step % batch == 0
 
 
 def _is_same(one: float, other: float, share: float) -> bool:

@@ -9,16 +9,7 @@ from pathlib import Path, PurePath
 from tuner.trainers.command_options import LAUNCH_FACTS
 from tuner.trainers.template import fill, placeholders
 
-RANKS = (
-    "nproc_per_node",
-    "num_processes",
-    "devices",
-    "num_devices",
-    "gpus",
-    "num_gpus",
-    "n_gpus",
-    "ngpus",
-)
+RANKS = ("nproc_per_node", "num_processes", "devices", "num_devices", "gpus", "num_gpus", "n_gpus", "ngpus")
 WORLD = "world_size"
 """The number of ranks, or of machines: it is taken for that of ranks only where the command says the same elsewhere."""
 PORTS = ("master_port", "main_process_port")

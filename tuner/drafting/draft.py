@@ -14,19 +14,7 @@ from typing import Any
 
 from tuner.devices.cpu import usable_cores
 from tuner.devices.found import open_devices
-from tuner.drafting.command_lines import (
-    Flag,
-    Template,
-    as_parameter,
-    deaf_script,
-    literal_text,
-    program_place,
-    ranks,
-    script,
-    settings,
-    template,
-    variables,
-)
+from tuner.drafting import command_lines
 from tuner.drafting.script_help import help_command, known_flags, source_of, uses_hydra
 from tuner.drafting.searches import (
     ACCUMULATES,
@@ -49,7 +37,7 @@ from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import DeviceSample
 from tuner.running.prober import run_in
 from tuner.running.workbench import launch_variables
-from tuner.study import Config, ProbeSpec, StudySpec, TrainerSpec, Value
+from tuner.study import Config, ProbeSpec, StudySpec, TrainerSpec
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.presets import INTERACTIVE, PRESETS, Preset
 
@@ -82,7 +70,7 @@ class Draft:
     words: tuple[str, ...]
     """The command without variables before it."""
     env: Mapping[str, str]
-    template: Template
+    template: command_lines.Template
     searches: tuple[SearchedFlag, ...]
     devices: str
     """The devices to watch, as a study names them."""
@@ -92,7 +80,7 @@ class Draft:
     """The Python of the environment that has the command's program; empty for programs of the system."""
     precision: tuple[SearchedFlag, ...] = ()
     """The flags of the precision that nobody has confirmed, and that are not searched."""
-    flags: tuple[Flag, ...] = ()
+    flags: tuple[command_lines.Flag, ...] = ()
     """The flags of the command's script, as far as its help tells them."""
 
     @property
@@ -148,7 +136,7 @@ class Draft:
 
     @property
     def _typed(self) -> dict[str, str]:
-        return {one.parameter: one.value for one in settings(self.words, self.flags)}
+        return {one.parameter: one.value for one in command_lines.settings(self.words, self.flags)}
 
     def space(self) -> dict[str, dict[str, Any]]:
         """Return the study's space."""
@@ -160,7 +148,7 @@ class Draft:
         return next((one.parameter for one in self.searched if one.parameter in WORKERS and 0 in one.values), "")
 
     def _needs(self, parameter: str) -> bool:
-        return bool(self._workers) and as_parameter(parameter) in NEEDS_WORKERS
+        return bool(self._workers) and command_lines.as_parameter(parameter) in NEEDS_WORKERS
 
     def _values(self, search: SearchedFlag) -> dict[str, Any]:
         if search.auto:
@@ -174,10 +162,7 @@ class Draft:
         A trainer that only prints lines like those of a preset may count something else.
         """
         same = [name for name in self.likely if preset and PRESETS[name].progress == PRESETS[preset].progress]
-        for name in same:
-            if (filled := self._arithmetic(PRESETS[name].samples)) is not None:
-                return filled
-        return ""
+        return next(filter(None, (self._arithmetic(PRESETS[name].samples) for name in same)), "")
 
     @property
     def accumulated(self) -> str:
@@ -192,26 +177,23 @@ class Draft:
         """Flag → the value that the command uses for it: the typed one, or else the script's own."""
         return {flag.parameter: flag.default for flag in self.flags if flag.default} | self._typed
 
-    def _arithmetic(self, expression: str) -> str | None:
-        """Fill an expression with what the command sets; None where it lacks a flag that has no neutral value."""
-        searched = {search.parameter for search in self.searches}
-        known: dict[str, Value] = {"gradient_accumulation_steps": 1, **self.known}
-        names = re.findall(r"\{(\w+)\}", expression)
-        if not expression or any(
-            name not in {*searched, "ranks"} and not _is_number(known.get(name)) for name in names
-        ):
-            return None
-        fixed = {name: known[name] for name in names if name not in {*searched, "ranks"}}
-        filled = re.sub(r"\{(\w+)\}", lambda found: str(fixed.get(found[1], found[0])), expression)
+    def _arithmetic(self, expression: str) -> str:
+        """Fill an expression with what the command sets; empty where it lacks a flag that has no neutral value."""
+        kept = {"ranks", *(search.parameter for search in self.searches)}
+        known = {"gradient_accumulation_steps": "1", **self.known}
+        fixed = {name: known.get(name, "") for name in re.findall(r"\{(\w+)\}", expression) if name not in kept}
+        if not all(map(str.isdecimal, fixed.values())):
+            return ""
+        filled = re.sub(r"\{(\w+)\}", lambda found: fixed.get(found[1], found[0]), expression)
         return filled.removesuffix(" * 1")
 
 
 def typed_words(command: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
     """Return the variables before a command, and its words. Raises StudyError where there are none, or several runs."""
-    env, words = variables(shlex.split(command[0]) if len(command) == 1 else command)
+    env, words = command_lines.variables(shlex.split(command[0]) if len(command) == 1 else command)
     if not words:
         raise StudyError("there is no command after `--`; write tuner init -- python train.py --batch-size 32")
-    own = words[(program_place(words) or 0) + 1 :]
+    own = words[(command_lines.program_place(words) or 0) + 1 :]
     if uses_hydra(words) and (many := next((word for word in own if word in {"--multirun", "-m"}), None)):
         raise StudyError(f"{many} starts several trainings one after another, and a probe is one; leave it out")
     return env, words
@@ -235,7 +217,7 @@ def draft(
     env, words = typed_words(command)
     python = python or environment(words[0])
     likely = (preset,) if preset else imported(words)
-    chosen = devices or _devices(ranks(words))
+    chosen = devices or _devices(command_lines.ranks(words))
     opened = open_devices(chosen).devices
     known = Known(
         words=words,
@@ -248,7 +230,7 @@ def draft(
     placeholders = {search.flag: search.placeholder for search in found}
     presets: list[Preset] = [PRESETS[name] for name in likely]
     folder = {"hydra.run.dir": "{out_dir}"} if uses_hydra(words) else {}
-    filled = template(words, {**placeholders, **folder}, env.values(), known.flags)
+    filled = command_lines.template(words, {**placeholders, **folder}, env.values(), known.flags)
     _check_added(words, filled)
     return Draft(
         typed=(*(f"{name}={value}" for name, value in env.items()), *words),
@@ -256,7 +238,7 @@ def draft(
         env={
             **(presets[0].env if presets else {}),
             **(INTERACTIVE if "rich" in modules(words) else {}),
-            **{name: literal_text(value, placeholders) for name, value in env.items()},
+            **{name: command_lines.literal_text(value, placeholders) for name, value in env.items()},
         },
         template=filled,
         searches=found,
@@ -272,7 +254,7 @@ def printed_help(folder: Path, limit_s: float = HELP_S) -> Callable[[Sequence[st
     """Return what runs the help of a command's script, without a GPU and for seconds at most; `folder` keeps a log."""
 
     def ask(words: Sequence[str], python: str) -> str:
-        command = [literal_text(word, {}) for word in help_command(words, python)]
+        command = [command_lines.literal_text(word, {}) for word in help_command(words, python)]
         if not command:
             return ""
         trainer, clock = CommandTrainer(TrainerSpec(name="command", options={"command": command})), MonotonicClock()
@@ -309,9 +291,9 @@ def widened(drafted: Draft, uses: Sequence["Used"]) -> Draft:
     return replace(drafted, searches=tuple(map(grown, first)))
 
 
-def _check_added(words: Sequence[str], filled: Template) -> None:
+def _check_added(words: Sequence[str], filled: command_lines.Template) -> None:
     added = [instead for typed, instead in filled.replaced if not typed]
-    if added and (script := deaf_script(words)):
+    if added and (script := command_lines.deaf_script(words)):
         raise StudyError(
             f"{script} reads no flags, so adding {' '.join(added)} would change nothing; write the placeholder, "
             f'such as {added[0].split()[-1]}, where the command has the value, or pass "$@" on in the script'
@@ -387,24 +369,12 @@ def working_ranks(devices: str, uses: Sequence[Used]) -> int:
 
 def study_name(words: Sequence[str]) -> str:
     """Return a study's name for a command: that of its script."""
-    stem = Path(script(words) or words[0]).stem
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", as_parameter(stem)).lstrip("_.-") or "study"
+    stem = Path(command_lines.script(words) or words[0]).stem
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", command_lines.as_parameter(stem)).lstrip("_.-") or "study"
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int) or (isinstance(value, str) and value.isdecimal())
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FirstRun:
-    """What a watched command showed, and on which devices."""
-
-    watched: Watched
-    devices: tuple[Device, ...]
-
-
-def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> FirstRun:
-    """Run a draft's command with its own values and watch it; its files go to `folder`.
+def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> tuple[Watched, list[Used]]:
+    """Run a draft's command with its own values and watch it and its devices; its files go to `folder`.
 
     Raises TrainerError where the command cannot be understood, DeviceError where devices cannot be read.
     """
@@ -429,4 +399,4 @@ def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> FirstRun
             rewritten=", ".join(rewritten),
         ),
     )
-    return FirstRun(watched=watched, devices=source.devices)
+    return watched, used(watched, source.devices)

@@ -9,7 +9,7 @@ from tuner.export.case_view import CaseView
 from tuner.export.wording import SPEEDS, figure, with_error
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
-from tuner.study import Case, launch_digest, shell_split
+from tuner.study import Case, launch_digest
 from tuner.trainers.command import CommandTrainer
 
 LARGE = 1000.0
@@ -38,9 +38,7 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
         if old != new:
             yield f"  {name}: {old} → {new}{whys.get(name, '')}"
     env, words = typed_words(command)
-    options = bench.spec.trainer.options["command"]
-    template = shell_split(options) if isinstance(options, str) else options
-    if line := retyped(words, template, after, before):
+    if line := retyped(words, bench.spec.trainer.command, after, before):
         yield "the command line to copy:"
         yield shlex.join([*(f"{name}={value}" for name, value in env.items()), *line])
 

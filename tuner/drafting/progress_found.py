@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from itertools import pairwise
+from math import gcd
 from pathlib import Path
 from typing import Literal
 
@@ -63,6 +65,11 @@ class Found:
         counts = [pattern for pattern in self.patterns if "(?P<iteration>" in pattern]
         found = (match for line in reversed(self.printed) for one in counts if (match := re.search(one, line)))
         return next(found, None)
+
+    def grows_by(self, batch: int) -> bool:
+        """Return whether the count always grows by a multiple of a batch, as in `[640/60000]`: it may be of samples."""
+        step = gcd(*(later.iteration - one.iteration for one, later in pairwise(self.reports)))
+        return batch > 1 and step > 0 and step % batch == 0
 
     @property
     def counts_samples(self) -> bool:
@@ -158,7 +165,8 @@ def find_patterns(lines: Sequence[str]) -> tuple[str, ...]:
     while chosen := _chosen(found):
         groups = _by_form(chosen)
         patterns = [_pattern(group) for group in groups]
-        misread = [column for pair in zip(patterns, groups, strict=True) for column in _misread(*pair)]
+        pairs = zip(patterns, groups, strict=True)
+        misread = [column for pattern, group in pairs for one, column in group if not _is_read(pattern, one, column)]
         if not misread:
             return tuple(patterns)
         found = [column for column in found if column not in misread]
@@ -177,18 +185,11 @@ def _chosen(found: Sequence[Column]) -> dict[str, Column]:
     iteration = min(_within_epochs(found, counters) or counters, key=_rank)
     samples = _samples_beside(iteration, counters)
     if samples is None and iteration.counts_samples:
-        chosen = {"samples": iteration}
-    else:
-        epoch = _epoch_of(iteration, found)
-        chosen = {
-            "iteration": iteration,
-            **({"samples": samples} if samples else {}),
-            **({"epoch": epoch} if epoch else {}),
-        }
-    speed = next((column for column in found if column.is_speed), None)
-    if "samples" not in chosen and speed is not None:
-        chosen["samples_per_s"] = speed
-    return chosen
+        return {"samples": iteration}
+    speed = None if samples else next((column for column in found if column.is_speed), None)
+    epoch = _epoch_of(iteration, found)
+    chosen = {"iteration": iteration, "samples": samples, "epoch": epoch, "samples_per_s": speed}
+    return {name: column for name, column in chosen.items() if column}
 
 
 def _samples_beside(iteration: Column, counters: Sequence[Column]) -> Column | None:
@@ -213,18 +214,13 @@ def _by_form(chosen: Mapping[str, Column]) -> list[list[tuple[str, Column]]]:
     return [sorted(group, key=lambda one: one[1].place) for group in ordered]
 
 
-def _misread(pattern: str, group: Sequence[tuple[str, Column]]) -> list[Column]:
-    """Return the numbers of a line that the pattern misses, or instead of which it takes other numbers."""
+def _is_read(pattern: str, name: str, column: Column) -> bool:
+    """Return whether a pattern takes the very numbers of a column. It may match the lines of one rank alone."""
     compiled = re.compile(pattern)
-    return [column for name, column in group if not _is_read(compiled, name, column)]
-
-
-def _is_read(pattern: re.Pattern[str], name: str, column: Column) -> bool:
-    """Return whether a pattern takes the numbers of a column. It may match the lines of one rank alone."""
     read = [
         number(whole_numeral(line, *found.span(name))) == value
         for line, value in zip(column.lines, column.values, strict=True)
-        if (found := pattern.search(line))
+        if (found := compiled.search(line))
     ]
     return len(read) >= RECURS and all(read)
 
@@ -403,12 +399,7 @@ def _columns(rows: Sequence[FileRow], *, is_tensorboard: bool) -> dict[str, str]
     named = min(iterations, key=lambda column: (column.counts_epochs, -len(column.values)), default=None)
     if is_tensorboard:
         return {"iteration": STEP} if len(rows) >= RECURS else {}
-    if named is None and samples is None:
-        return {}
-    return {
-        **({"iteration": named.before} if named else {}),
-        **({"samples": samples.before} if samples else {}),
-    }
+    return {name: column.before for name, column in (("iteration", named), ("samples", samples)) if column}
 
 
 def _numbers(rows: Sequence[FileRow]) -> Iterator[Column]:

@@ -82,8 +82,6 @@ def _defaults(source: str) -> Iterator[tuple[str, str]]:
                 for name in names:
                     if isinstance(name, ast.Constant) and given.get("default") is not None:
                         yield str(name.value).lstrip("-"), str(given["default"])
-            case _:
-                pass
 
 
 def _nodes(source: str) -> Iterator[ast.AST]:
@@ -107,10 +105,8 @@ def _printed(text: str) -> Iterator[Flag]:
         named = dict.fromkeys(name["name"] for name in _SPELLING.finditer(head))
         names = tuple(name for name in named if not (name.startswith("no") and name[2:].lstrip("-_") in named))
         metavars = _SPELLING.sub("", re.sub(r"\{[^{}]*\}", "X", head)).replace(",", " ").replace("/", " ").split()
-        if (listed := _CHOICES.search(head)) or (listed := _CHOICES.search(first)):
-            choices = tuple(one.strip() for one in re.split(r"[,|]", listed[1] or listed[2]))
-        else:
-            choices = ()
+        listed = _CHOICES.search(head) or _CHOICES.search(first)
+        choices = tuple(map(str.strip, re.split(r"[,|]", listed[1] or listed[2]))) if listed else ()
         default = _DEFAULT.search(" ".join([first, *below]))
         value = default[1].strip() if default else None
         if names and names != ("h", "help"):
@@ -146,5 +142,3 @@ def _globals(source: str) -> Iterator[Flag]:
         match line:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=own)) if own is not None:
                 yield Flag(names=(name,), default=str(own))
-            case _:
-                pass

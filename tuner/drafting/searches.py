@@ -2,22 +2,18 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import count, takewhile
 
 from tuner.drafting.command_lines import Flag, Setting, as_parameter, settings
 from tuner.errors import StudyError
-from tuner.study import LADDER, Value
+from tuner.study import LADDER, Value, written
 
 ENVIRONMENTS = ("num_envs", "n_envs", "num_environments")
 BATCHES = (
-    "batch_size",
-    "per_device_train_batch_size",
-    "train_batch_size",
-    "micro_batch_size",
-    "per_gpu_batch_size",
-    "batch",
-    "bs",
-    "b",
+    *("batch_size", "per_device_train_batch_size", "train_batch_size", "micro_batch_size", "per_gpu_batch_size"),
+    *("batch", "bs", "b"),
 )
 WORKERS = ("num_workers", "dataloader_num_workers", "n_workers", "workers", "j")
 NEEDS_WORKERS = ("prefetch_factor", "dataloader_prefetch_factor", "persistent_workers", "dataloader_persistent_workers")
@@ -36,6 +32,7 @@ _ON_CARDS = re.compile(r"compile|pin_mem|tf32")
 _COARSE = {"float32": "bfloat16", "fp32": "bf16", "32": "bf16-mixed", "32-true": "bf16-mixed", "no": "bf16"}
 """A usual word for a precision → the word for a mixed one."""
 _OPPOSITE = {"True": "False", "true": "false", "1": "0", "on": "off", "yes": "no"}
+_OPPOSITE |= {no: yes for yes, no in _OPPOSITE.items()}
 _PREFETCHED = (2, 4, 8)
 _WORKERS_TRIED = (0, 2, 4, 8, 16)
 _LEAST_WORKERS = 2
@@ -119,7 +116,7 @@ class SearchedFlag:
         """Return the flag and its values as `--search` reads them."""
         if self.computed:
             return f"{self.flag} = {self.computed}"
-        shown = (f"{self.values[0]}..{self.values[-1]}",) if self.auto else map(_written, self.ordered)
+        shown = (f"{self.values[0]}..{self.values[-1]}",) if self.auto else map(written, self.ordered)
         return f"{self.flag}={','.join(shown)}"
 
 
@@ -140,11 +137,6 @@ class Known:
     def typed(self) -> dict[str, Setting]:
         """Parameter → its setting in the command."""
         return {one.parameter: one for one in settings(self.words, self.flags)}
-
-    def own(self, flag: Flag) -> str | None:
-        """Return the value that the command uses for a flag, as far as it is known."""
-        setting = self.typed.get(flag.parameter)
-        return flag.default if setting is None else setting.value
 
     @property
     def all(self) -> list[Flag]:
@@ -201,7 +193,7 @@ def _size(flag: Flag, free: bool) -> SearchedFlag:
 def _workers(flag: Flag, cores: int) -> SearchedFlag:
     typed = flag.number or 0
     most = max(cores, typed, _LEAST_WORKERS)
-    values = sorted({typed, *(count for count in _WORKERS_TRIED if count <= most)})
+    values = sorted({typed, *(tried for tried in _WORKERS_TRIED if tried <= most)})
     return SearchedFlag(flag=flag.names[0], values=tuple(values), typed=typed, grows=True)
 
 
@@ -221,12 +213,8 @@ def _switched(flag: Flag, known: Known) -> SearchedFlag | None:
     if stands_alone and flag.parameter not in known.typed:
         return SearchedFlag(flag=name, values=(False, True), typed=f"--{name}" in known.words, is_switch=True)
     coarse = next((one for one in flag.choices if re.search(r"bf16|bfloat16", one)), _COARSE.get(own))
-    other = (coarse if _PRECISION.search(flag.parameter) else None) or _opposites().get(own)
+    other = (coarse if _PRECISION.search(flag.parameter) else None) or _OPPOSITE.get(own)
     return None if not own or other in {None, own} else SearchedFlag(flag=name, values=(own, str(other)), typed=own)
-
-
-def _opposites() -> dict[str, str]:
-    return _OPPOSITE | {no: yes for yes, no in _OPPOSITE.items()}
 
 
 def _balanced(known: Known, found: Sequence[SearchedFlag]) -> tuple[SearchedFlag, ...]:
@@ -258,10 +246,6 @@ def balanced_sizes(batch: int, steps: int) -> tuple[int, ...]:
 
 def _is_environments(parameter: str) -> bool:
     return parameter in ENVIRONMENTS or bool(_ENVIRONMENTS.search(parameter))
-
-
-def _written(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _nothing_known(known: Known) -> str:
@@ -315,18 +299,14 @@ def _asked(text: str, known: Known) -> SearchedFlag:
 
 
 def _doublings(first: int, last: int) -> tuple[int, ...]:
-    values = [first]
-    while 2 * values[-1] <= last:
-        values.append(2 * values[-1])
-    return (*values, *([last] if values[-1] < last else []))
+    doubled = (first << power for power in count())
+    return (*takewhile(lambda value: value < last, doubled), last)
 
 
 def _value(text: str) -> Value:
     for read in (int, float):
-        try:
+        with suppress(ValueError):
             return read(text)
-        except ValueError:
-            continue
     return text
 
 

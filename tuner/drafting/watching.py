@@ -14,8 +14,7 @@ from tuner.probe.evidence import Evidence
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Clock, Launch, OutputLine, Recorder, RunningTrainer
-from tuner.probe.result import DeviceSample
-from tuner.probe.units import duration
+from tuner.probe.result import DeviceSample, duration
 
 POLL_S = 0.1
 LOOK_S, LOOK_SHARE = 1.0, 4.0
@@ -85,12 +84,7 @@ def watch(
     if found is None or exit_code not in {None, 0}:
         complaint = _complaint(lines, exit_code, seconds, plan, written.unclear() or _outside(plan))
         raise TrainerError(f"{complaint}; init rewrote {rewritten}" if rewritten else complaint)
-    return Watched(
-        found=found,
-        samples=tuple(recorder.samples()),
-        seconds=seconds,
-        spawned=ranks,
-    )
+    return Watched(found=found, samples=tuple(recorder.samples()), seconds=seconds, spawned=ranks)
 
 
 def spawned(pid: int) -> int:

@@ -3,10 +3,8 @@
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
-from itertools import pairwise
-from math import gcd
 from statistics import fmean
 from typing import Any
 
@@ -84,9 +82,10 @@ def sample_choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, st
 def confirmed(draft: Draft, found: Found, ranks: int) -> tuple[str, str] | None:
     """Return the samples of an iteration as arithmetic, and the printed fact that confirms these alone."""
     counts = list(dict.fromkeys(count for _, count in _choices(draft, found, ranks) if count))
-    held = [(one, said) for count in counts if (said := _checked(draft, found, count, ranks)).holds for one in [count]]
+    checked = [(count, _checked(draft, found, count, ranks)) for count in counts]
+    held = [(count, said.because) for count, said in checked if said.holds]
     values = {_value(draft, count, ranks) for count, _ in held}
-    return (held[0][0], held[0][1].because) if len(values) == 1 else None
+    return held[0] if len(values) == 1 else None
 
 
 def against(draft: Draft, found: Found, samples: str, ranks: int) -> str:
@@ -120,18 +119,13 @@ def _choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, str]]:
     if not (draft.batch_size and found.counts_numbers):  # a line may stand for any number of steps
         return []
     sample = "a sample, or a step of one environment"
-    if batch := _counted_in_batches(draft, found):
-        sample = f"a sample: the count always grows by a multiple of the batch, {batch}"
+    if found.grows_by(draft.batch_size):
+        sample = f"a sample: the count always grows by a multiple of the batch, {draft.batch_size}"
     many = {"a step of all environments" if draft.batch in ENVIRONMENTS else "a batch": own}
     many |= {"a step of the optimizer": f"{own} * {draft.accumulated}"} if draft.accumulated else {}
     of_ranks = [(f"{what} of each rank", f"{count} * {{ranks}}") for what, count in many.items()]
     in_all = [(f"{what} of all ranks", count) for what, count in many.items()] if ranks > 1 else []
     return [*of_ranks, *in_all, (sample, "1")]
-
-
-def without_samples(patterns: Iterable[str]) -> list[str]:
-    """Return patterns that match the same lines, and take no samples and no speeds from them."""
-    return [re.sub(r"\(\?P<samples(?:_per_s)?>", "(?:", pattern) for pattern in patterns]
 
 
 def of_one_rank(draft: Draft, found: Found, ranks: int) -> float | None:
@@ -169,24 +163,6 @@ def _samples_of_an_iteration(found: Found) -> float | None:
     return fmean(speeds) * found.iteration_s if speeds and found.iteration_s else None
 
 
-def _counted_in_batches(draft: Draft, found: Found) -> int | None:
-    """Return the typed batch if all steps of the count are multiples of it, as in `[640/60000]`."""
-    counts = [report.iteration for report in found.reports]
-    batch, step = draft.batch_size, gcd(*(later - count for count, later in pairwise(counts)))
-    return batch if batch > 1 and step > 0 and step % batch == 0 else None
-
-
-_MIMICKIT = (
-    "name: mimickit",
-    "trainer:",
-    "  name: mimickit",
-    "  root: ${MIMICKIT_ROOT}",
-    "  python: ${MIMICKIT_PYTHON:-python3}",
-    "  options: {engine_config: data/engines/newton_engine.yaml}",
-    'cases: ["*"]',
-    "devices: auto",
-    "space:",
-)
 _NO_TEXT = {"true", "false", "null", "yes", "no", "on", "off"}
 """Words that YAML reads as other values than text."""
 
@@ -211,6 +187,9 @@ def study_text(
     is_unclear = bool(samples) or of_one_rank(draft, found, ranks) is not None
     is_counted = bool(samples) or counted(draft, found, ranks)
     said = [f"samples_per_iteration: '{samples}'"] if samples else sample_lines(draft, found, ranks)
+    patterns = found.patterns
+    if is_unclear:  # then no samples and no speeds are taken from the lines
+        patterns = tuple(re.sub(r"\(\?P<samples(?:_per_s)?>", "(?:", pattern) for pattern in patterns)
     return "\n".join(
         [
             made_from(draft.typed),
@@ -221,7 +200,7 @@ def study_text(
             *([f"  python: {text(draft.python)}  # programs beside it are found, too"] if draft.python else []),
             "  options:",
             f"    command: {text(' '.join(map(_word, draft.template.words)))}",
-            *_progress(found, without_samples(found.patterns) if is_unclear else found.patterns),
+            *_progress(found, patterns),
             *(f"    {line}" for line in said),
             *_env(draft.env, found.preset),
             *_learning(draft),
@@ -288,10 +267,7 @@ def _each(iteration_s: float | None) -> str:
 
 def _progress(found: Found, patterns: Sequence[str]) -> list[str]:
     if found.preset:
-        return [
-            f"    # one iteration: {PRESETS[found.preset].counts}",
-            f"    progress: {found.preset}",
-        ]
+        return [f"    # one iteration: {PRESETS[found.preset].counts}", f"    progress: {found.preset}"]
     if file := found.file:
         keys = {"path": f"{{out_dir}}/{file.pattern}", "format": file.format, **file.columns}
         return [f"    # found in {one_line(file.pattern)}", f"    progress_file: {_flow(keys)}"]
@@ -316,19 +292,15 @@ def _env(env: Mapping[str, str], preset: str | None) -> list[str]:
 
 def _learning(draft: Draft) -> list[str]:
     names = [search.parameter for search in draft.searched if search.changes_learning]
-    said = [f"    learning: {_flow(names)}  # these change what is learnt, the others only the speed"]
-    computed = (
-        [f"    computed: {_flow(draft.computed)}  # the total batch stays; batch norm sees its parts"]
-        if draft.computed
-        else []
-    )
-    return [*computed, *(said if names else ["    learning: keep  # no value below changes what is learnt"])]
+    computed = f"    computed: {_flow(draft.computed)}  # the total batch stays; batch norm sees its parts"
+    changing = f"    learning: {_flow(names)}  # these change what is learnt, the others only the speed"
+    kept = "    learning: keep  # no value below changes what is learnt"
+    return [*([computed] if draft.computed else []), changing if names else kept]
 
 
 def _seen(uses: Sequence[Used]) -> str:
-    return ", ".join(
-        f"{use.device.name} {'-' if use.util_pct is None else f'{use.util_pct:.0f}'} % busy" for use in uses
-    )
+    shares = ["-" if use.util_pct is None else f"{use.util_pct:.0f}" for use in uses]
+    return ", ".join(f"{use.device.name} {share} % busy" for use, share in zip(uses, shares, strict=True))
 
 
 def one_line(words: str) -> str:
@@ -364,27 +336,23 @@ def _flow(value: Any) -> str:
 def preset_text(name: str, preset: str) -> str:
     """Return the text of a study file for a popular trainer, to be filled in."""
     row = PRESETS[preset]
-    space = [f"  {parameter}: {values}" for parameter, values in row.space.items()]
-    if not row.command:
-        return "\n".join([*_MIMICKIT, *space, ""])
+    if row.study:
+        return row.study
     known = row.samples.removesuffix(ACCUMULATED)
-    counted = [f"    samples_per_iteration: {text(known)}"] if known else []
-    return "\n".join(
-        [
-            "# Put your own command in: its script, its flags, and {placeholders} for the values that are searched.",
-            f"name: {_flow(name)}",
-            "trainer:",
-            "  name: command",
-            "  options:",
-            f"    command: {text(row.command)}",
-            f"    # one iteration: {row.counts}",
-            f"    progress: {preset}",
-            *counted,
-            "devices: auto",
-            "space:",
-            *space,
-            "probe: {iterations: 8, max_seconds: 420}",
-            "search: {trials: 24}",
-            "",
-        ]
-    )
+    counted = f"    samples_per_iteration: {text(known)}\n" if known else ""
+    space = "\n".join(f"  {parameter}: {values}" for parameter, values in row.space.items())
+    return f"""\
+# Put your own command in: its script, its flags, and {{placeholders}} for the values that are searched.
+name: {_flow(name)}
+trainer:
+  name: command
+  options:
+    command: {text(row.command)}
+    # one iteration: {row.counts}
+    progress: {preset}
+{counted}devices: auto
+space:
+{space}
+probe: {{iterations: 8, max_seconds: 420}}
+search: {{trials: 24}}
+"""

@@ -147,10 +147,12 @@ class CaseView:
         None where one of the two is unknown, or where they were not measured in the same way. A default with several
         probes counts with their mean, also the probes that the pruner stopped.
         """
-        default = self.default_for(one.config)
+        config = self.default_for(one.config)
+        default = launched(config) if config else None
         for way in dict.fromkeys((one.is_warm, True)):
             own = one if way == one.is_warm else self._in_sessions.get(one.launch)
-            speeds = [trial.samples_per_s or 0.0 for trial in self._ran if trial.warm == way and _is(trial, default)]
+            ran = (trial for trial in self._ran if trial.warm == way and launched(trial.config) == default)
+            speeds = [trial.samples_per_s or 0.0 for trial in ran]
             if own and own.samples_per_s and any(speeds):
                 return own.samples_per_s / fmean(speeds)
         return None
@@ -166,14 +168,14 @@ class CaseView:
         return max((rung for rung in eligible if rung is not None), default=None)
 
     @cached_property
-    def counts(self) -> Mapping[str, int]:
+    def counts(self) -> Counter[str]:
         """How many trials ended how: status → number. A trial that ran but may not be the best is `ineligible`."""
         return Counter(_end(one) for one in ended(self.trials))
 
     @property
     def finished(self) -> int:
         """How many trials have ended."""
-        return sum(self.counts.values())
+        return self.counts.total()
 
     @property
     def commonest_failure(self) -> str | None:
@@ -187,7 +189,7 @@ class CaseView:
     @property
     def status(self) -> str:
         """`ok` if there is a best; otherwise the commonest failure, `pruned` or `no_trials`."""
-        without = self.commonest_failure or (PRUNED if self.counts.get(PRUNED) else NO_TRIALS)
+        without = self.commonest_failure or (PRUNED if self.counts[PRUNED] else NO_TRIALS)
         return OK if self.best else without
 
     @property
@@ -199,10 +201,6 @@ class CaseView:
     def profile(self) -> Profile | None:
         """How busy the parts of the devices were with the best config."""
         return Profile.of(pooled(self.best.trials).metrics, on_gpu=self.kept.source == "nvml") if self.best else None
-
-
-def _is(trial: KeptTrial, config: Config) -> bool:
-    return bool(config) and launched(trial.config) == launched(config)
 
 
 def _end(trial: KeptTrial) -> str:
@@ -294,10 +292,10 @@ def summary(case: CaseView) -> CaseSummary:
         objective=case.objectives[0],
         ladder=case.kept.ladder,
         best=_row(case, case.best),
-        ok=counts.get(OK, 0) + counts.get(INELIGIBLE, 0),
-        pruned=counts.get(PRUNED, 0),
+        ok=counts[OK] + counts[INELIGIBLE],
+        pruned=counts[PRUNED],
         failed=failed,
-        interrupted=counts.get(INTERRUPTED, 0),
+        interrupted=counts[INTERRUPTED],
         running=sum(one.state == RUNNING for one in case.trials),
         measured_on=dict(Counter(where)),
         instead_of=_row(case, found.instead_of if found else None),

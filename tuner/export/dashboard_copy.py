@@ -183,7 +183,7 @@ def _facts(trial: KeptTrial) -> dict[str, Any]:
         "status": trial.status,
         "failure": failure and failure.kind,
         "out of memory": True if trial.status == FailureKind.GPU_OOM else None,
-        "detail": (failure and failure.detail) or probe.stopped or probe.ineligible or "; ".join(probe.notes) or None,
+        "detail": probe.detail or None,
         "measured": None if not probe.launched else "session" if probe.warm else "plain command",
         "total_s": probe.total_s,
         "iterations": probe.iterations,

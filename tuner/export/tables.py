@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import cache
 from itertools import islice
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader
 from tuner.export.wording import in_words
 from tuner.kept.case_record import KeptRun
-from tuner.kept.trial import OK, KeptProbe, KeptTrial, pooled
+from tuner.kept.trial import OK, KeptTrial, pooled
 from tuner.probe.metrics import METRICS
 from tuner.probe.result import DeviceSummary
 from tuner.search.scores import standings
@@ -48,16 +47,10 @@ def rounded(name: str, value: Any) -> Any:
         return value
     if not math.isfinite(value):
         return None
-    decimals = _decimals(name)
+    decimals = _DECIMALS.get(_UNITS.get(name.removesuffix("_se"), ""))  # an error has its value's unit
     if decimals is None:
         return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
     return round(value, decimals) if decimals else round(value)
-
-
-@cache
-def _decimals(name: str) -> int | None:
-    """Return how many decimals a number has; None where its unit is unknown. An error has its value's unit."""
-    return _DECIMALS.get(_UNITS.get(name.removesuffix("_se"), ""))
 
 
 PIECE_ROWS = 1000
@@ -215,7 +208,7 @@ def trial_row(case: CaseView, trial: KeptTrial) -> Row:
         "state": trial.state,
         "status": trial.status,
         "failure": failure and failure.kind,
-        "detail": " ".join(_detail(probe).split()),
+        "detail": " ".join(probe.detail.split()),
         "value": rounded(case.objectives[0], trial.value),
         "started_at": _utc(trial.started),
         "completed_at": _utc(trial.completed),
@@ -228,11 +221,6 @@ _OF_PROBE = (
     *("iterations", "launched", "measured_on", "out_dir", "digest"),
 )
 """The columns of any trial that its probe record has under the same name."""
-
-
-def _detail(probe: KeptProbe) -> str:
-    why = (probe.failure and probe.failure.detail) or probe.stopped or probe.ineligible
-    return "; ".join([why] if why else probe.notes)
 
 
 def _beside_default(case: CaseView, one: Standing) -> Row:

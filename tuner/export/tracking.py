@@ -117,17 +117,12 @@ def _tensorboard(_: Any, study: str, sent: Sequence[SentRun], folder: Path) -> s
     rmtree(kept, ignore_errors=True)
     for run in sent:
         values = [summary.Summary.Value(tag=name, simple_value=number) for name, number in run.metrics.items()]
-        config = {name: _plain(value) for name, value in run.config.items()}
-        begun = hparams.hparams_pb(config, trial_id=f"{study}/{run.name}", start_time_secs=run.began_s)
+        begun = hparams.hparams_pb(run.config, trial_id=f"{study}/{run.name}", start_time_secs=run.began_s)
         writer = writers.EventFileWriter(str(kept / run.name))
         for one in (begun, summary.Summary(value=values)):
             writer.add_event(event.Event(wall_time=run.ended_s, summary=one))
         writer.close()
     return f"{kept}; `tensorboard --logdir {kept}` shows them"
-
-
-def _plain(value: object) -> bool | float | str:
-    return value if isinstance(value, bool | int | float) else str(value)
 
 
 def _seconds(moment: datetime | None) -> float:

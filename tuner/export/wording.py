@@ -10,7 +10,7 @@ from tuner.export.bound import advice
 from tuner.export.case_view import CaseSummary, ConfigRow
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import ITERATIONS_PER_S, SAMPLES_PER_S
-from tuner.probe.units import duration
+from tuner.probe.result import duration
 from tuner.study import Value, rung_of, written
 
 _CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -68,6 +68,11 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
 
 
+def score_text(value: float, error: float | None) -> str:
+    """Return the score of a race as text, with its standard error if that is known."""
+    return figure(value) if error is None else f"{figure(value)} ± {error:.3g}"
+
+
 def with_error(value: float, error: float | None, decimals: int | None = None) -> str:
     """Return a value as text, with its standard error if that is known. A small one has digits as far as its error."""
     if decimals is None:
@@ -97,6 +102,11 @@ def reached(row: CaseSummary) -> str:
     if names := best.changes_learning:
         said += f"; {', '.join(names)} {'change' if len(names) > 1 else 'changes'} what is learnt"
     return said
+
+
+def no_best(*cases: str) -> str:
+    """Return what to say where cases have no best config, and a command needs one."""
+    return f"no best config yet for {', '.join(cases)}; `tuner status` shows where the study stands"
 
 
 def _way_out(row: CaseSummary) -> Iterator[str]:
@@ -132,7 +142,9 @@ def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
         return f"; it is {name}"
     name += f", #{default.trial}"
     if default.beside_best is None:
-        return f"; {name}, has {with_error(default.value, default.error)} {_there(row, default)}"
+        way = "in sessions" if default.measured == "warm" else "by the plain command"
+        value = with_error(default.value, default.error)
+        return f"; {name}, has {value} {way}, which has not measured the best"
     other, own = default.beside_best
     if row.objective in SPEEDS:
         return f", {own / other:.2f} times {name}{_where(row, default)}" if other else ""
@@ -145,11 +157,6 @@ def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
 def _where(row: CaseSummary, other: ConfigRow) -> str:
     """Return where the best and another config were compared, if not where the best's value comes from."""
     return ", in sessions" if row.best and other.measured != row.best.measured else ""
-
-
-def _there(row: CaseSummary, other: ConfigRow) -> str:
-    way = "in sessions" if other.measured == "warm" else "by the plain command"
-    return f"{way}, which has not measured the best"
 
 
 def choice(row: CaseSummary) -> Iterator[str]:

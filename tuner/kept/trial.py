@@ -78,6 +78,11 @@ class KeptProbe:
         """Return the identities of the devices that measured the probe."""
         return self.host.get(DEVICES)
 
+    @property
+    def detail(self) -> str:
+        """Return why the probe failed, was stopped or does not count; otherwise what else there is to say about it."""
+        return (self.failure and self.failure.detail) or self.stopped or self.ineligible or "; ".join(self.notes)
+
 
 DEVICES = "devices"
 """Key of `KeptProbe.host` for the identities of the devices."""

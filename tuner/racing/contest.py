@@ -9,7 +9,7 @@ from statistics import fmean, median
 from typing import Protocol
 
 from tuner.errors import TrainerError
-from tuner.export.wording import figure, in_words
+from tuner.export.wording import figure, in_words, score_text
 from tuner.kept.case_record import KeptRun, scored_by
 from tuner.kept.trial import over
 from tuner.probe.kinds import Blame, FailureKind
@@ -355,7 +355,8 @@ def verdict(places: Sequence[Place], updates: Mapping[int, float | None]) -> Ite
         return
     first, mean = finalists[0]
     yield (
-        f"{first.entrant} learns most: {_of(mean)} after {first.seconds:.0f} s of training, mean of {mean.runs} run(s)."
+        f"{first.entrant} learns most: {score_text(mean.value, mean.error)} after {first.seconds:.0f} s of training, "
+        f"mean of {mean.runs} run(s)."
     )
     if len(finalists) > 1:
         second, follows = finalists[1]
@@ -369,7 +370,7 @@ def verdict(places: Sequence[Place], updates: Mapping[int, float | None]) -> Ite
 
 def _lead(first: Mean, second: Entrant, follows: Mean) -> str:
     """Say how far the second is behind, and how often chance alone would do this (Student's t test)."""
-    by = f"{second} follows with {_of(follows)}"
+    by = f"{second} follows with {score_text(follows.value, follows.error)}"
     lead = ahead(first, follows)
     if lead is None and max(first.runs, follows.runs) < 2:
         return f"{by}. How sure this is cannot be said: each of the two was trained with one seed."
@@ -395,8 +396,3 @@ def _foretold(places: Sequence[Place], updates: Mapping[int, float | None]) -> I
             f"{_NAMES.get(name, name)} {'names' if right else 'does not name'} the winner after {shortest:.0f} s; its "
             f"order agrees with that of the scores by {tau:+.2f} (Kendall's tau of {len(both)} configs)."
         )
-
-
-def _of(mean: Mean) -> str:
-    error = "" if mean.error is None else f" ± {mean.error:.3g}"
-    return f"{figure(mean.value)}{error}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tuner.errors import StoreError
 from tuner.export.case_view import CaseView
-from tuner.export.wording import in_words
+from tuner.export.wording import in_words, no_best
 from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.search.standing import Standing, of_both
 from tuner.study import Config, launch_digest, launched
@@ -87,7 +87,7 @@ def entrants(case: CaseView, *, also: Sequence[int] = ()) -> list[Entrant]:
     """
     best, fastest = case.best, case.fastest
     if best is None:
-        raise StoreError(f"no best config yet for {case.name}; `tuner status` shows where the study stands")
+        raise StoreError(no_best(case.name))
     chosen: list[tuple[str, Config]] = [(BUSIEST, best.config)]
     chosen += [(FASTEST, fastest.config)] if fastest else []
     chosen += [(DEFAULT, default)] if (default := case.default_for(best.config)) else []

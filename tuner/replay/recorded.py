@@ -151,17 +151,10 @@ def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Rec
         raise ValueError(f"trial {row['trial']}: {odd[0]} cannot be {row[odd[0]]}")
     if row["window_s"] and not row["iterations"]:
         raise ValueError(f"trial {row['trial']} has a window, and no iterations")
-    failure = (
-        Failure(
-            kind=FailureKind(row["failure_kind"]),
-            rule=row["failure_rule"],
-            detail=row["failure_detail"],
-            rank=row["failure_rank"],
-            overshoot_mib=row["overshoot_mib"],
-        )
-        if row["failure_kind"]
-        else None
-    )
+    failure = None
+    if kind := row["failure_kind"]:
+        named = {name: row[f"failure_{name}"] for name in ("rule", "detail", "rank")}
+        failure = Failure(kind=FailureKind(kind), overshoot_mib=row["overshoot_mib"], **named)
     result = ProbeResult(
         **{name: row[name] for name in (*_AMOUNTS, "started_at", "warm")}
         | {"trained_s": row["trained_s"] or row["window_s"]},

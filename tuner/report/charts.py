@@ -7,14 +7,14 @@ from itertools import accumulate
 from typing import Any
 
 from tuner.export.tables import race_row, runs_by_config
-from tuner.export.wording import figure, in_words, with_error
+from tuner.export.wording import in_words, score_text, with_error
 from tuner.probe.metrics import METRICS
 from tuner.probe.steady import FULL_PCT
 from tuner.report.facts import CaseFacts
 from tuner.report.words import memory_end, when_found
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
-from tuner.study import DEFAULT, VARIANT, rung_of, written
+from tuner.study import DEFAULT, VARIANT, launched, rung_of, written
 
 BEST, FRONT, OTHER, THIRD = "#cf4358", "#2584ad", "#76839a", "#b0731a"
 """Each has a contrast of at least 3 to 1 against the light and the dark background (WCAG 2.2, 1.4.11)."""
@@ -125,9 +125,8 @@ def winner(case: CaseFacts) -> str | None:
     won = race_row(case.view.race)
     if not won:
         return None
-    error = "" if won["race_score_se"] is None else f" ± {won['race_score_se']:.3g}"
     return (
-        f"In the race {won['race_winner']} learnt most: score {figure(won['race_score'])}{error} "
+        f"In the race {won['race_winner']} learnt most: score {score_text(won['race_score'], won['race_score_se'])} "
         f"after {won['race_s']:.0f} s of training, mean of {won['race_runs']} run(s)."
     )
 
@@ -188,9 +187,10 @@ def history(case: CaseFacts) -> Picture | None:
     if not case.steps:
         return None
     spent_s, values = [round(step.ended_s, 1) for step in case.steps], [step.value for step in case.steps]
-    said = [text(f"#{step.trial} {in_words(step.config)}") for step in case.steps]
-    bars = errors(step.error for step in case.steps)
-    marker = dots(OTHER, symbol=["circle-open" if step.warm else "circle" for step in case.steps])
+    trials = [step.trial for step in case.steps]
+    said = [text(f"#{trial.number} {in_words(launched(trial.config))}") for trial in trials]
+    bars = errors(trial.error for trial in trials)
+    marker = dots(OTHER, symbol=["circle-open" if trial.warm else "circle" for trial in trials])
     each = trace(spent_s, values, "a trial", hover="%{text}<br>%{y}", text=said, error_y=bars, marker=marker)
     line = {"color": FRONT, "shape": "hv"}
     highest = trace(spent_s, accumulate(values, max), "highest so far", mode="lines", line=line)
@@ -201,8 +201,8 @@ def history(case: CaseFacts) -> Picture | None:
     if case.found:
         found_s, left = round(case.found.ended_s, 1), case.found.ended_s > case.whole_s / 2
         layout["shapes"] = [upright(found_s, BEST)]
-        layout["annotations"] = [note(found_s, f"best found, #{case.found.trial}", left=left)]
-    sessions = " Hollow dots were measured in sessions." if any(step.warm for step in case.steps) else ""
+        layout["annotations"] = [note(found_s, f"best found, #{case.found.trial.number}", left=left)]
+    sessions = " Hollow dots were measured in sessions." if any(trial.warm for trial in trials) else ""
     caption = f"{when_found(case)}{sessions}"
     return Picture(name="history", title="The search", caption=caption, data=[each, highest], layout=layout)
 

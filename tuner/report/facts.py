@@ -2,10 +2,11 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, geometric_mean
 
 from tuner.export.case_view import CaseSummary, CaseView, summary
 from tuner.export.reader import StudyReader
@@ -16,7 +17,7 @@ from tuner.probe.series import DeviceSeries, read_series
 from tuner.probe.steady import error_of_mean
 from tuner.search.needs import Growth
 from tuner.search.standing import Standing, of_both
-from tuner.study import LADDER, VARIANT, Config, Parameter, Space, Value, launched, rung_of
+from tuner.study import LADDER, VARIANT, Parameter, Space, Value, rung_of
 
 _ABSENT = object()
 
@@ -69,32 +70,22 @@ def _of(name: str, wanted: Value, points: Sequence[Standing]) -> Iterator[Effect
 
 def _others(name: str, points: Sequence[Standing]) -> list[str]:
     """Return the other parameters, without those that are there or not as the value of this parameter says."""
+    values = {point.config[name] for point in points}
+
+    def follows(other: str) -> bool:
+        cases = {(point.config[name], other in point.config) for point in points}
+        return len(cases) == len(values) and len({present for _, present in cases}) == 2
+
     everywhere = dict.fromkeys(other for point in points for other in point.config if other != name)
-    present: Mapping[str, Mapping[Value, set[bool]]] = {other: _presence(name, other, points) for other in everywhere}
-    return [
-        other
-        for other, by_value in present.items()
-        if len(set().union(*by_value.values())) == 1 or any(len(known) > 1 for known in by_value.values())
-    ]
-
-
-def _presence(name: str, other: str, points: Sequence[Standing]) -> Mapping[Value, set[bool]]:
-    found: defaultdict[Value, set[bool]] = defaultdict(set)
-    for point in points:
-        found[point.config[name]].add(other in point.config)
-    return found
+    return [other for other in everywhere if not follows(other)]
 
 
 def _effect(name: str, value: Value, best: Value, pairs: Sequence[tuple[Standing, Standing]]) -> Effect:
-    errors = [
-        None if one.error is None or other.error is None else math.hypot(one.error, other.error) for one, other in pairs
-    ]
     changes = [one.value - other.value for one, other in pairs]
-    speeds = [
-        math.log(one.samples_per_s / other.samples_per_s)
-        for one, other in pairs
-        if one.samples_per_s and other.samples_per_s
-    ]
+    known = [(one.error, other.error) for one, other in pairs]
+    errors = [None if own is None or other is None else math.hypot(own, other) for own, other in known]
+    speeds = [(one.samples_per_s, other.samples_per_s) for one, other in pairs]
+    ratios = [own / other for own, other in speeds if own and other]
     return Effect(
         parameter=name,
         value=value,
@@ -102,7 +93,7 @@ def _effect(name: str, value: Value, best: Value, pairs: Sequence[tuple[Standing
         pairs=len(pairs),
         change=fmean(changes),
         error=error_of_mean(changes, errors),
-        speed=math.exp(fmean(speeds)) if speeds else None,
+        speed=geometric_mean(ratios) if ratios else None,
     )
 
 
@@ -143,11 +134,7 @@ def failures(trials: Sequence[KeptTrial], folder: Path) -> Iterator[Failed]:
         same = [trial for trial in reversed(failed) if trial.status == kind]
         known = ((trial, _excerpt(folder, trial)) for trial in same)
         example, excerpt = next((one for one in known if one[1]), (same[0], None))
-        yield Failed(kind=str(kind), trials=count, example=example.number, detail=_detail(example), excerpt=excerpt)
-
-
-def _detail(trial: KeptTrial) -> str:
-    return trial.probe.failure.detail if trial.probe.failure else ""
+        yield Failed(kind=str(kind), trials=count, example=example.number, detail=example.probe.detail, excerpt=excerpt)
 
 
 def _excerpt(folder: Path, trial: KeptTrial) -> str | None:
@@ -162,7 +149,7 @@ def _excerpt(folder: Path, trial: KeptTrial) -> str | None:
             lines = file.read(MOST_BYTES).decode(errors="replace").splitlines()
     except OSError:
         return None
-    sought = _detail(trial).strip()
+    sought = trial.probe.detail.strip()
     place = next((at for at, line in enumerate(lines) if len(sought) >= LEAST_WORDS and sought in line), len(lines))
     shown = lines[max(0, place - BEFORE) : place + AFTER + 1] if place < len(lines) else lines[-BEFORE - AFTER - 1 :]
     return "\n".join(line[:MOST_CHARACTERS] for line in shown).strip("\n") or None
@@ -236,14 +223,10 @@ class Spent:
 class SearchStep:
     """One trial that gave a number, as a step of the search."""
 
-    trial: int
-    config: Config
+    trial: KeptTrial
     value: float
-    error: float | None
     ended_s: float
     """The device-seconds that all trials up to this one took."""
-    warm: bool
-    """Whether a session measured it, and not the plain command."""
 
 
 def found_at(trials: Iterable[KeptTrial], best: Standing | None) -> int | None:
@@ -300,21 +283,12 @@ def waited(trials: Iterable[KeptTrial], devices: int) -> Spent:
 
 def steps(trials: Sequence[KeptTrial], devices: int) -> tuple[SearchStep, ...]:
     """Return the trials that gave a number, in their order, with the device-seconds that had passed."""
-    so_far, made = 0.0, list[SearchStep]()
-    for trial in trials:
-        so_far += (trial.probe.total_s or 0.0) * devices
-        if trial.status == OK and trial.value is not None:
-            made.append(
-                SearchStep(
-                    trial=trial.number,
-                    config=launched(trial.config),
-                    value=trial.value,
-                    error=trial.error,
-                    ended_s=so_far,
-                    warm=trial.warm,
-                )
-            )
-    return tuple(made)
+    passed_s = accumulate((trial.probe.total_s or 0.0) * devices for trial in trials)
+    return tuple(
+        SearchStep(trial=trial, value=trial.value, ended_s=ended_s)
+        for trial, ended_s in zip(trials, passed_s, strict=True)
+        if trial.status == OK and trial.value is not None
+    )
 
 
 _NAME = "name"
@@ -415,7 +389,7 @@ def _case(view: CaseView, folder: Path) -> CaseFacts:
         out_of_memory=tuple(sorted({rung for rung in full if rung is not None})),
         memory=memory_line(measured, best, ladder),
         effects=tuple(effects(measured, best)),
-        found=next((step for step in walked if step.trial == found), None),
+        found=next((step for step in walked if step.trial.number == found), None),
         spent=tuple(spent(trials, devices, found)),
         waited=waited(trials, devices),
         failures=failed,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
+from statistics import fmean
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup
@@ -103,5 +104,5 @@ def _methods(cases: Sequence[CaseFacts]) -> Iterable[tuple[str, int, int, float 
     for case in cases:
         by_method.setdefault(case.view.method, []).append(case)
     for method, members in by_method.items():
-        values = [one.summary.best.value for one in members if one.summary.best and one.summary.best.value is not None]
-        yield method, len(values), len(members), sum(values) / len(values) if values else None
+        values = [one.summary.best.value for one in members if one.summary.best]
+        yield method, len(values), len(members), fmean(values) if values else None

@@ -2,7 +2,7 @@
 
 from tuner.export.wording import at_its_end, code, in_use, in_words, markdown, reached, remarks, sentences, trials
 from tuner.probe.metrics import ITERATIONS_PER_S, SAMPLES_PER_S
-from tuner.probe.units import MIB_PER_GIB
+from tuner.probe.result import MIB_PER_GIB
 from tuner.report.facts import CaseFacts, StudyFacts
 from tuner.study import rung_of
 
@@ -96,11 +96,9 @@ def when_found(case: CaseFacts) -> str:
     """Return when the best was found, and what the search did afterwards."""
     if case.found is None or not case.whole_s:
         return "Each dot is a trial; the line is the highest measurement so far."
-    share = 100.0 * case.found.ended_s / case.whole_s
-    said = (
-        f"Trial #{case.found.trial} first measured the best config, after {case.found.ended_s:,.0f} device-seconds "
-        f"({share:.0f} % of all)."
-    )
+    ended_s, share = case.found.ended_s, 100.0 * case.found.ended_s / case.whole_s
+    said = f"Trial #{case.found.trial.number} first measured the best config, "
+    said += f"after {ended_s:,.0f} device-seconds ({share:.0f} % of all)."
     why_ended = case.view.facts.ended
     if share < 99.5:
         said += f" The rest {'made sure that no other config is' if why_ended else 'found no config that is'} better."

@@ -30,6 +30,7 @@ from tuner.study.parameter import (
 )
 from tuner.study.slurm_job import SlurmSpec
 from tuner.study.space import DEFAULT, VARIANT, Space
+from tuner.study.variables import shell_split
 
 _FORM = re.compile(r"(?P<sense><=|>=)\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<of_default>\*\s*default)?")
 
@@ -183,6 +184,14 @@ class TrainerSpec(Strict):
     `torchrun` is found"""
     options: dict[str, Any] = Field(default_factory=dict)
     """the options of this trainer"""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The words of the command among the options; empty where there is none."""
+        command = self.options.get("command")
+        if isinstance(command, str):
+            return shell_split(command)
+        return tuple(map(str, command)) if isinstance(command, list | tuple) else ()
 
 
 class ProbeSpec(Strict):

@@ -15,8 +15,7 @@ from typing import Any
 
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import DeviceSource
-from tuner.probe.result import DeviceSample
-from tuner.probe.units import BYTES_PER_MIB
+from tuner.probe.result import BYTES_PER_MIB, DeviceSample
 
 
 def check_device_source(source: DeviceSource) -> None:

@@ -28,6 +28,8 @@ class Preset:
     """Environment variables without which the trainer prints no progress into a pipe."""
     modules: tuple[str, ...] = ()
     """A script that imports one of these modules uses the trainer."""
+    study: str = ""
+    """The study file of a trainer that no command line starts."""
 
 
 def _presets() -> dict[str, Preset]:
