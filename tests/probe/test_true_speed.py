@@ -83,6 +83,16 @@ def test_output_from_a_buffer_gives_the_speed_between_its_bursts(rate: int) -> N
     assert measured(lines, TOTALS).samples_per_s == pytest.approx(64 * rate)
 
 
+def test_iterations_that_tell_no_samples_do_not_hide_those_of_the_others() -> None:
+    printed = LinePatterns(patterns=(r"total (?P<samples>\d+)", r"SPS \d+"))
+    lines = [
+        (10.0 + 0.2 * number, text)
+        for number in range(1, 200)
+        for text in ([f"total {64 * number}"] if number % 4 else []) + [f"SPS {number}"]
+    ]
+    assert measured(lines, printed).samples_per_s == pytest.approx(320, rel=0.01)
+
+
 def bar(name: str, start_s: float, end: int, rate: float, unit: str = "it/s") -> Lines:
     return [
         (start_s + step / rate, f"{name}{100 * step // end}%|█ | {step}/{end} [00:01<00:10, {rate:.2f}{unit}]")

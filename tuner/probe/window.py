@@ -102,6 +102,8 @@ LONGEST_QUEUE_S = 60.0
 """A loader's queue counts as used up after this many seconds, however few batches have been taken."""
 JUMP = 10.0
 """A span in which iterations came so many times as fast as in the median span shows that they were counted wrongly."""
+MOSTLY = 0.8
+"""The least share of a window whose samples stand for all of the window."""
 LEAST_SPEEDS = 4
 """The fewest spans that show whether printed speeds fit the time that passed."""
 MISFIT, DRIFT = 0.1, 0.03
@@ -190,7 +192,7 @@ class Window:
         each weighted by the time since the mark before. None where neither is known, and where the speeds grow
         throughout.
         """
-        return self._counted_rate() or (self._printed_rate() if self._speeds_fit else None)
+        return self._told._counted_rate() or (self._printed_rate() if self._speeds_fit else None)
 
     @property
     def counts_own_samples(self) -> bool:
@@ -199,7 +201,7 @@ class Window:
         A total of N iterations is about N times what an iteration adds. A count of each iteration's own starts far
         above this, unless it soon grows to several times its first value.
         """
-        return self._grown is not None and not self._counts_total
+        return self._told._grown is not None and not self._told._counts_total
 
     @property
     def has_unfit_speeds(self) -> bool:
@@ -222,6 +224,16 @@ class Window:
     def pauses(self) -> list[Mark]:
         """The marks of the iterations with a pause."""
         return [mark for mark in self.marks[1:] if mark.pause_s]
+
+    @property
+    def _told(self) -> "Window":
+        """The part from the first mark that tells samples to the last, if that is most of the window.
+
+        An iteration may tell none, as in reinforcement learning where no episode ends.
+        """
+        told = [place for place, mark in enumerate(self.marks) if mark.samples is not None] or [0]
+        part = Window(self.marks[told[0] : told[-1] + 1], round=self.round, origin=self.origin)
+        return part if part.seconds >= MOSTLY * self.seconds else self
 
     @property
     def _grown(self) -> int | None:
@@ -270,11 +282,11 @@ class Window:
         """Return the samples per second of each span, or nothing when `samples_per_s` is unknown."""
         if self.samples_per_s is None:
             return []
-        if not self._counts_total:
+        if not self._told._counts_total:
             return [
                 Block(span.trained_s, found) for span in self.spans() if (found := span._printed_rate()) is not None
             ]
-        spans = self.spans(lambda mark: mark.samples is not None)
+        spans = self._told.spans(lambda mark: mark.samples is not None)
         return [Block(span.trained_s, (span._grown or 0) / span.trained_s) for span in spans]
 
     def _counted_rate(self) -> float | None:
