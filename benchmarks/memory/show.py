@@ -202,7 +202,11 @@ def ours(python: str, pair: Pair, folder: Path) -> list[dict[str, Any]]:
         after = view(runs)
         soaked = [one for one in after.trials if one.soaks]
         held = [int(one.config["batch_size"]) for one in soaked if one.may_be_best]
-        told = {"searched": size, "whole_s": whole_s, "said": list(verdicts(after, whole_s / 3600))}
+        told = {
+            "searched": size,
+            "whole_s": whole_s,
+            "said": list(verdicts(after, whole_s / 3600, provoked=bool(pair.soak))),
+        }
         told["soaks"] = [[one.config["batch_size"], one.probe.status, one.probe.iterations] for one in soaked]
         found.append({**told, "size": max(held, default=None)})
     return found
