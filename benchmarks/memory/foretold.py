@@ -18,12 +18,11 @@ from statistics import median
 from benchmarks.memory.show import view
 from tuner.errors import StudyError
 from tuner.kept.trial import COMPLETE, KeptProbe, KeptTrial
-from tuner.probe.metrics import measured
 from tuner.probe.result import DeviceSummary
 from tuner.replay.recorded import Table
 from tuner.running.workbench import open_workbench
 from tuner.search.foreseen import foresee
-from tuner.study import LADDER, Parameter, Space, ladder_of
+from tuner.study import LADDER, Config, Parameter, Space, ladder_of
 
 TABLES, RESULTS = Path(__file__).parents[1] / "tables", Path(__file__).parents[1] / "results"
 CHOSEN = (
@@ -41,57 +40,39 @@ Line = tuple[list[KeptTrial], list[KeptTrial]]
 """The two probes, and the rungs to be foretold."""
 
 
+def trial(
+    config: Config, started_at: str, samples_per_s: float | None, devices: tuple[DeviceSummary, ...]
+) -> KeptTrial:
+    """Return a probe as the trial of a study."""
+    probe = KeptProbe(status="ok", started_at=started_at, samples_per_s=samples_per_s, devices=devices)
+    return KeptTrial(state=COMPLETE, config=config, values=(1.0,), probe=probe)
+
+
 def trials(table: Table) -> list[KeptTrial]:
     """Return a table's probes as the trials of a study."""
     ran = [found.result for config in table.configs if (found := table.find(config)) and found.result.ok]
-    return [
-        KeptTrial(
-            state=COMPLETE,
-            config=one.config,
-            values=(1.0,),
-            probe=KeptProbe(
-                status="ok",
-                started_at=one.started_at,
-                samples_per_s=one.samples_per_s,
-                devices=one.devices,
-                metrics=measured(one),
-            ),
-        )
-        for one in ran
-    ]
+    return [trial(one.config, one.started_at, one.samples_per_s, one.devices) for one in ran]
 
 
-def listed(folder: Path) -> Iterator[tuple[str, list[KeptTrial]]]:
-    """Yield the cases of a search on H200s that left a table of its trials, and their trials."""
-    rows = [row for file in sorted(folder.glob("trials*.tsv")) for row in csv.DictReader(file.open(), delimiter="\t")]
-    for case, own in groupby(sorted(rows, key=lambda row: row["case"]), key=lambda row: row["case"]):
-        yield (
-            case,
-            [
-                KeptTrial(
-                    state=COMPLETE,
-                    config={LADDER: int(row[LADDER]), **{name: row[name] for name in NAMED if row.get(name)}},
-                    values=(1.0,),
-                    probe=KeptProbe(
-                        status="ok",
-                        started_at=row["started_at"],
-                        samples_per_s=float(row["samples_per_s"]),
-                        devices=(
-                            DeviceSummary(
-                                device="cuda",
-                                source="nvml",
-                                window_s=1.0,
-                                util_mean_pct=None,
-                                mem_peak_mib=float(row["mem_peak_mib"]),
-                                mem_total_mib=H200_MIB,
-                            ),
-                        ),
-                    ),
-                )
-                for row in own
-                if row["status"] == "ok" and row["samples_per_s"]
-            ],
-        )
+def listed(folder: Path) -> dict[str, list[KeptTrial]]:
+    """Return the trials of each case of a search on H200s that left a table of its trials."""
+    found: dict[str, list[KeptTrial]] = {}
+    for row in (
+        row for file in sorted(folder.glob("trials*.tsv")) for row in csv.DictReader(file.open(), delimiter="\t")
+    ):
+        if row["status"] == "ok" and row["samples_per_s"]:
+            config = {LADDER: int(row[LADDER]), **{name: row[name] for name in NAMED if row.get(name)}}
+            used = DeviceSummary(
+                device="cuda",
+                source="nvml",
+                window_s=1.0,
+                util_mean_pct=None,
+                mem_peak_mib=float(row["mem_peak_mib"]),
+                mem_total_mib=H200_MIB,
+            )
+            one = trial(config, row["started_at"], float(row["samples_per_s"]), (used,))
+            found.setdefault(row["case"], []).append(one)
+    return found
 
 
 def hosts(ran: list[KeptTrial]) -> Iterator[list[KeptTrial]]:
@@ -132,7 +113,7 @@ def known(studies: Path | None) -> Iterator[tuple[str, Space, list[Line]]]:
             if ladder := ladder_of(table.space):
                 yield f"{path.parent.name}/{path.stem}", table.space, list(lines(trials(table), ladder))
     for folder in sorted(file.parent for file in RESULTS.glob("*_h200/trials.tsv")):
-        for case, ran in listed(folder):
+        for case, ran in sorted(listed(folder).items()):
             rungs = sorted({int(str(one.config[LADDER])) for one in ran})
             if len(rungs) > 2 and (found := list(lines(ran, LADDER))):
                 yield f"search {folder.name}/{case}", Space((Parameter(name=LADDER, values=tuple(rungs)),)), found
