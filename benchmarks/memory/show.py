@@ -71,7 +71,7 @@ class Pair:
 RARELY, OFTEN = "--every 100", "--every 2"
 CPU = [
     Pair(trainer="loop", condition="evaluation", cap_mib=350, flags=RARELY, soak=OFTEN),
-    Pair(trainer="loop", condition="buffer", cap_mib=350, flags="--grow-kib 200"),
+    Pair(trainer="loop", condition="buffer", cap_mib=312, flags="--grow-kib 50"),
     Pair(trainer="loop", condition="lengths", cap_mib=350, soak="--longest-first"),
     Pair(trainer="accelerate", condition="lengths", cap_mib=360),
     Pair(trainer="accelerate", condition="checkpoints", cap_mib=300, flags=f"{RARELY} --state-mib 8", soak=OFTEN),
@@ -112,10 +112,10 @@ def survives(python: str, pair: Pair, size: int, seed: int, folder: Path) -> boo
 def largest(python: str, pair: Pair, near: int, folder: Path) -> int:
     """Return the largest rung that survives, from a rung near it on.
 
-    Where the worst batch can be provoked, a tenth of a run that provokes it says whether a whole run survives.
+    Where the worst batch can be provoked, a tenth of a run that provokes it says whether every whole run survives.
     """
-    if pair.soak:
-        pair = replace(pair, flags=f"{pair.flags} {pair.soak}", steps=pair.steps // 10)
+    if worst := "--longest-first" if pair.condition == "lengths" else pair.soak:
+        pair = replace(pair, flags=f"{pair.flags} {worst}", steps=pair.steps // 10)
     place, alive, dead = pair.rungs.index(near), -1, len(pair.rungs)
     step = 1
     while dead - alive > 1:
@@ -168,25 +168,26 @@ def view(runs: Path) -> CaseView:
 
 
 def searched(file: Path, runs: Path, pair: Pair) -> None:
-    """Probe two small sizes, then the largest that is expected to fit, and the next smaller ones while none runs."""
+    """Probe two small sizes, then the largest that is expected to fit, and halve what is between while it does not."""
     with opened(file, runs) as job:
         case = job.bench.trainer.cases()[0]
 
-        def probe(size: int) -> None:
+        def fits(size: int) -> bool:
             optimise(replace(job, purpose=record([{"batch_size": size}], limited=False)), [case])
+            return any(one.config["batch_size"] == size and one.is_eligible for one in view(runs).configs)
 
-        small = [pair.rungs[PROBED], pair.rungs[2 * PROBED]]
-        for size in small:
-            probe(size)
-        sizes = [size for size in pair.rungs if size > small[-1]]
-        found = foresee(job.bench.space_for(case), view(runs).trials, [{"batch_size": size} for size in sizes])
-        fits = [
-            size for size, one in zip(sizes, found, strict=True) if one.memory_share and one.memory_share.mean < 0.99
-        ]
-        for size in reversed(fits[-4:]):
-            probe(size)
-            if any(one.config["batch_size"] == size and one.is_eligible for one in view(runs).configs):
-                return
+        for place in (PROBED, 2 * PROBED):
+            fits(pair.rungs[place])
+        sizes = [{"batch_size": size} for size in pair.rungs]
+        found = foresee(job.bench.space_for(case), view(runs).trials, sizes)
+        low, place = (
+            2 * PROBED,
+            max(at for at, one in enumerate(found) if one.memory_share and one.memory_share.mean < 0.99),
+        )
+        high = place + 1
+        while high - low > 1:
+            low, high = (place, high) if fits(pair.rungs[place]) else (low, place)
+            place = (low + high) // 2
 
 
 def ours(python: str, pair: Pair, folder: Path) -> list[dict[str, Any]]:
