@@ -71,7 +71,7 @@ MANY = 10_000_000
 LEAST = 0.2
 """A soak takes at least this share of its time."""
 CLEAR = 0.97
-"""A soak ends early once its answer has this probability."""
+"""A soak ends early once its answer has this probability. A good answer ends it only where the worst is provoked."""
 SPEED_KNOWN = 0.02
 """Samples/s are known well enough at this standard error, as a share."""
 APART = 1.04
@@ -132,6 +132,7 @@ class Following:
     def __init__(self, seconds: float, hours: float, *, provoked: bool = False) -> None:
         """`seconds`: the longest soak, from its first mark on; `hours`: the training; `provoked`: see `lasts`."""
         self._seconds, self._lasts = seconds, partial(lasts, hours=hours, provoked=provoked)
+        self._good = CLEAR if provoked else 1.0
         self._looked = "", 0.0
 
     def __call__(self, so_far: ProbeResult) -> Answer:
@@ -144,7 +145,7 @@ class Following:
             return More()
         self._looked = so_far.started_at, trained_s
         found, error = self._lasts(so_far.devices), so_far.samples_per_s_se
-        is_clear = found is not None and not 1.0 - CLEAR < found.chance < CLEAR
+        is_clear = found is not None and not 1.0 - CLEAR < found.chance <= self._good
         known = so_far.samples_per_s is None or (error is not None and error <= SPEED_KNOWN * so_far.samples_per_s)
         return Enough() if is_clear and known else More()
 
