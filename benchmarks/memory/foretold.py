@@ -1,11 +1,16 @@
 """How well two probes foretell memory and samples/s along the ladder: on each recorded table, on each of its lines.
 
 python -m benchmarks.memory.foretold --studies build/memory     (the studies that `show.py` leaves, too)
+
+The constants of `tuner/search/foreseen.py` were chosen on the tables of `CHOSEN`; the others report. Two probes
+foretell what the same host makes: where more than an hour lies between the probes of a table, another host went on.
 """
 
 import argparse
+import csv
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 from statistics import median
@@ -13,61 +18,105 @@ from statistics import median
 from benchmarks.memory.show import view
 from tuner.errors import StudyError
 from tuner.kept.trial import COMPLETE, KeptProbe, KeptTrial
-from tuner.probe.metrics import measured
+from tuner.probe.result import DeviceSummary
 from tuner.replay.recorded import Table
 from tuner.running.workbench import open_workbench
 from tuner.search.foreseen import foresee
-from tuner.study import Space, ladder_of
+from tuner.study import LADDER, Config, Parameter, Space, ladder_of
 
-TABLES = Path(__file__).parents[1] / "tables"
+TABLES, RESULTS = Path(__file__).parents[1] / "tables", Path(__file__).parents[1] / "results"
+CHOSEN = (
+    "pi_plus_two_h200/amp_pi_plus",
+    "reference_two_cpu_ranks/deepmimic_pi_plus_ppo",
+    "search pi_plus_auto_two_h200",
+)
 NEAR, FAR = 1, -2
 """Which two rungs are probed: the second smallest and the second largest."""
+OTHER_HOST = timedelta(hours=1)
+H200_MIB = 143771.0
+NAMED = ("agent_variant", "update_epochs", "batch_size", "num_workers", "prefetch_factor")
+
+Line = tuple[list[KeptTrial], list[KeptTrial]]
+"""The two probes, and the rungs to be foretold."""
+
+
+def trial(
+    config: Config, started_at: str, samples_per_s: float | None, devices: tuple[DeviceSummary, ...]
+) -> KeptTrial:
+    """Return a probe as the trial of a study."""
+    probe = KeptProbe(status="ok", started_at=started_at, samples_per_s=samples_per_s, devices=devices)
+    return KeptTrial(state=COMPLETE, config=config, values=(1.0,), probe=probe)
 
 
 def trials(table: Table) -> list[KeptTrial]:
     """Return a table's probes as the trials of a study."""
-    return [
-        KeptTrial(
-            state=COMPLETE,
-            config=found.result.config,
-            values=(1.0,),
-            probe=KeptProbe(
-                status="ok",
-                samples_per_s=found.result.samples_per_s,
-                devices=found.result.devices,
-                metrics=measured(found.result),
-            ),
-        )
-        for config in table.configs
-        if (found := table.find(config)) and found.result.ok
-    ]
+    ran = [found.result for config in table.configs if (found := table.find(config)) and found.result.ok]
+    return [trial(one.config, one.started_at, one.samples_per_s, one.devices) for one in ran]
 
 
-def probed_of(rungs: list[KeptTrial]) -> list[KeptTrial]:
-    """Return the two probes from which a line's other rungs are foretold."""
-    return [rungs[NEAR], rungs[FAR]] if len(rungs) > 3 else [rungs[0], rungs[-1]]
+def listed(folder: Path) -> dict[str, list[KeptTrial]]:
+    """Return the trials of each case of a search on H200s that left a table of its trials."""
+    found: dict[str, list[KeptTrial]] = {}
+    for row in (
+        row for file in sorted(folder.glob("trials*.tsv")) for row in csv.DictReader(file.open(), delimiter="\t")
+    ):
+        if row["status"] == "ok" and row["samples_per_s"]:
+            config = {LADDER: int(row[LADDER]), **{name: row[name] for name in NAMED if row.get(name)}}
+            used = DeviceSummary(
+                device="cuda",
+                source="nvml",
+                window_s=1.0,
+                util_mean_pct=None,
+                mem_peak_mib=float(row["mem_peak_mib"]),
+                mem_total_mib=H200_MIB,
+            )
+            one = trial(config, row["started_at"], float(row["samples_per_s"]), (used,))
+            found.setdefault(row["case"], []).append(one)
+    return found
 
 
-def lines(ran: list[KeptTrial], ladder: str) -> Iterator[tuple[list[KeptTrial], list[KeptTrial]]]:
-    """Yield, of each line of a table along the ladder, the two probes and the rungs to be foretold."""
+def hosts(ran: list[KeptTrial]) -> Iterator[list[KeptTrial]]:
+    """Yield the trials of each host."""
+    own: list[KeptTrial] = []
+    for one in sorted(ran, key=_started):
+        if own and _started(one) - _started(own[-1]) > OTHER_HOST:
+            yield own
+            own = []
+        own.append(one)
+    yield own
+
+
+def _started(one: KeptTrial) -> datetime:
+    return datetime.fromisoformat(str(one.probe.started_at))
+
+
+def lines(ran: list[KeptTrial], ladder: str) -> Iterator[Line]:
+    """Yield each line along the ladder that one host measured."""
 
     def line(one: KeptTrial) -> str:
         return str(sorted((name, str(value)) for name, value in one.config.items() if name != ladder))
 
-    for _, own in groupby(sorted(ran, key=line), key=line):
-        rungs = sorted(own, key=lambda one: float(one.config[ladder]))
-        if len(rungs) > 2:
-            probed = probed_of(rungs)
-            yield probed, [one for one in rungs if one not in probed]
+    for here in hosts(ran):
+        for _, own in groupby(sorted(here, key=line), key=line):
+            newest = {float(one.config[ladder]): one for one in own}
+            rungs = [newest[rung] for rung in sorted(newest)]
+            if len(rungs) > 2:
+                probed = [rungs[NEAR], rungs[FAR]] if len(rungs) > 3 else [rungs[0], rungs[-1]]
+                yield probed, [one for one in rungs if one not in probed]
 
 
-def known(studies: Path | None) -> Iterator[tuple[str, Space, list[tuple[list[KeptTrial], list[KeptTrial]]]]]:
+def known(studies: Path | None) -> Iterator[tuple[str, Space, list[Line]]]:
     """Yield the name and the space of each table and study, and its lines; a study's two first probes foretell."""
     for path in sorted(TABLES.glob("*/*.parquet")):
         with suppress(StudyError):  # the tables of kernels have no memory and another format
             table = Table.load(path)
             if ladder := ladder_of(table.space):
                 yield f"{path.parent.name}/{path.stem}", table.space, list(lines(trials(table), ladder))
+    for folder in sorted(file.parent for file in RESULTS.glob("*_h200/trials.tsv")):
+        for case, ran in sorted(listed(folder).items()):
+            rungs = sorted({int(str(one.config[LADDER])) for one in ran})
+            if len(rungs) > 2 and (found := list(lines(ran, LADDER))):
+                yield f"search {folder.name}/{case}", Space((Parameter(name=LADDER, values=tuple(rungs)),)), found
     for file in sorted(studies.glob("**/lasting.yaml")) if studies else ():
         bench = open_workbench(str(file), runs=file.parent / "runs")
         ran = [one for one in view(file.parent / "runs").trials if one.state == COMPLETE]
@@ -78,10 +127,14 @@ def main() -> None:
     """Print a row for each table and each study of `show.py`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--studies", type=Path)
-    print("| table | lines | foretold | memory: median error | inside 90 % | samples/s: median error | inside 90 % |")
-    print("|---|---|---|---|---|---|---|")
+    parser.add_argument("--chosen", action="store_true", help="only the tables on which the constants were chosen")
+    asked = parser.parse_args()
+    print("| table | foretold | memory: median error | inside 90 % | samples/s: median error | inside 90 % |")
+    print("|---|---|---|---|---|---|")
     whole: tuple[list[tuple[float, bool]], ...] = ([], [])
-    for name, space, found in known(parser.parse_args().studies):
+    for name, space, found in known(asked.studies):
+        if name.startswith(CHOSEN) != asked.chosen:
+            continue
         own: tuple[list[tuple[float, bool]], ...] = ([], [])
         for probed, rest in found:
             for one, expected in zip(rest, foresee(space, probed, [one.config for one in rest]), strict=True):
@@ -90,10 +143,10 @@ def main() -> None:
                 for errors, (interval, true) in zip(own, pairs, strict=True):
                     if interval and true:
                         errors.append((abs(interval.mean / true - 1), interval.low <= true <= interval.high))
-        print(f"| {name} | {len(found)} | {sum(len(rest) for _, rest in found)} | {' | '.join(map(cell, own))} |")
+        print(f"| {name} | {sum(len(rest) for _, rest in found)} | {' | '.join(map(cell, own))} |")
         for all_errors, errors in zip(whole, own, strict=True):
             all_errors.extend(errors)
-    print(f"| all | | | {' | '.join(map(cell, whole))} |")
+    print(f"| all | {len(whole[1])} | {' | '.join(map(cell, whole))} |")
 
 
 def cell(errors: list[tuple[float, bool]]) -> str:

@@ -71,11 +71,11 @@ class Pair:
 RARELY, OFTEN = "--every 100", "--every 2"
 CPU = [
     Pair(trainer="loop", condition="evaluation", cap_mib=350, flags=RARELY, soak=OFTEN),
-    Pair(trainer="loop", condition="buffer", cap_mib=410, flags="--grow-kib 200"),
+    Pair(trainer="loop", condition="buffer", cap_mib=312, flags="--grow-kib 50"),
     Pair(trainer="loop", condition="lengths", cap_mib=350, soak="--longest-first"),
-    Pair(trainer="accelerate", condition="lengths", cap_mib=430),
-    Pair(trainer="accelerate", condition="checkpoints", cap_mib=430, flags=f"{RARELY} --state-mib 8", soak=OFTEN),
-    Pair(trainer="lightning", condition="evaluation", cap_mib=580, flags=RARELY, soak=OFTEN),
+    Pair(trainer="accelerate", condition="lengths", cap_mib=360),
+    Pair(trainer="accelerate", condition="checkpoints", cap_mib=300, flags=f"{RARELY} --state-mib 8", soak=OFTEN),
+    Pair(trainer="lightning", condition="evaluation", cap_mib=360, flags=RARELY, soak=OFTEN),
 ]
 
 
@@ -110,7 +110,12 @@ def survives(python: str, pair: Pair, size: int, seed: int, folder: Path) -> boo
 
 
 def largest(python: str, pair: Pair, near: int, folder: Path) -> int:
-    """Return the largest rung that survives a whole run, from a rung near it on."""
+    """Return the largest rung that survives, from a rung near it on.
+
+    Where the worst batch can be provoked, a tenth of a run that provokes it says whether every whole run survives.
+    """
+    if worst := "--longest-first" if pair.condition == "lengths" else pair.soak:
+        pair = replace(pair, flags=f"{pair.flags} {worst}", steps=pair.steps // 10)
     place, alive, dead = pair.rungs.index(near), -1, len(pair.rungs)
     step = 1
     while dead - alive > 1:
@@ -163,25 +168,26 @@ def view(runs: Path) -> CaseView:
 
 
 def searched(file: Path, runs: Path, pair: Pair) -> None:
-    """Probe two small sizes, then the largest that is expected to fit, and the next smaller ones while none runs."""
+    """Probe two small sizes, then the largest that is expected to fit, and halve what is between while it does not."""
     with opened(file, runs) as job:
         case = job.bench.trainer.cases()[0]
 
-        def probe(size: int) -> None:
+        def fits(size: int) -> bool:
             optimise(replace(job, purpose=record([{"batch_size": size}], limited=False)), [case])
+            return any(one.config["batch_size"] == size and one.is_eligible for one in view(runs).configs)
 
-        small = [pair.rungs[PROBED], pair.rungs[2 * PROBED]]
-        for size in small:
-            probe(size)
-        sizes = [size for size in pair.rungs if size > small[-1]]
-        found = foresee(job.bench.space_for(case), view(runs).trials, [{"batch_size": size} for size in sizes])
-        fits = [
-            size for size, one in zip(sizes, found, strict=True) if one.memory_share and one.memory_share.mean < 0.99
-        ]
-        for size in reversed(fits[-4:]):
-            probe(size)
-            if any(one.config["batch_size"] == size and one.is_eligible for one in view(runs).configs):
-                return
+        for place in (PROBED, 2 * PROBED):
+            fits(pair.rungs[place])
+        sizes = [{"batch_size": size} for size in pair.rungs]
+        found = foresee(job.bench.space_for(case), view(runs).trials, sizes)
+        low, place = (
+            2 * PROBED,
+            max(at for at, one in enumerate(found) if one.memory_share and one.memory_share.mean < 0.99),
+        )
+        high = place + 1
+        while high - low > 1:
+            low, high = (place, high) if fits(pair.rungs[place]) else (low, place)
+            place = (low + high) // 2
 
 
 def ours(python: str, pair: Pair, folder: Path) -> list[dict[str, Any]]:
@@ -202,7 +208,11 @@ def ours(python: str, pair: Pair, folder: Path) -> list[dict[str, Any]]:
         after = view(runs)
         soaked = [one for one in after.trials if one.soaks]
         held = [int(one.config["batch_size"]) for one in soaked if one.may_be_best]
-        told = {"searched": size, "whole_s": whole_s, "said": list(verdicts(after, whole_s / 3600))}
+        told = {
+            "searched": size,
+            "whole_s": whole_s,
+            "said": list(verdicts(after, whole_s / 3600, provoked=bool(pair.soak))),
+        }
         told["soaks"] = [[one.config["batch_size"], one.probe.status, one.probe.iterations] for one in soaked]
         found.append({**told, "size": max(held, default=None)})
     return found
@@ -216,19 +226,18 @@ def lived(python: str, pair: Pair, folder: Path) -> list[dict[str, object]]:
     ]
 
 
-def rivals(python: str, pair: Pair, folder: Path, most: int) -> dict[str, list[dict[str, object]]]:
-    """Find batch sizes by the rivals with the same script, and run to the end with them."""
-    found: dict[str, list[dict[str, object]]] = {name: [] for name in pair.rivals}
-    for repeat in range(pair.repeats):
-        if "lightning" in found:
-            size = whole(python, pair, 64, 200 + repeat, folder, "--find lightning").get("found")
-            lived = survives(python, pair, int(size), 300 + repeat, folder) if size else None
-            found["lightning"].append({"size": size, "survived": lived})
-        if "accelerate" in found:
-            told = whole(python, pair, 2 * most, 400 + repeat, folder, "--find accelerate")
-            tried = told.get("tried") or []
-            late = [one for one in tried[:-1] if one[1] >= pair.steps / 10]
-            found["accelerate"].append({"size": tried[-1][0] if tried else None, "survived": not late, "tried": tried})
+def rival(python: str, pair: Pair, folder: Path, most: int, repeat: int) -> dict[str, dict[str, object]]:
+    """Find a batch size by each rival with the same script, and run to the end with it."""
+    found: dict[str, dict[str, object]] = {}
+    if "lightning" in pair.rivals:
+        size = whole(python, pair, 64, 200 + repeat, folder, "--find lightning").get("found")
+        lived = survives(python, pair, int(size), 300 + repeat, folder) if size else None
+        found["lightning"] = {"size": size, "survived": lived}
+    if "accelerate" in pair.rivals:
+        told = whole(python, pair, 2 * most, 400 + repeat, folder, "--find accelerate")
+        tried = told.get("tried") or []
+        late = [one for one in tried[:-1] if one[1] >= pair.steps / 10]
+        found["accelerate"] = {"size": tried[-1][0] if tried else None, "survived": not late, "tried": tried}
     return found
 
 
@@ -242,8 +251,8 @@ def kept(pair: Pair, what: str, measure: Callable[[Path], object]) -> Any:
     return json.loads(file.read_text())
 
 
-def measured(python: str, pairs: Sequence[Pair], aside: int) -> list[dict[str, Any]]:
-    """Return everything about the pairs: our runs, then the largest size that survives, then the rivals."""
+def measured(python: str, pairs: Sequence[Pair], aside: int, repeats: int) -> list[dict[str, Any]]:
+    """Return everything about the pairs: our runs, the largest size that survives, and so many runs of the rivals."""
     with ThreadPoolExecutor(aside) as pool:
         mine = list(pool.map(lambda pair: kept(pair, "tuner", lambda at: lived(python, pair, at)), pairs))
 
@@ -251,14 +260,14 @@ def measured(python: str, pairs: Sequence[Pair], aside: int) -> list[dict[str, A
             near = int(own[0]["size"] or own[0]["searched"])
             return kept(pair, "largest", lambda at: largest(python, pair, near, at))
 
-        def others(pair: Pair, top: int) -> Any:
-            return kept(pair, "rivals", lambda at: rivals(python, pair, at, top))
+        def others(pair: Pair, top: int, repeat: int) -> Any:
+            return kept(pair, f"rivals-{repeat}", lambda at: rival(python, pair, at, top, repeat))
 
         tops = list(pool.map(most, pairs, mine))
-        beside = list(pool.map(others, pairs, tops))
+        beside = [list(pool.map(others, pairs, tops, [turn] * len(pairs))) for turn in range(repeats)]
     return [
-        {"pair": pair.name, "largest": top, "tuner": own, **more}
-        for pair, top, own, more in zip(pairs, tops, mine, beside, strict=True)
+        {"pair": pair.name, "largest": top, "tuner": own, **{name: [one[name] for one in more] for name in pair.rivals}}
+        for pair, top, own, more in zip(pairs, tops, mine, zip(*beside, strict=True), strict=True)
     ]
 
 
@@ -284,8 +293,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--side-by-side", type=int, default=2)
+    parser.add_argument("--rivals", type=int, default=3, help="how often the rivals run; what ran before is kept")
     asked = parser.parse_args()
-    shown(measured(asked.python, CPU, asked.side_by_side), ["tuner", *CPU[0].rivals])
+    shown(measured(asked.python, CPU, asked.side_by_side, asked.rivals), ["tuner", *CPU[0].rivals])
 
 
 if __name__ == "__main__":

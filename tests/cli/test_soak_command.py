@@ -1,59 +1,98 @@
 """`tuner soak` and `tuner told` with real processes whose memory the kernel limits, without a GPU."""
 
+import csv
+import resource
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from tests_cli import Tuner, study_file
 
+LIMIT_MIB = 100
+SOAK_MINUTES, HOURS = 0.025, 0.00417
+"""The training takes ten times as long as the soak."""
+RUNGS = [20, 40, *(round(50 * 1.05**power) for power in range(12))]
 TRAINER = """
 import sys, time
-sys.path.insert(0, sys.argv[2])
+size, package, every = int(sys.argv[1]), sys.argv[2], int(sys.argv[-1])
+grow_kib, wait_s, iterations = map(float, sys.argv[3:6])
+sys.path.insert(0, package)
 from progress import report
-kept, buffer = bytearray(int(sys.argv[1]) << 20), []
-for iteration in range(100_000):
-    buffer.append(bytearray(int(sys.argv[3]) << 10))
-    time.sleep(0.01)
-    report(iteration=iteration, samples=int(sys.argv[1]) * (iteration + 1))
+kept, buffer = b"x" * (size << 20), []
+for iteration in range(int(iterations)):
+    buffer.append(b"x" * int(grow_kib * 1024))
+    if iteration % every == every - 1:
+        evaluation = b"x" * (size << 19)
+        time.sleep(wait_s)
+        del evaluation
+    time.sleep(wait_s)
+    report(iteration=iteration, samples=size * (iteration + 1))
 """
+"""It keeps so many MiB, grows in each iteration, and needs half as much again for an evaluation."""
 
 
-def limited(folder: Path, *, grow_kib: int) -> Path:
-    """Write a study of a trainer that has 100 MiB, keeps `num_envs` MiB, and grows by so many KiB each iteration."""
+def limited(folder: Path, grow_kib: int, every: int, soak: str) -> list[str]:
+    """Write a study of a trainer that has 100 MiB, and return the trainer's command line."""
     trainer = folder / "grow.py"
     trainer.write_text(TRAINER)
     package = Path(sys.modules["tuner"].__file__ or "").parent
-    command = [sys.executable, str(trainer), "{num_envs}", str(package), str(grow_kib)]
-    return study_file(
+    command = [sys.executable, str(trainer), "{num_envs}", str(package), str(grow_kib), "0.01", "1e6", str(every)]
+    study_file(
         folder,
         trainer={"name": "command", "options": {"command": command, "cases": ["walk"]}},
         devices="cpu:1",
-        space={"num_envs": {"ladder": [20, 50, 60, 70, 78, 120]}},
+        space={"num_envs": {"ladder": RUNGS}},
         objective="samples_per_s",
-        environment={"memory_mib": 100},
-        probe={"iterations": 8, "window_seconds": 0.3, "headroom_pct": 0, "sample_seconds": 0.05},
-        search={"trials": 5, "training_hours": 0.002, "sampler": "random", "seeds_per_variant": 5},
+        environment={"memory_mib": LIMIT_MIB},
+        probe={"iterations": 8, "window_seconds": 0.3, "headroom_pct": 0, "sample_seconds": 0.02},
+        search={"trials": 2, "training_hours": 0.0001, "sampler": "random", "seeds_per_variant": 2},
+        soak={"flags": soak},
     )
+    return command
+
+
+def survives(command: list[str], size: int, iterations: int) -> bool:
+    """Return whether a training with this size ends by itself; it needs no time between iterations."""
+    words = [str(size) if word == "{num_envs}" else word for word in command]
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_DATA, (LIMIT_MIB << 20, LIMIT_MIB << 20))
+
+    words[-3:-1] = "0", str(iterations)
+    done = subprocess.run(words, preexec_fn=limit, capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def soaked(tuner: Tuner, folder: Path) -> tuple[int, int]:
+    """Search and soak; return the size to train with, and the iterations that a training of those hours makes."""
+    code, out, err = tuner("optimize", "--study", folder / "demo.yaml")
+    assert code == 0, out + err
+    code, out, err = tuner("soak", "--study", folder / "demo.yaml", "--minutes", SOAK_MINUTES, "--hours", HOURS)
+    assert code == 0, out + err
+    chosen = int(out.rsplit("train with num_envs=", 1)[1].split()[0])
+    (file,) = folder.rglob("trials.tsv")
+    rows = csv.DictReader(file.read_text().splitlines(), delimiter="\t")
+    *_, soak = [row for row in rows if row["num_envs"] == str(chosen)]
+    return chosen, round(float(soak["samples_per_s"]) / chosen * HOURS * 3600)
 
 
 @pytest.mark.timeout(300)
-def test_the_best_moves_to_a_size_that_lasts_and_a_told_failure_to_the_next(tuner: Tuner, tmp_path: Path) -> None:
-    study = limited(tmp_path, grow_kib=16)
-    code, out, err = tuner("optimize", "--study", study)
-    assert code == 0, out + err
-    asked = "soak", "--study", study, "--minutes", 0.04, "--hours", 0.005
-    code, out, err = tuner(*asked)
-    assert code == 0, out + err
-    assert "growing all the time" in out
-    assert "MiB now" in out
-    chosen = int(out.rsplit("train with num_envs=", 1)[1].split()[0])
-    assert 20 <= chosen <= 70  # 18 s of training add up to 28 MiB
-    code, again, _ = tuner(*asked)
+@pytest.mark.parametrize(("grow_kib", "every", "soak"), [(16, 10**6, ""), (0, 300, "2")], ids=["growing", "evaluation"])
+def test_what_a_soak_recommends_survives_ten_times_as_long_with_most_of_the_memory(
+    tuner: Tuner, tmp_path: Path, grow_kib: int, every: int, soak: str
+) -> None:
+    command = limited(tmp_path, grow_kib, every, soak)
+    chosen, iterations = soaked(tuner, tmp_path)
+    largest = max(size for size in RUNGS if survives(command, size, iterations))
+    assert 0.9 * largest <= chosen <= largest
+    study = "--study", tmp_path / "demo.yaml"
+    code, again, _ = tuner("soak", *study, "--minutes", SOAK_MINUTES, "--hours", HOURS)
     assert code == 0
     assert f"train with num_envs={chosen}" in again
-    code, planned, err = tuner("plan", "--study", study, "--set", "num_envs=60", "--predict")
+    code, planned, err = tuner("plan", *study, "--set", f"num_envs={RUNGS[2]}", "--predict")
     assert code == 0, err
     assert "90 % sure" in planned
-    code, said, err = tuner("told", "--study", study, "--oom")
+    code, said, err = tuner("told", *study, "--oom")
     assert "host_oom" in said
     assert f"train with num_envs={chosen}" not in said

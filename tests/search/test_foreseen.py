@@ -13,8 +13,13 @@ RUNGS = (16, 32, 64, 128, 256)
 SPACE = Space((Parameter(name="num_envs", values=RUNGS),))
 
 
-def trial(rung: int, fixed_mib: float, each_mib: float, fixed_s: float, each_s: float) -> KeptTrial:
-    """Return a trial whose memory and seconds have a fixed part, and a part for each environment."""
+def trial(
+    rung: int, fixed_mib: float, each_mib: float, fixed_s: float, each_s: float, *, hides: bool = False
+) -> KeptTrial:
+    """Return a trial whose memory and seconds have a fixed part, and a part for each environment.
+
+    `hides`: whether the shorter part runs beside the longer one, as on a GPU that waits for its host.
+    """
     used = DeviceSummary(
         device="cuda:0",
         source="nvml",
@@ -23,7 +28,7 @@ def trial(rung: int, fixed_mib: float, each_mib: float, fixed_s: float, each_s: 
         mem_peak_mib=fixed_mib + rung * each_mib,
         mem_total_mib=10_000.0,
     )
-    speed = rung / (fixed_s + rung * each_s)
+    speed = rung / (max(fixed_s, rung * each_s) if hides else fixed_s + rung * each_s)
     probe = KeptProbe(status="ok", samples_per_s=speed, devices=(used,))
     return KeptTrial(state=COMPLETE, config={"num_envs": rung}, values=(1.0,), probe=probe)
 
@@ -38,6 +43,16 @@ def test_two_probes_foretell_a_straight_line(fixed_mib: float, each_mib: float, 
     assert 100 * found.memory_share.mean == pytest.approx(true.memory_share_pct, rel=0.05)
     assert 100 * found.memory_share.low <= (true.memory_share_pct or 0.0) <= 100 * found.memory_share.high
     assert found.samples_per_s.low <= (true.samples_per_s or 0.0) <= found.samples_per_s.high
+
+
+@pytest.mark.parametrize("hides", [True, False])
+def test_whether_the_fixed_time_hides_behind_the_rest_or_not_speed_is_foretold(hides: bool) -> None:
+    ends = [trial(rung, 1000.0, 10.0, 0.064, 0.001, hides=hides) for rung in (16, 256)]
+    (found,) = foresee(SPACE, ends, [{"num_envs": 128}])
+    true = trial(128, 1000.0, 10.0, 0.064, 0.001, hides=hides).samples_per_s
+    assert found.samples_per_s is not None
+    assert found.samples_per_s.mean == pytest.approx(true, rel=0.3)
+    assert found.samples_per_s.low <= (true or 0.0) <= found.samples_per_s.high
 
 
 def test_without_a_probe_nothing_is_foreseen_and_one_probe_leaves_more_doubt_than_two() -> None:

@@ -1,5 +1,7 @@
 """How memory rose, and how far it may rise in a longer run."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,6 +72,33 @@ def test_memory_that_grows_all_the_time_lasts_no_longer_than_it_does() -> None:
     assert soon.most_mib == pytest.approx(800.0, rel=0.1)
     assert late is not None
     assert late.chance < 0.01
+
+
+def test_where_few_readings_see_the_least_memory_growth_is_still_told_from_none() -> None:
+    missed = [0.0, 90.0, 0.0, 0.0, 60.0, 0.0, 0.0, 40.0, 0.0, 0.0, 70.0, 0.0]
+
+    def rising(growth: float) -> Rising | None:
+        found = device([900.0] * 240)
+        return Rising.of(replace(found, mem_floors=tuple(500.0 + growth * at + one for at, one in enumerate(missed))))
+
+    flat, growing = rising(0.0), rising(5.0)
+    assert flat is not None
+    assert growing is not None
+    assert flat.kind == "flat"
+    assert flat.grows < 0.05 < growing.grows
+    assert growing.rise_mib(480.0)[-400] > 50.0
+
+
+def test_a_run_that_provokes_the_worst_needs_no_room_for_more_unless_more_came() -> None:
+    flat, late = device([700.0] * 100), device([*[700.0] * 60, *[720.0] * 40])
+    rises = [
+        found.most_mib - found.now_mib
+        for one in (flat, late)
+        for provoked in (True, False)
+        if (found := lasts((one,), 1000 / 3600, provoked=provoked))
+    ]
+    assert rises[0] < 2.0
+    assert min(rises[1:]) > 10.0
 
 
 def test_records_that_become_rarer_are_no_growth() -> None:

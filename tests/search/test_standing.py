@@ -206,6 +206,14 @@ def test_a_config_that_once_could_not_be_the_best_is_none() -> None:
     assert best([reading(0, "a", None), reading(1, "a", 80.0)]) is None
 
 
+def test_once_memory_has_not_lasted_soaks_compare_the_configs_whose_memory_lasts() -> None:
+    probes = [reading(0, "small", 40.0), reading(1, "large", 86.0)]
+    too_large = reading(2, "large", None)
+    lasting = [reading(3, "small", 25.0), reading(4, "middle", 35.0)]  # slower: they provoke evaluations
+    found = best([*probes, *(replace(one, soaks=True) for one in (too_large, *lasting))])
+    assert numbers(found) == (4,)
+
+
 def test_a_cold_measurement_overrules_sessions() -> None:
     told = [reading(0, "a", 80.0, warm=True), reading(1, "b", 70.0, warm=True), reading(2, "a", None)]
     cold, warm = ways(told)

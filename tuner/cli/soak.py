@@ -45,7 +45,7 @@ def soak(
         raise typer.Exit(EXIT_INTERRUPTED)
     reader = open_reader(url, bench.spec.name)
     for view in reader.cases:
-        for line in verdicts(view, hours or bench.spec.search.training_hours):
+        for line in verdicts(view, hours or bench.spec.search.training_hours, provoked=bench.spec.soak.provokes):
             console.print(line)
     written(console, export_study(url, bench.spec.name, bench.folder))
     conclude(outcomes, reader.rows, interrupted=interrupted)

@@ -10,7 +10,7 @@ from tuner.search.needs import MEMORYLESS, Growth
 from tuner.study import Config, Space, ladder_of, launched
 
 MEMORY: Mapping[str, Any] = {"error": 0.004, "choices": 0.25}
-SECONDS: Mapping[str, Any] = {"error": 0.15, "choices": 0.5, "grown": 0.25}
+SECONDS: Mapping[str, Any] = {"error": 0.15, "choices": 0.5, "bend": 1.5}
 """How exactly memory and the seconds of an iteration are measured, and how far a choice changes them, as logarithms."""
 WIDE = 1.645
 """The standard deviations of an interval that holds 90 % of the values."""
@@ -76,6 +76,6 @@ def _expected(
     if not known:
         return [None] * len(configs)
     tried, amounts = [config for config, _ in known], [amount for _, amount in known]
-    growth = Growth(space, tried, amounts, ignored=ignored, error=usual["error"], choices=usual["choices"])
+    growth = Growth(space, tried, amounts, ignored=ignored, **usual)
     means, deviations = growth.logarithms(configs)
     return [(math.exp(mean), math.exp(WIDE * one)) for mean, one in zip(means, deviations, strict=True)]

@@ -24,6 +24,8 @@ GROWS = 0.1
 """The probability that memory grows all the time, before anything is known."""
 BEFORE, BEFORE_SHARE = 0.25, 0.1
 """What is known of the number of records before the run: so many in this share of it (a gamma distribution)."""
+PROVOKED = 0.04
+"""The same number where the run provokes what needs most memory: then a later record is unlikely."""
 RECORD, OF_SWING, RECORDS = 0.02, 0.15, 4.0
 """The usual record, and for how many records that counts: a share of the memory in use, or a share of what comes and
 goes above the floors, where that is less. `benchmarks/memory/series.py` has the runs to which this was fitted.
@@ -78,14 +80,15 @@ class Rising:
     def _growth(self) -> tuple[float, float, float]:
         """The growth in MiB per second, its standard error, and the probability that there is any.
 
-        Straight lines over the time and over its logarithm are compared with a constant (Schwarz's criterion).
+        Straight lines over the time and over its logarithm are compared with a constant (Schwarz's criterion). A short
+        part may miss the least memory, so the least of three neighbours counts.
         """
         count = len(self.floors)
         if count < FEWEST:
             return 0.0, self.told_apart_mib / (self.end_s - self.begin_s), GROWS
         part_s = self.end_s / count
-        at_s = (np.arange(count) + 0.5)[1:] * part_s
-        floors = np.array(self.floors[1:])
+        at_s = (np.arange(count) + 0.5)[2:-1] * part_s
+        floors = np.array([self.floors[1:-2], self.floors[2:-1], self.floors[3:]]).min(axis=0)
         (slope, _), coarse = np.polyfit(at_s, floors, 1), self.told_apart_mib**2 / 12
         straight, bent = (_misfit(floors, clock) + coarse for clock in (at_s, np.log(at_s)))
         apart = len(floors) / 2
@@ -116,19 +119,24 @@ class Rising:
         slope, error, grows = self._growth
         return HOUR_S * max(0.0, slope - 2.0 * error) if grows >= SURE else 0.0
 
-    def rise_mib(self, until_s: float) -> Floats:
-        """Return equally likely rises from now until so many seconds after the first mark, the smallest first."""
+    def rise_mib(self, until_s: float, before: float = BEFORE) -> Floats:
+        """Return equally likely rises from now until so many seconds after the first mark, the smallest first.
+
+        `before`: see `BEFORE` and `PROVOKED`.
+        """
         random, (slope, error, grows) = np.random.default_rng(0), self._growth
         times = math.log(max(until_s, self.end_s) / self.end_s) / math.log(self.end_s / self.begin_s)
         growing = round(DRAWS * grows)
         growth = np.abs(random.normal(slope, error, size=growing)) * max(until_s - self.end_s, 0.0)
         seen = [by for _, by in self.steps]
-        records = [self._records(random, growing, times, []), self._records(random, DRAWS - growing, times, seen)]
-        return np.sort(np.concatenate([growth + records[0], records[1]]))
+        flat = self._records(random, DRAWS - growing, times, before, seen)
+        return np.sort(np.concatenate([growth + self._records(random, growing, times, before, []), flat]))
 
-    def _records(self, random: np.random.Generator, draws: int, times: float, seen: list[float]) -> Floats:
+    def _records(
+        self, random: np.random.Generator, draws: int, times: float, before: float, seen: list[float]
+    ) -> Floats:
         """Draw the records over `times` of what was seen: their number (Poisson), and their sizes (exponential)."""
-        rate = random.gamma(BEFORE + len(seen), size=draws) / (BEFORE_SHARE + 1.0)
+        rate = random.gamma(before + len(seen), size=draws) / (BEFORE_SHARE + 1.0)
         count = random.poisson(times * rate)
         swing_mib = self.now_mib - min(self.floors, default=0.0)
         usual_mib = min(RECORD * self.now_mib, OF_SWING * swing_mib) if swing_mib > 0.0 else RECORD * self.now_mib
@@ -165,21 +173,22 @@ SPARE = 0.995
 """The share of a device's memory that a trainer can get."""
 
 
-def lasts(devices: tuple[DeviceSummary, ...], hours: float, *, sure: float = SURE) -> Lasts | None:
+def lasts(devices: tuple[DeviceSummary, ...], hours: float, *, provoked: bool = False) -> Lasts | None:
     """Return whether memory lasts for a training of so many hours; None where no device's memory is known.
 
-    The chance is that of all devices together; the other numbers are those of the device with the least room.
+    `provoked`: whether the run provokes what needs most memory. The chance is that of all devices together; the other
+    numbers are those of the device with the least room.
     """
     known = [(rising, device.mem_total_mib) for device in devices if (rising := Rising.of(device))]
     found: list[Lasts] = []
     for rising, total_mib in known:
         if total_mib:
-            rise = rising.rise_mib(hours * HOUR_S)
+            rise = rising.rise_mib(hours * HOUR_S, PROVOKED if provoked else BEFORE)
             found.append(
                 Lasts(
                     chance=float(np.searchsorted(rise, SPARE * total_mib - rising.now_mib, side="right")) / len(rise),
                     now_mib=rising.now_mib,
-                    most_mib=rising.now_mib + float(np.quantile(rise, sure)),
+                    most_mib=rising.now_mib + float(np.quantile(rise, SURE)),
                     total_mib=total_mib,
                     kind=rising.kind,
                     grows=rising.grows,

@@ -188,17 +188,19 @@ class Growth:
         error: float,
         choices: float,
         grown: float = GROWN,
+        bend: float = 1.0,
         ignored: Collection[str] = (),
         over: Sequence[Config] = (),
         prior: "Growth | None" = None,
     ) -> None:
         """`error`: the standard error of a measured amount; `choices`: how far a choice usually changes a part.
 
-        Both are logarithms, so about shares. `grown`: see `GROWN`. `over`: configs that need more than 1.0, such as
+        Both are logarithms, so about shares. `grown`: see `GROWN`. `bend`: with 1, the parts add up; the larger it is,
+        the more the smaller part hides behind the larger one. `over`: configs that need more than 1.0, such as
         more than all memory. `prior`: the growth in a similar case; without it there must be a measured amount or a
         config that is over.
         """
-        self._terms = Terms(space, ignored)
+        self._terms, self._bend = Terms(space, ignored), bend
         known, more = self._terms.columns(configs), self._terms.columns(over)
         self._split = known[0].shape[1]
         wanted = np.log(np.asarray(amounts, dtype=float))
@@ -236,8 +238,8 @@ class Growth:
         level = float(wanted.mean()) if len(wanted) else math.log(0.5)
         at = growing[:, self._split :] @ np.array(powers) if len(sizes) and len(wanted) else np.zeros(1)
         usual = np.array([level, *[0.0] * count, level - float(at.mean()), *[0.0] * count, *powers])
-        usual[0] += math.log(1.0 - grown)
-        usual[self._split] += math.log(grown)
+        usual[0] += math.log(1.0 - grown) / self._bend
+        usual[self._split] += math.log(grown) / self._bend
         return usual, np.diag(spread**2)
 
     def _fit(self, known: Columns, wanted: Floats, over: Columns) -> Floats:
@@ -278,8 +280,8 @@ class Growth:
         """Return the logarithm of each amount, and its derivatives by the parameters: config by parameter."""
         fixed, growing = configs
         low, high = fixed @ at[: self._split], growing @ at[self._split :]
-        both = np.logaddexp(low, high)
-        share = np.exp(high - both)[:, None]
+        both = np.logaddexp(self._bend * low, self._bend * high) / self._bend
+        share = np.exp(self._bend * (high - both))[:, None]
         return both, np.column_stack([(1.0 - share) * fixed, share * growing])
 
 

@@ -111,7 +111,8 @@ def ways(trials: Iterable[KeptTrial]) -> tuple[Standings, Standings]:
 
     `trials` come in their order. A config is left out if one of its trials was not eligible, or if its last trial
     failed for good. If the cold trials leave a config out, its warm trials count no more. Once the memory of a config
-    has not lasted in a soak, the only configs are those whose memory has lasted in one.
+    has not lasted in a soak, the only configs are those whose memory has lasted in one. Their soaks compare them: a
+    soak may provoke what costs time, and some of them have no probe.
     """
     known = ended(trials)
     excused = broken(known)
@@ -123,7 +124,7 @@ def ways(trials: Iterable[KeptTrial]) -> tuple[Standings, Standings]:
     plain = {launch: found for launch, same in cold.items() if (found := _eligible(same))}
     soaked = {one.launch: one.may_be_best for one in known if one.soaks and one.counts}
     if not all(soaked.values()):  # memory has been too short for a training: only configs whose memory lasts are left
-        return {launch: found for launch, found in plain.items() if soaked.get(launch)}, {}
+        return {one: _averaged([its for its in cold[one] if its.soaks]) for one in plain if soaked.get(one)}, {}
     session = {
         launch: found
         for launch, same in warm.items()

@@ -70,7 +70,7 @@ MANY = 10_000_000
 LEAST = 0.2
 """A soak takes at least this share of its time."""
 CLEAR = 0.97
-"""A soak ends early once its answer has this probability."""
+"""A soak ends early once its answer has this probability. A good answer ends it only where the worst is provoked."""
 SPEED_KNOWN = 0.02
 """Samples/s are known well enough at this standard error, as a share."""
 APART = 1.04
@@ -87,14 +87,14 @@ def soaking(bench: Workbench, minutes: float, hours: float | None = None) -> Pur
     `hours`: the training; None for the study's `search.training_hours`.
     Raises StudyError where the study names flags for a soak, and its trainer takes none.
     """
-    hours = hours or bench.spec.search.training_hours
+    hours, provoked = hours or bench.spec.search.training_hours, bench.spec.soak.provokes
     return Purpose(
-        strategy=lambda space, *_: Strategy(choosers=(Soaks(space, hours).choose,)),
+        strategy=lambda space, *_: Strategy(choosers=(Soaks(space, hours, provoked=provoked).choose,)),
         limited=False,
         competing=False,
         keeps_end=False,
-        ineligible=partial(_why_not, hours=hours),
-        settled=Following(minutes * MINUTE_S, hours),
+        ineligible=partial(_why_not, hours=hours, provoked=provoked),
+        settled=Following(minutes * MINUTE_S, hours, provoked=provoked),
         limits=partial(_limits, seconds=minutes * MINUTE_S),
         trainer=_provoking(bench),
     )
@@ -103,7 +103,7 @@ def soaking(bench: Workbench, minutes: float, hours: float | None = None) -> Pur
 def _provoking(bench: Workbench) -> Trainer | None:
     """Return the trainer with the command that provokes the worst batch; None where the study names none."""
     soak, options = bench.spec.soak, bench.spec.trainer.options
-    if not (soak.command or soak.flags):
+    if not soak.provokes:
         return None
     if "command" not in options:
         raise StudyError(f"soak: the trainer {bench.trainer.name} takes no flags; leave `soak` out of the study")
@@ -120,17 +120,18 @@ def _limits(probe: ProbeSpec, *, seconds: float) -> ProbeSpec:
     return probe.model_copy(update=changes)
 
 
-def _why_not(result: ProbeResult, *, hours: float) -> str | None:
-    found = lasts(result.devices, hours)
+def _why_not(result: ProbeResult, *, hours: float, provoked: bool) -> str | None:
+    found = lasts(result.devices, hours, provoked=provoked)
     return None if found is None or found.chance >= SURE else in_short(found, hours)
 
 
 class Following:
     """Follows soaks: ends each once it is known whether memory lasts, and how fast the training is."""
 
-    def __init__(self, seconds: float, hours: float) -> None:
-        """`seconds`: the longest soak, from its first mark on; `hours`: the training."""
-        self._seconds, self._hours = seconds, hours
+    def __init__(self, seconds: float, hours: float, *, provoked: bool = False) -> None:
+        """`seconds`: the longest soak, from its first mark on; `hours`: the training; `provoked`: see `lasts`."""
+        self._seconds, self._lasts = seconds, partial(lasts, hours=hours, provoked=provoked)
+        self._good = CLEAR if provoked else 1.0
         self._looked = "", 0.0
 
     def __call__(self, so_far: ProbeResult) -> Answer:
@@ -142,8 +143,8 @@ class Following:
         if trained_s < max(LEAST * self._seconds, 1.02 * looked_s if which == so_far.started_at else 0.0):
             return More()
         self._looked = so_far.started_at, trained_s
-        found, error = lasts(so_far.devices, self._hours), so_far.samples_per_s_se
-        is_clear = found is not None and not 1.0 - CLEAR < found.chance < CLEAR
+        found, error = self._lasts(so_far.devices), so_far.samples_per_s_se
+        is_clear = found is not None and not 1.0 - CLEAR < found.chance <= self._good
         known = so_far.samples_per_s is None or (error is not None and error <= SPEED_KNOWN * so_far.samples_per_s)
         return Enough() if is_clear and known else More()
 
@@ -173,11 +174,13 @@ class Soaked:
         return 1.0 if self.found is None else self.found.share / SPARE
 
 
-def soaks(trials: Sequence[KeptTrial], hours: float) -> Mapping[str, Soaked]:
+def soaks(trials: Sequence[KeptTrial], hours: float, *, provoked: bool = False) -> Mapping[str, Soaked]:
     """Return the newest soak of each config that says something about it: launch key → soak, in their order."""
     told = [one for one in trials if one.soaks and one.counts]
     return {
-        one.launch: Soaked(trial=one, found=lasts(one.devices, hours) if one.state == COMPLETE else None)
+        one.launch: Soaked(
+            trial=one, found=lasts(one.devices, hours, provoked=provoked) if one.state == COMPLETE else None
+        )
         for one in told
     }
 
@@ -185,13 +188,13 @@ def soaks(trials: Sequence[KeptTrial], hours: float) -> Mapping[str, Soaked]:
 class Soaks:
     """Chooses the config to soak: the best, then along the ladder towards the largest rung whose memory lasts."""
 
-    def __init__(self, space: Space, hours: float) -> None:
-        self._space, self._hours, self._ladder = space, hours, ladder_of(space)
+    def __init__(self, space: Space, hours: float, *, provoked: bool) -> None:
+        self._space, self._soaks, self._ladder = space, partial(soaks, hours=hours, provoked=provoked), ladder_of(space)
 
     def choose(self, history: History, price: Price) -> Choice | Done:
         """Choose the next soak; done once the best config has lasted, or none is left that may."""
         trials = all_kept(history.trials)
-        known = soaks(trials, self._hours)
+        known = self._soaks(trials)
         refused = [one for one in known.values() if not one.held]
         config = self._on_line(refused[-1].config, known, history) if refused else None
         if config is None and not any(one.held for one in known.values()):
@@ -267,9 +270,9 @@ def in_short(found: Lasts, hours: float) -> str:
     return f"memory lasts {hours:g} h with {chance} % probability: {now} {unit} now, {shape}, at most {most} of {total}"
 
 
-def verdicts(view: CaseView, hours: float) -> Iterator[str]:
+def verdicts(view: CaseView, hours: float, *, provoked: bool = False) -> Iterator[str]:
     """Yield a sentence about each config that was soaked, in their order, and what to use."""
-    known = list(soaks(view.trials, hours).values())
+    known = list(soaks(view.trials, hours, provoked=provoked).values())
     for one in known:
         failure = one.trial.probe.failure
         said = in_short(one.found, hours) if one.found else failure.detail if failure else "its memory is unknown"

@@ -275,6 +275,11 @@ class SoakSpec(Strict):
     command: str = ""
     """the whole command of a soak, with placeholders; empty: the usual one"""
 
+    @property
+    def provokes(self) -> bool:
+        """Whether a soak differs from a training."""
+        return bool(self.command or self.flags)
+
 
 class PrunerSpec(Strict):
     """How a probe that is unlikely to become the best is stopped early."""
