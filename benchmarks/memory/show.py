@@ -31,6 +31,7 @@ from tuner.running.workbench import Job, open_workbench, record
 from tuner.search.foreseen import foresee
 from tuner.soaking.soak import soaking, verdicts
 from tuner.store.database import Database
+from tuner.study import Config
 
 TRAIN = Path(__file__).with_name("train.py")
 RUNGS = list(dict.fromkeys(round(64 * 1.035**power) for power in range(90)))
@@ -178,7 +179,7 @@ def searched(file: Path, runs: Path, pair: Pair) -> None:
 
         for place in (PROBED, 2 * PROBED):
             fits(pair.rungs[place])
-        sizes = [{"batch_size": size} for size in pair.rungs]
+        sizes: list[Config] = [{"batch_size": size} for size in pair.rungs]
         found = foresee(job.bench.space_for(case), view(runs).trials, sizes)
         low, place = (
             2 * PROBED,
