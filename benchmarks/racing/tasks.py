@@ -90,7 +90,7 @@ def main(
         shutil.copy(SCRIPTS / script, ".")
         place = ("--study", str(Path(__file__).with_name(study)))
         tuner("optimize", *place, "--quiet")
-        printed = tuner("race", *place, "--hours", str(hours), "--seeds", str(seeds))
+        printed = tuner("race", *place, "--hours", str(hours), "--seeds", str(seeds), "--trial", "0")
         loads.append(os.getloadavg()[0])
         case = reader(Path("runs"), name).cases[0]
         own = launch_digest(case.kept.defaults[0]) if case.kept.defaults else ""
