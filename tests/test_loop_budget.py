@@ -12,7 +12,8 @@ from tuner.cli.hints import out_of_time
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Interrupted, Stop
-from tuner.probe.result import HOUR_S, ProbeResult
+from tuner.probe.result import ProbeResult
+from tuner.probe.units import HOUR_S
 from tuner.running.events import CaseOutcome, Ending
 from tuner.running.loop import optimise
 from tuner.running.recording import plan_recording, record_cases, recording_bench

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.costs.replayed import CONFIGS, Studies, config_of, databases, interrupted, results
-from tuner.probe.result import MINUTE_S
+from tuner.probe.units import MINUTE_S
 
 WORKERS = 2
 VICTIMS = ("parent", "worker")

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from tests.support.tests_faulty.scenarios import OK, SCENARIOS
 from tests.support.tests_faulty.suite import Outcome, probe
-from tuner.probe.result import BYTES_PER_MIB
+from tuner.probe.units import BYTES_PER_MIB
 
 FLOOD = "flood_without_newline"
 FLOOD_MIB = 8

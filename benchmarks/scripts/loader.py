@@ -19,7 +19,7 @@ from statistics import fmean, stdev
 from benchmarks.scripts.judged import read_told, read_truth
 from benchmarks.scripts.trial import HERE, Place, plain_run
 from tuner.devices.found import describe_machine, open_devices
-from tuner.probe.result import duration
+from tuner.probe.units import duration
 
 BATCH, PREFETCHED, QUEUE_S = 32, 2, 10.0
 """The batch; what each worker prefetches; after so many seconds of training the first queue is used up."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.devices.cpu import CpuSource, CpuTime, Others, ProcessUsage, find_owners, find_ranks, spent_s
-from tuner.probe.result import BYTES_PER_MIB
+from tuner.probe.units import BYTES_PER_MIB
 from tuner.testing.fake_devices import check_device_source
 
 

@@ -20,7 +20,7 @@ from tuner.export.reader import connect, engine_at, reading
 from tuner.kept.urls import shown as shown_url
 from tuner.probe.metrics import SAMPLES_PER_S, check_metrics
 from tuner.probe.probe_plan import Device
-from tuner.probe.result import MIB_PER_GIB, mib
+from tuner.probe.units import MIB_PER_GIB, mib
 from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, narrowed, select, stands_in, unmatched
 from tuner.trainers.base import Dependencies, Imported, Trainer, conflicts, import_all
 from tuner.trainers.registry import check_values, not_searched, open_trainer

@@ -23,8 +23,9 @@ from tuner.probe.output import LineSplitter
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import Go, Interrupted, OutputLine
-from tuner.probe.result import ProbeResult, duration
+from tuner.probe.result import ProbeResult
 from tuner.probe.summaries import NO_RATE
+from tuner.probe.units import duration
 from tuner.running.prober import open_prober, run_in
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.study import Case, Config, StudySpec, find, shell_join

@@ -14,7 +14,7 @@ from tuner.export.reader import StudyReader
 from tuner.export.tables import ladder_of_study, safe_rung
 from tuner.export.wording import in_use, remarks, remedy, shared
 from tuner.kept.urls import shown
-from tuner.probe.result import duration
+from tuner.probe.units import duration
 from tuner.running.events import CaseOutcome, Ending
 from tuner.study import (
     LADDER,

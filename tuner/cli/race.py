@@ -15,7 +15,7 @@ from tuner.errors import StudyError
 from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import figure, in_words
 from tuner.probe.protocols import MonotonicClock
-from tuner.probe.result import HOUR_S
+from tuner.probe.units import HOUR_S
 from tuner.racing.contest import Place, Race, forecasts, verdict
 from tuner.racing.entrants import Entrant, Round, entrants, rounds
 from tuner.running.workbench import Budget, open_workbench, within

@@ -21,7 +21,7 @@ from tuner.devices.found import describe_machine, links, open_devices
 from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.export.write import write_files
 from tuner.probe.protocols import DeviceSource
-from tuner.probe.result import MIB_PER_GIB
+from tuner.probe.units import MIB_PER_GIB
 from tuner.running.prober import prober_on
 from tuner.running.workbench import open_workbench
 from tuner.scaling import campaign, comparing, scaling_table

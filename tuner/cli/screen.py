@@ -17,8 +17,8 @@ from rich.text import Text
 from tuner.cli.hints import fitted, ladder, to_be_fitted, to_be_made
 from tuner.cli.options import wrapped
 from tuner.export.wording import in_words, with_error
-from tuner.probe.result import duration
 from tuner.probe.summaries import LOADED, WITHOUT_PAUSE
+from tuner.probe.units import duration
 from tuner.running import events
 from tuner.running.events import Event, to_json
 

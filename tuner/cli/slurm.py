@@ -21,7 +21,8 @@ from tuner.export.write import prepare_folder
 from tuner.kept.urls import shown
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import DeviceSource
-from tuner.probe.result import MINUTE_S, DeviceSample
+from tuner.probe.result import DeviceSample
+from tuner.probe.units import MINUTE_S
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
 from tuner.study import SlurmSpec, StudySpec

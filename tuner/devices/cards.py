@@ -12,7 +12,8 @@ from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import Clock
-from tuner.probe.result import STOPPED, Failure, mib, unreadable
+from tuner.probe.result import STOPPED, Failure, unreadable
+from tuner.probe.units import mib
 
 _BITS = 64
 """NVML gives a set of cores as words of so many bits (nvml.h, nvmlDeviceGetCpuAffinity)."""

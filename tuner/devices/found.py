@@ -16,7 +16,7 @@ from tuner.errors import DeviceError
 from tuner.probe import guard
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import DeviceSource
-from tuner.probe.result import MIB_PER_GIB, mib
+from tuner.probe.units import MIB_PER_GIB, mib
 
 # nvmlGpuP2PCapsIndex_t and nvmlGpuP2PStatus_t in nvml.h; pynvml's own constant for READ is a tuple by mistake.
 _READ, _WRITE, _NVLINK = 0, 1, 2

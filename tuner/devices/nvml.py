@@ -14,7 +14,8 @@ import pynvml
 
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.probe_plan import Device
-from tuner.probe.result import DeviceSample, mib
+from tuner.probe.result import DeviceSample
+from tuner.probe.units import mib
 
 _Reply = TypeVar("_Reply")
 _Asked = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]

@@ -43,7 +43,7 @@ from tuner.kept.stored import (
 )
 from tuner.kept.trial import FINISHED, INTERRUPTED, OK, PRUNED, RUNNING, KeptTrial
 from tuner.kept.urls import shown
-from tuner.probe.result import MIB_PER_GIB, duration
+from tuner.probe.units import MIB_PER_GIB, duration
 
 ENDS = {"COMPLETE": TrialEnd.COMPLETE, "PRUNED": TrialEnd.PRUNED, "FAIL": TrialEnd.FAILED}
 """How the database spells the ends of trials."""

@@ -14,7 +14,8 @@ from tuner.probe.evidence import Evidence
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Clock, Launch, OutputLine, Recorder, RunningTrainer
-from tuner.probe.result import DeviceSample, duration
+from tuner.probe.result import DeviceSample
+from tuner.probe.units import duration
 
 POLL_S = 0.1
 LOOK_S, LOOK_SHARE = 1.0, 4.0

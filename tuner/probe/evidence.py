@@ -9,7 +9,8 @@ from typing import Any
 
 from tuner.probe.kinds import BREACH, KILLED, SESSION, FailureKind, by_priority
 from tuner.probe.output import MAX_LINE_BYTES, plain
-from tuner.probe.result import BYTES_PER_MIB, MIB_PER_GIB, Failure
+from tuner.probe.result import Failure
+from tuner.probe.units import BYTES_PER_MIB, MIB_PER_GIB
 
 EXCEPTION = re.compile(r"^(?:\[rank\d+\]: )?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?:: |$)")
 """Matches the last line of most Python tracebacks, with or without the prefix of a rank."""

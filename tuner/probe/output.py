@@ -19,7 +19,7 @@ from pathlib import Path
 from tuner.errors import OutputError
 from tuner.probe.out_dir import make_private
 from tuner.probe.protocols import Clock, OutputLine
-from tuner.probe.result import BYTES_PER_MIB
+from tuner.probe.units import BYTES_PER_MIB
 
 LEAST_CHARACTERS = 8
 """A shorter value is not hidden, because other texts contain it by chance (as GitLab CI's masked variables)."""

@@ -1,7 +1,4 @@
-"""What a probe returns: progress marks, device samples and their summaries, failures, and the whole result.
-
-The units of its numbers are here, too, so that no other file contains a bare 1024 or 60.
-"""
+"""What a probe returns: progress marks, device samples and their summaries, failures, and the whole result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,27 +6,6 @@ from datetime import UTC, datetime
 
 from tuner.probe.kinds import FailureKind
 from tuner.study import Config
-
-BYTES_PER_MIB = 1 << 20
-MIB_PER_GIB = 1024
-MINUTE_S = 60
-HOUR_S = 3600.0
-
-
-def mib(size_bytes: float) -> float:
-    """Convert bytes to MiB."""
-    return size_bytes / BYTES_PER_MIB
-
-
-def duration(seconds: float) -> str:
-    """Return a duration as text for a person: `8.2 s`, `3 min 05 s`, `2 h 10 min`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest_s = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest_s:02d} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

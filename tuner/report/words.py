@@ -2,7 +2,7 @@
 
 from tuner.export.wording import at_its_end, code, in_use, in_words, markdown, reached, remarks, sentences, trials
 from tuner.probe.metrics import ITERATIONS_PER_S, SAMPLES_PER_S
-from tuner.probe.result import MIB_PER_GIB
+from tuner.probe.units import MIB_PER_GIB
 from tuner.report.facts import CaseFacts, StudyFacts
 from tuner.study import rung_of
 

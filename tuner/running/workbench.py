@@ -17,7 +17,8 @@ from tuner.errors import StudyError
 from tuner.probe.metrics import check_metrics
 from tuner.probe.probe_plan import Device, ProbePlan, Slot
 from tuner.probe.protocols import Answer, Clock, DeviceSource, Stop
-from tuner.probe.result import HOUR_S, ProbeResult
+from tuner.probe.result import ProbeResult
+from tuner.probe.units import HOUR_S
 from tuner.running.events import Event, Watcher
 from tuner.search.calibration import BatchToFit, of_batch, of_ladder, usual
 from tuner.search.choosing import Strategy

@@ -14,8 +14,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.probe.result import HOUR_S, DeviceSummary
+from tuner.probe.result import DeviceSummary
 from tuner.probe.summaries import RISE
+from tuner.probe.units import HOUR_S
 from tuner.search.needs import Floats
 
 SETTLING = 0.2

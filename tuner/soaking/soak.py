@@ -17,7 +17,8 @@ from tuner.probe.evidence import OUT_OF_MEMORY, TOLD, Evidence
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Answer, Enough, More, Stop
-from tuner.probe.result import MIB_PER_GIB, Failure, ProbeResult, unlaunched
+from tuner.probe.result import Failure, ProbeResult, unlaunched
+from tuner.probe.units import MIB_PER_GIB
 from tuner.running.workbench import Job, Purpose, Workbench
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why
 from tuner.search.foreseen import MEMORY

@@ -15,7 +15,8 @@ from typing import Any
 
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import DeviceSource
-from tuner.probe.result import BYTES_PER_MIB, DeviceSample
+from tuner.probe.result import DeviceSample
+from tuner.probe.units import BYTES_PER_MIB
 
 
 def check_device_source(source: DeviceSource) -> None:
