@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.export.tables import rounded
+from tuner.export.wording import with_error
 
 NAMES = st.sampled_from(["total_s", "samples_per_s", "min_avg_util", "max_power", "max_mem", "energy_j", "reward"])
 NUMBERS = st.floats(min_value=-1e9, max_value=1e9)
@@ -41,3 +42,17 @@ def test_what_is_no_float_stays(name: str, value: object) -> None:
 @given(NAMES, st.sampled_from([math.nan, math.inf, -math.inf]))
 def test_what_is_not_finite_is_unknown(name: str, value: float) -> None:
     assert rounded(name, value) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "shown"),
+    [
+        (94.6, 0.03, "94.6 ± 0.0"),
+        (3.1234, 0.0567, "3.1 ± 0.1"),
+        (3.1234, 0.0123, "3.12 ± 0.01"),
+        (0.4312, 0.0021, "0.431 ± 0.002"),
+        (0.4312, None, "0.4"),
+    ],
+)
+def test_a_small_value_has_digits_as_far_as_its_error(value: float, error: float | None, shown: str) -> None:
+    assert with_error(value, error) == shown

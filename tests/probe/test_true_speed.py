@@ -93,6 +93,21 @@ def test_iterations_that_tell_no_samples_do_not_hide_those_of_the_others() -> No
     assert measured(lines, printed).samples_per_s == pytest.approx(320, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    "patterns", [TOTALS, LinePatterns(patterns=(r"it (?P<iteration>\d+)",))], ids=["both", "alone"]
+)
+def test_iterations_have_a_speed_with_an_error_although_nothing_counts_samples(patterns: LinePatterns) -> None:
+    lines = [(10.0 + 0.2 * number + 0.01 * (number % 2), line(number)) for number in range(200)]
+    result = measured(lines, patterns)
+    assert result.iterations_per_s == pytest.approx(5.0, rel=0.01)
+    assert 0.0 < (result.iterations_per_s_se or 0.0) < 0.5
+    assert (result.samples_per_s is None) == (patterns is not TOTALS)
+
+
+def test_old_lines_give_iterations_no_speed() -> None:
+    assert measured(with_old_lines(10), TOTALS).iterations_per_s is None
+
+
 def bar(name: str, start_s: float, end: int, rate: float, unit: str = "it/s") -> Lines:
     return [
         (start_s + step / rate, f"{name}{100 * step // end}%|█ | {step}/{end} [00:01<00:10, {rate:.2f}{unit}]")

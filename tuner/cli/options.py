@@ -135,7 +135,7 @@ def print_document(document: object) -> None:
 
 PLAIN_WIDTH = 80
 """The width in characters of what is printed to a file or a pipe, unless the variable COLUMNS says another."""
-_UNBROKEN = re.compile(r"`[^`\n]+`| ± |(?<=\d) (?=(?:%|s|min|h|MiB|samples/s)(?!\w))|(?<=min) (?=\d)")
+_UNBROKEN = re.compile(r"`[^`\n]+`| ± |(?<=\d) (?=(?:%|s|min|h|MiB|samples/s|iterations/s)(?!\w))|(?<=min) (?=\d)")
 """Where no line is broken: in a command, before an error, and before a unit."""
 
 

@@ -73,11 +73,16 @@ def score_text(value: float, error: float | None) -> str:
     return figure(value) if error is None else f"{figure(value)} ± {error:.3g}"
 
 
+def _decimals(value: float, error: float | None) -> int:
+    """Return the digits after the point: one, or of a small value as many as show its error, at most three."""
+    if error is None or abs(value) >= 10 or error >= 0.05:
+        return 1
+    return 2 if error >= 0.005 else 3
+
+
 def with_error(value: float, error: float | None, decimals: int | None = None) -> str:
-    """Return a value as text, with its standard error if that is known. A small one has digits as far as its error."""
-    if decimals is None:
-        small = abs(value) < 10 and error is not None
-        decimals = next((digits for digits in (1, 2) if not small or (error or 0.0) >= 0.5 * 0.1**digits), 3)
+    """Return a value as text, with its standard error if that is known."""
+    decimals = _decimals(value, error) if decimals is None else decimals
     return f"{value:.{decimals}f}" if error is None else f"{value:.{decimals}f} ± {error:.{decimals}f}"
 
 

@@ -194,12 +194,12 @@ class Growth:
         over: Sequence[Config] = (),
         prior: "Growth | None" = None,
     ) -> None:
-        """`error`: the standard error of a measured amount; `choices`: how far a choice usually changes a part.
+        """The standard `error` of a measured amount, and how far `choices` usually change a part, are logarithms.
 
-        Both are logarithms, so about shares. `grown`: see `GROWN`. `bend`: with 1, the parts add up; the larger it is,
-        the more the smaller part hides behind the larger one. `over`: configs that need more than 1.0, such as
-        more than all memory. `prior`: the growth in a similar case; without it there must be a measured amount or a
-        config that is over.
+        A logarithm is about a share. `GROWN` says what `grown` is. With a `bend` of 1 the two parts add up. The larger
+        the bend, the more the smaller part hides behind the larger one. The configs `over` need more than 1.0, such as
+        more than all memory. The `prior` is the growth in a similar case. Without a prior there must be a measured
+        amount or a config that is over.
         """
         self._terms, self._bend = Terms(space, ignored), bend
         known, more = self._terms.columns(configs), self._terms.columns(over)

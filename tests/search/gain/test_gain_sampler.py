@@ -4,6 +4,7 @@ import math
 import random
 import re
 from collections.abc import Callable
+from itertools import permutations
 
 import optuna
 import pytest
@@ -400,12 +401,14 @@ SWITCHES = Space(
 )
 
 
-def probe_speeds(speed: Callable[[Config], float | None], seed: int = 0, scatter: float = 0.005) -> Search:
-    """Search speeds to the end, or for 60 probes; None is a crash of a config that was tried twice."""
-    search, chance = Search(SWITCHES), random.Random(seed)
-    while len(search.asked) < 60 and not search.sampler.exhausted(search.study):
+def probe_speeds(
+    speed: Callable[[Config], float | None], space: Space = SWITCHES, *, most: int = 60, scatter: float = 0.005
+) -> Search:
+    """Search speeds to the end, or for `most` probes; None is a crash of a config that was tried twice."""
+    search, chance = Search(space), random.Random(0)
+    while len(search.asked) < most and not search.sampler.exhausted(search.study):
         trial = search.study.ask()
-        config = suggest(trial, SWITCHES)
+        config = suggest(trial, space)
         search.asked.append(config)
         value = speed(config)
         if value is None:
@@ -413,7 +416,9 @@ def probe_speeds(speed: Callable[[Config], float | None], seed: int = 0, scatter
             search.study.tell(trial, state=TrialState.PRUNED)
         else:
             trial.set_user_attr(ERROR, scatter * value)
-            trial.set_user_attr(COST, {START_S: 30.0, RUN_S: 15.0, MEMORY_SHARE: float(config["batch_size"]) / 100.0})
+            trial.set_user_attr(
+                COST, {START_S: 30.0, RUN_S: 15.0, MEMORY_SHARE: float(config.get("batch_size", 4)) / 100.0}
+            )
             search.study.tell(trial, value * math.exp(chance.gauss(0.0, scatter)))
     return search
 
@@ -428,6 +433,15 @@ def test_a_choice_that_always_crashes_is_tried_twice_at_most_and_is_named() -> N
     assert (best["batch_size"], best["workers"], best["compile"]) == (64, 8, 0)
     tried = sum(one["compile"] == 1 for one in search.asked)
     assert ("compile=1" in (search.sampler.ended(search.study) or "")) is (tried == 2)
+
+
+@pytest.mark.parametrize("names", list(permutations(("compile", "fused", "workers"))))
+def test_new_values_are_tried_parameter_by_parameter(names: tuple[str, ...]) -> None:
+    space = Space(tuple(one for name in names for one in SWITCHES.parameters if one.name == name))
+    begun, *asked = probe_speeds(lambda _: 100.0, space, most=4).asked
+    changed = [next(name for name in names if one[name] != begun[name]) for one in asked]
+    assert changed[0] == names[0]
+    assert sorted(changed, key=names.index) == changed
 
 
 def test_a_search_of_speeds_ends_by_itself_with_two_numbers_that_hold() -> None:
