@@ -262,15 +262,12 @@ def _with_change(
 
 def rate(window: Window) -> Estimate:
     """Return the samples of all ranks per second of training."""
-    return _rate(window, window.rates(), lambda level: level.samples_per_s)
+    return _rate(window, window.rates(), attrgetter("samples_per_s"))
 
 
 def pace(window: Window) -> Estimate:
     """Return the iterations per second of training; unknown where they jump as lines of an earlier run do."""
-    if window.has_jumps or window.trained_s <= 0:
-        return Estimate()
-    blocks = [Block(one.trained_s, one.iterations_per_s) for one in window.spans() if one.trained_s > 0]
-    return _rate(window, blocks, lambda level: level.iterations_per_s if level.trained_s > 0 else None)
+    return Estimate() if window.has_jumps else _rate(window, window.paces(), attrgetter("iterations_per_s"))
 
 
 def _rate(window: Window, blocks: Sequence[Block], mean_of: Callable[[Window], float | None]) -> Estimate:

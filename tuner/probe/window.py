@@ -180,9 +180,10 @@ class Window:
         return len(self.marks) - 1
 
     @property
-    def iterations_per_s(self) -> float:
-        """The iterations per second of training, as the trainer numbers them."""
-        return (self.last.iteration - self.first.iteration) / self.trained_s
+    def iterations_per_s(self) -> float | None:
+        """The iterations per second of training, as the trainer numbers them; None where they take no time."""
+        seconds = self.trained_s
+        return (self.last.iteration - self.first.iteration) / seconds if seconds > 0 else None
 
     @property
     def samples_per_s(self) -> float | None:
@@ -216,8 +217,7 @@ class Window:
     @property
     def has_jumps(self) -> bool:
         """Whether iterations came ten times as fast for a while, as lines of an earlier run do."""
-        spans = self.spans()
-        speeds = [one.iterations_per_s for one in spans if one.trained_s > 0]
+        speeds = [one.value for one in self.paces()]
         return len(speeds) >= LEAST_SPEEDS and max(speeds) >= JUMP * median(speeds)
 
     @property
@@ -277,6 +277,11 @@ class Window:
                 cuts.append(place)
         ends = [*cuts[:-1], len(self.marks) - 1] if len(cuts) > 1 else [0, len(self.marks) - 1]
         return [Window(self.marks[begin : end + 1]) for begin, end in pairwise(ends)]
+
+    def paces(self) -> list[Block]:
+        """Return the iterations per second of each span that takes time."""
+        taken = [(span.last.iteration - span.first.iteration, span.trained_s) for span in self.spans()]
+        return [Block(seconds, iterations / seconds) for iterations, seconds in taken if seconds > 0]
 
     def rates(self) -> list[Block]:
         """Return the samples per second of each span, or nothing when `samples_per_s` is unknown."""

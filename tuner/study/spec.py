@@ -207,7 +207,7 @@ class ProbeSpec(Strict):
 
     iterations: PositiveInt = 8
     """the iterations of a usual probe, including warm-up. A probe goes on beyond them while its error is more than
-    three points or percent, if more iterations reduce it"""
+    three points or percent (of a speed six, once its window is long), if more iterations reduce it"""
     min_iterations: PositiveInt = 8
     """the fewest iterations before a probe may end because it is precise enough"""
     window_seconds: Seconds = 5.0
