@@ -1,11 +1,14 @@
 """The parameters of a study file: ladders, choices and ranges, their forms, and what several decide together."""
 
+import ast
+import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from itertools import count as counting
-from itertools import takewhile
+from itertools import pairwise, takewhile
+from textwrap import dedent
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -14,6 +17,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     StrictBool,
     StrictFloat,
     StrictInt,
@@ -23,6 +27,8 @@ from pydantic import (
     WrapValidator,
     model_validator,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from tuner.study.batch import probed_sizes
 from tuner.study.space import LADDER, Condition, Parameter, Value
@@ -114,15 +120,37 @@ Limit = Annotated[Number, AfterValidator(_whole)]
 """A number of a range, an integer if it is whole."""
 
 
+def _meanings(model: type[BaseModel]) -> Mapping[str, str]:
+    """Return the keys of a part of the study file → the texts below them in its source."""
+    (source,) = ast.parse(dedent(inspect.getsource(model))).body
+    below = pairwise(source.body) if isinstance(source, ast.ClassDef) else ()
+    return {
+        key.target.id: inspect.cleandoc(text.value.value)
+        for key, text in below
+        if isinstance(key, ast.AnnAssign) and isinstance(key.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }
+
+
 class Strict(BaseModel):
     """A part of the study file. Unknown keys are errors, numbers must be finite, and values are frozen.
 
     The text below a key is its meaning on the page of all keys. Keys of older versions are left out without an error.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     retired: ClassVar[AbstractSet[str]] = frozenset()
     """The keys that older versions had."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Return the JSON schema with the meanings of the keys, which are read only when somebody asks for a schema."""
+        schema = handler(core)
+        keys = handler.resolve_ref_schema(schema)["properties"]
+        for name, meaning in _meanings(cls).items():
+            if name in keys:
+                keys[name]["description"] = meaning
+        return schema
 
     @model_validator(mode="before")
     @classmethod
