@@ -11,7 +11,7 @@ import queue
 import re
 import stat
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,86 +28,25 @@ LEAST_OF_A_KIND = 16
 _OF_A_KIND = re.compile(r"[^\W\d_]+|[-+.,:/\deE]+")
 
 
-_CODE = rb"\x1b\[[0-9;:]*[A-Za-z]"
-_COLOURED = re.compile(_CODE)
-_CODE_OR_BEGUN = re.compile(_CODE + rb"|\x1b(?:\[[0-9;:]*)?$")
-MOST_WAITING = 4096
-"""The most bytes at the end of a chunk that wait because they may begin a value."""
-
-
 class Mask:
-    """Replaces values by references, in a stream of bytes and in single texts.
-
-    A value is found as it is, as a string of JSON, as Python's `repr`, and with colour codes between its characters.
-    """
+    """Replaces values by references. A value is found as it is, line by line, as a string of JSON, and as `repr`."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         """`values` are variables: name → value."""
         spelt = {
-            spelling.encode(errors="surrogateescape"): f"${{{name}}}".encode()
+            plain(spelling.encode(errors="surrogateescape").decode(errors="replace")): f"${{{name}}}"
             for name, value in values.items()
-            if _is_hidden(value)
-            for spelling in (value, json.dumps(value)[1:-1], repr(value)[1:-1], ascii(value)[1:-1])
+            for line in (value, *value.splitlines())
+            if _is_hidden(line)
+            for spelling in (line, json.dumps(line)[1:-1], repr(line)[1:-1], ascii(line)[1:-1])
         }
-        self._spelt = dict(sorted(spelt.items(), key=lambda one: len(one[0]), reverse=True))
-        self._pattern = re.compile(b"|".join(map(_coloured, self._spelt))) if spelt else None
-        self._rest = b""
-
-    def feed(self, chunk: bytes) -> bytes:
-        """Return the next part of the stream. A possible beginning of a value waits for the next chunk."""
-        if self._pattern is None:
-            return chunk
-        chunk = self._rest + chunk
-        end = max((found.end() for found in self._pattern.finditer(chunk)), default=0)
-        whole = len(chunk) - self._begun(chunk[end:])
-        self._rest = chunk[whole:]
-        return self._replaced(chunk[:whole])
-
-    def close(self) -> bytes:
-        """Return the last part of the stream."""
-        rest, self._rest = self._rest, b""
-        return rest
+        self._spelt = spelt
+        longest_first = sorted(spelt, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if spelt else None
 
     def text(self, text: str) -> str:
-        """Return a text with references in place of values; the stream stays as it is."""
-        return self._replaced(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
-
-    def _replaced(self, whole: bytes) -> bytes:
-        return self._pattern.sub(self._reference, whole) if self._pattern else whole
-
-    def _reference(self, found: re.Match[bytes]) -> bytes:
-        """Return the reference, and the colour codes that stood inside the value, so that no colour runs on."""
-        codes = b"".join(_COLOURED.findall(found[0]))
-        return self._spelt[_COLOURED.sub(b"", found[0])] + codes
-
-    def _begun(self, rest: bytes) -> int:
-        """Return how many bytes at the end are the beginning of a value, colour codes among them.
-
-        What looks like a code may begin a value with one of its own letters.
-        """
-        rest = rest[-MOST_WAITING:]
-        longest, at, begun = max(map(len, self._spelt)), len(rest), 0
-        plain = b""
-        for code in (*reversed(list(_CODE_OR_BEGUN.finditer(rest))), None):
-            begin, end = code.span() if code else (0, 0)
-            while at > end and len(plain) < longest:
-                at -= 1
-                plain = rest[at : at + 1] + plain
-                begun = len(rest) - at if self._is_beginning(plain) else begun
-            if len(plain) >= longest:
-                break
-            inside = (place for place in range(begin + 1, end) if self._is_beginning(rest[place:end] + plain))
-            begun = max(begun, len(rest) - next(inside, len(rest)))
-            at = begin
-        return begun
-
-    def _is_beginning(self, plain: bytes) -> bool:
-        return any(value.startswith(plain) and value != plain for value in self._spelt)
-
-
-def _coloured(value: bytes) -> bytes:
-    """Return the pattern of a value that may have colour codes between its bytes."""
-    return (rb"(?:" + _CODE + rb")*").join(re.escape(value[at : at + 1]) for at in range(len(value)))
+        """Return a text with references in place of values."""
+        return self._pattern.sub(lambda found: self._spelt[found[0]], text) if self._pattern else text
 
 
 def _is_hidden(value: str) -> bool:
@@ -134,36 +73,39 @@ _CONTROL = re.compile(
 class LineSplitter:
     """Splits a byte stream at newlines and carriage returns.
 
-    Bytes that are not UTF-8 become U+FFFD. Control sequences are removed.
+    Bytes that are not UTF-8 become U+FFFD. Control sequences are removed, and then the values of `mask` are hidden.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, mask: Mask = NO_MASK) -> None:
+        self._mask = mask
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[str]:
         """Return the lines that `chunk` completes, without empty lines."""
         lines = (self._rest + chunk).splitlines()
         whole = chunk.endswith((b"\n", b"\r"))
-        self._rest = b"" if whole or not lines else _shortened(lines.pop())
-        return [text for line in lines if (text := _text(line))]
+        self._rest = b"" if whole or not lines else self._shortened(lines.pop())
+        return [text for line in lines if (text := self._text(line))]
 
     def close(self) -> list[str]:
         """Return the unfinished last line in a list, or an empty list."""
         rest, self._rest = self._rest, b""
-        return [text] if (text := _text(rest)) else []
+        return [text] if (text := self._text(rest)) else []
+
+    def _shortened(self, line: bytes) -> bytes:
+        """Return a line without its middle if it is too long. Values are hidden first, so that none is cut in two."""
+        if len(line) <= MAX_LINE_BYTES:
+            return line
+        line = self._mask.text(plain(line.decode(errors="surrogateescape"))).encode(errors="surrogateescape")
+        return line if len(line) <= MAX_LINE_BYTES else line[: MAX_LINE_BYTES // 2] + line[-MAX_LINE_BYTES // 2 :]
+
+    def _text(self, line: bytes) -> str:
+        return self._mask.text(plain(self._shortened(line).decode(errors="replace")))
 
 
 def plain(text: str) -> str:
     """Remove the characters that control a terminal: colours, cursor moves, bells and NUL. Tabs stay."""
     return text if text.isprintable() else _CONTROL.sub("", text)
-
-
-def _shortened(line: bytes) -> bytes:
-    return line if len(line) <= MAX_LINE_BYTES else line[: MAX_LINE_BYTES // 2] + line[-MAX_LINE_BYTES // 2 :]
-
-
-def _text(line: bytes) -> str:
-    return plain(_shortened(line).decode(errors="replace"))
 
 
 class Tail:
@@ -260,8 +202,9 @@ class Log:
         self._room_bytes = room_bytes
         self._error: OSError | None = None
 
-    def write(self, chunk: bytes) -> None:
-        """Append a chunk and flush it. Chunks after an error, beyond the bound or after `close` are left out."""
+    def write(self, lines: Iterable[str]) -> None:
+        """Append lines and flush them. Lines after an error, beyond the bound or after `close` are left out."""
+        chunk = "".join(f"{line}\n" for line in lines).encode()
         if self._error is not None or self._room_bytes <= 0:
             return
         kept = chunk[: self._room_bytes]
@@ -301,7 +244,7 @@ class Console:
         bounds: Bounds = USUAL_BOUNDS,
         mask: Mask = NO_MASK,
     ) -> None:
-        """`mask` hides values in the lines and in the log; its stream belongs to this console alone."""
+        """`mask` hides values in the lines and in the log."""
         self._pipe = pipe
         self._clock = clock
         self._origin_s = origin_s
@@ -331,19 +274,15 @@ class Console:
         self._thread.join(self._bounds.close_s)
 
     def _read(self) -> None:
-        splitter = LineSplitter()
+        splitter = LineSplitter(self._mask)
         while chunk := os.read(self._pipe, CHUNK_BYTES):
-            self._keep(splitter, self._mask.feed(chunk))
-        self._keep(splitter, self._mask.close())
+            self._hand_on(splitter.feed(chunk))
         self._hand_on(splitter.close())
         self._log.close()
         os.close(self._pipe)
 
-    def _keep(self, splitter: LineSplitter, chunk: bytes) -> None:
-        self._log.write(chunk)
-        self._hand_on(splitter.feed(chunk))
-
     def _hand_on(self, texts: list[str]) -> None:
+        self._log.write(texts)
         now_s = self._clock.now() - self._origin_s
         chunk = [OutputLine(t_s=now_s, text=text) for text in texts]
         while chunk:

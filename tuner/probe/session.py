@@ -155,7 +155,7 @@ class SessionRun:
         lines = [self._heard(replace(line, t_s=line.t_s + later_s)) for line in self._session.lines(timeout_s)]
         if left and not (self._done or self._session.failed):
             lines.append(self._breach("exit code 0 in the middle of a run"))
-        self._log.write("".join(f"{line.text}\n" for line in lines if line.stream == "console").encode())
+        self._log.write(line.text for line in lines if line.stream == "console")
         self._log.check()
         return lines
 
