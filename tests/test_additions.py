@@ -33,11 +33,14 @@ METRIC = Line(
     '    Metric("energy_j"',
     '    Metric("power_max_w", "W", _of_devices(max, attrgetter("power_max_w")), over=max),',
 )
-FAILURE = Line(
-    "probe/kinds.py",
-    "    HANG = ",
-    '    NO_LOGIN = _Row(word="no_login", blame=Blame.SETUP, rules=(_rule("login", r"api_key not configured"),), '
-    'remedy="log in to wandb, or turn it off")',
+FAILURE_LINES = (
+    Line("probe/kinds.py", "    HANG = ", '    NO_LOGIN = "no_login"'),
+    Line(
+        "probe/failures.toml",
+        "[hang]",
+        '[no_login]\nblame = "setup"\nremedy = "log in to wandb, or turn it off"\n'
+        "rules = { login = ['api_key not configured'] }\n",
+    ),
 )
 EXPORT = """
 from tuner.export.reader import StudyReader
@@ -85,7 +88,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     package, folder = tmp_path_factory.mktemp("copied"), tmp_path_factory.mktemp("ran")
     shutil.copytree(ROOT / "tuner", package / "tuner")
     (package / "tuner/export/device_seconds.py").write_text(EXPORT, encoding="utf-8")
-    for line in (METRIC, FAILURE, *EXPORT_LINES):
+    for line in (METRIC, *FAILURE_LINES, *EXPORT_LINES):
         file = package / "tuner" / line.file
         head, found, tail = file.read_text(encoding="utf-8").partition(f"\n{line.before}")
         assert found
