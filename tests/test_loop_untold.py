@@ -24,7 +24,7 @@ from tuner.running.workbench import Job
 from tuner.store.database import Database
 from tuner.store.leases import Lease, this_host
 
-GONE = Lease(host=this_host(), pid=os.getpid(), started=0.0, beat=0.0)
+GONE = Lease(host=this_host(), pid=os.getpid(), boot="another boot", ticks=1, beat=0.0)
 """The lease of a process that is gone. This process has its pid now."""
 
 
@@ -79,7 +79,7 @@ def test_the_next_run_stores_the_result_if_the_trial_is_still_open(tmp_path: Pat
     shutil.move(tmp_path / "there.db", tmp_path / "study.db")
     now_held_by(GONE, tmp_path / "study.db")
     (file,) = tmp_path.rglob("result.json")
-    another = replace(GONE, started=2.0)
+    another = replace(GONE, ticks=2)
     kept = json.loads(file.read_text()) | {"lease": (another if told_by_another else GONE).write()}
     file.write_text(json.dumps(kept))
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from pydantic import ConfigDict, Field, TypeAdapter, with_config
+from pydantic import Field, TypeAdapter
 from sqlalchemy import select
 
 from tuner.kept.stored import ATTRIBUTES, CONFIRMS, LEASE, STATE, STUDIES, TRIALS, of_study, read_json, record_of
@@ -20,11 +20,9 @@ BEAT_S = 30.0
 """The seconds between two signs of life."""
 STALE_S = 600.0
 """A process on another host counts as gone after this many seconds without a sign of life."""
-_START_TOLERANCE_S = 1.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lease:
     """The process that runs a trial; `beat` is a Unix time in seconds.
@@ -39,28 +37,19 @@ class Lease:
     boot: str | None = None
     """The boot of the host: `boot_id` of random(4)."""
     ticks: int | None = None
-    """The start of the process, in clock ticks after the boot: `starttime` of proc(5)."""
-    started: float | None = None
-    """The start as a Unix time, where an older version wrote the lease or the system tells no ticks."""
+    """The start of the process, in clock ticks after the boot: `starttime` of proc(5). Unknown in older leases."""
 
     @classmethod
     def mine(cls) -> "Lease":
         """Return a lease of this process with a sign of life now."""
         pid, boot = os.getpid(), _boot()
         ticks, _ = _stat(pid) or (None, "")
-        started = None if boot and ticks else _started(pid)
-        return cls(host=this_host(), pid=pid, beat=time.time(), boot=boot, ticks=ticks, started=started)
+        return cls(host=this_host(), pid=pid, beat=time.time(), boot=boot, ticks=ticks)
 
     @classmethod
     def read(cls, attribute: object) -> "Lease | None":
         """Return the lease in a trial's attribute; None where the attribute is missing or has another form."""
-        lease = record_of(_LEASE, attribute)
-        return lease if lease and (lease.started is not None or lease.has_ticks) else None
-
-    @property
-    def has_ticks(self) -> bool:
-        """Whether boot and start ticks identify the process."""
-        return self.boot is not None and self.ticks is not None
+        return record_of(_LEASE, attribute)
 
     def write(self) -> dict[str, Any]:
         """Return the lease as values of JSON."""
@@ -68,11 +57,7 @@ class Lease:
 
     def same(self, other: "Lease") -> bool:
         """Check whether both leases are of the same process."""
-        if (self.host, self.pid) != (other.host, other.pid):
-            return False
-        if self.started is None or other.started is None:
-            return (self.boot, self.ticks) == (other.boot, other.ticks)
-        return abs(self.started - other.started) < _START_TOLERANCE_S
+        return (self.host, self.pid, self.boot, self.ticks) == (other.host, other.pid, other.boot, other.ticks)
 
     def is_here(self) -> bool:
         """Check whether the process ran on this machine, be it in another container: all share the boot."""
@@ -81,19 +66,13 @@ class Lease:
     def held(self) -> bool:
         """Check whether the process lives: on this host by pid and start, elsewhere by its last sign of life.
 
-        Another container counts as elsewhere, because it may have the host's name but its own process ids. A zombie
-        does not live.
+        Another container counts as elsewhere, because it may have the host's name but its own process ids. So does a
+        process whose start is unknown. A zombie does not live.
         """
-        if self.host not in {this_host(), platform.node()}:
+        if self.host not in {this_host(), platform.node()} or self.boot is None or self.ticks is None:
             return time.time() - self.beat < STALE_S
-        if not self.has_ticks:
-            return self._held_by_clock()
         ticks, state = _stat(self.pid) or (None, "")
         return (_boot(), ticks) == (self.boot, self.ticks) and state != "Z"
-
-    def _held_by_clock(self) -> bool:
-        started = _started(self.pid)
-        return started is not None and abs(started - (self.started or 0.0)) < _START_TOLERANCE_S
 
 
 _LEASE = TypeAdapter(Lease)
@@ -111,17 +90,6 @@ def this_host() -> str:
         return f"{platform.node()} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return platform.node()
-
-
-def _started(pid: int) -> float | None:
-    """Return the start of a process as a Unix time; None where it does not live."""
-    import psutil  # noqa: PLC0415 - `tuner status` needs it only where the system tells no ticks
-
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
-    except psutil.NoSuchProcess:
-        return None
 
 
 def _boot() -> str | None:
