@@ -1,4 +1,4 @@
-"""Chooses which configs a recording measures, and in which order. Pure."""
+"""How far configs are apart; which of them a recording measures, and in which order. Pure."""
 
 import math
 import random
@@ -28,7 +28,7 @@ def spread(space: Space, count: int, seed: int = 0) -> list[Config]:
         chosen.append(pool.pop(best))
         seen |= chosen[-1].items()
         distances = [
-            min(known, _distance(space, config, chosen[-1])) for config, known in zip(pool, distances, strict=True)
+            min(known, distance(space, config, chosen[-1])) for config, known in zip(pool, distances, strict=True)
         ]
     return chosen
 
@@ -58,7 +58,8 @@ def _memory(config: Config, names: Sequence[str]) -> tuple[float, ...]:
     return tuple(value if isinstance(value, int | float) else 0 for value in values)
 
 
-def _distance(space: Space, config: Config, other: Config) -> float:
+def distance(space: Space, config: Config, other: Config) -> float:
+    """Return how far two configs are apart: the sum over the parameters, each at most 1."""
     return sum(
         _apart(parameter, config.get(parameter.name), other.get(parameter.name)) for parameter in space.parameters
     )

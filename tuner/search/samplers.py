@@ -1,10 +1,9 @@
 """A strategy as an Optuna sampler, and Optuna's samplers as choosers."""
 
-import heapq
-import itertools
 import random
 import warnings
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
+from itertools import islice
 from typing import Any
 
 import optuna
@@ -16,6 +15,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.errors import StudyError
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, free
+from tuner.search.design import distance
 from tuner.search.trials import distribution
 from tuner.study import Config, Parameter, SearchSpec, Space, Value
 
@@ -97,6 +97,8 @@ def ask_for(study: Study, space: Space, config: Config) -> Trial:
 
 DRAWS = 4
 """The number of configs drawn at a time. The cheapest of them is probed."""
+NEAR = 1000
+"""The most new configs among which the nearest to a draw is looked for."""
 
 
 class Seeds:
@@ -124,7 +126,8 @@ class Drawn:
     def choose(self, history: History, price: Price) -> Choice | None:
         """Choose the cheapest new config of a few draws.
 
-        TPE repeats itself in small spaces. If no draw is new, the new config nearest to the first draw is chosen.
+        TPE repeats itself in small spaces. If no draw is new, the new config nearest to the first draw is chosen, out
+        of the first `NEAR` new ones in a random order.
         """
         if not any(map(history.is_new, self._space.configs())):
             return None
@@ -133,28 +136,9 @@ class Drawn:
         draws = [self._draw(study, trial, searched) for _ in range(DRAWS)]
         if new := list(filter(history.is_new, draws)):
             return Choice(config=min(new, key=price))
-        return Choice(config=next(filter(history.is_new, self._nearest(draws[0]))))
-
-    def _nearest(self, drawn: Config) -> Iterator[Config]:
-        """Yield all configs, the nearest to a drawn config first, equally near ones in a random order.
-
-        This is a search by uniform cost, so a near config is found without a look at the others.
-        """
-        parameters = self._space.parameters
-        heap: list[tuple[float, float, int, tuple[Value | None, ...]]] = [(0.0, 0.0, 0, ())]
-        for place in itertools.count(1):
-            if not heap:
-                return
-            distance, _, _, values = heapq.heappop(heap)
-            config = {one.name: value for one, value in zip(parameters, values, strict=False) if value is not None}
-            if len(values) == len(parameters):
-                if self._space.holds(config):
-                    yield config
-                continue
-            parameter = parameters[len(values)]
-            for value in parameter.values if parameter.active(config) else (None,):
-                further = distance + _apart(parameter, value, drawn.get(parameter.name))
-                heapq.heappush(heap, (further, self._random.random(), place, (*values, value)))
+        left = list(islice(filter(history.is_new, self._space.configs()), NEAR))
+        self._random.shuffle(left)
+        return Choice(config=min(left, key=lambda config: distance(self._space, config, draws[0])))
 
     def _draw(self, study: Study, trial: FrozenTrial, searched: dict[str, BaseDistribution]) -> Config:
         together = self._inner.sample_relative(study, trial, searched)
@@ -206,15 +190,6 @@ def _next(history: History) -> tuple[Study, FrozenTrial]:
         system_attrs={},
         intermediate_values={},
     )
-
-
-def _apart(parameter: Parameter, value: Value | None, other: Value | None) -> float:
-    """Return a distance from 0 to 1. Different choices have distance 1, rungs their distance in the list."""
-    if value == other:
-        return 0.0
-    if value is None or other is None or not (parameter.is_range or parameter.is_ladder):
-        return 1.0
-    return abs(parameter.values.index(value) - parameter.values.index(other)) / len(parameter.values)
 
 
 def _inner(search: SearchSpec, resumed_at: int) -> BaseSampler:

@@ -229,8 +229,13 @@ def front(trials: Iterable[KeptTrial]) -> list[Standing]:
 
     `counting` says which configs count, and with which values. The members have their own values.
     """
+    return _undominated(counting(trials))
+
+
+def _undominated(known: Iterable[tuple[Values, Standing]]) -> list[Standing]:
+    """Return the configs whose values no other config's values dominate, the largest first value first."""
     members: list[tuple[Values, Standing]] = []
-    for values, one in sorted(counting(trials), key=lambda one: one[0], reverse=True):
+    for values, one in sorted(known, key=lambda one: one[0], reverse=True):
         if not any(dominates(member, values) for member, _ in members):  # sorted: none dominates one before it
             members.append((values, one))
     return [one for _, one in members]
@@ -270,14 +275,7 @@ def dominates(values: Values, others: Values) -> bool:
 
 def of_both(standings: Iterable[Standing]) -> list[Standing]:
     """Return the eligible configs that no other one dominates in the first objective and samples/s."""
-    known = [one for one in standings if one.is_eligible]
-    most, members = -math.inf, []
-    for one in sorted(known, key=lambda one: (one.value, _speed(one)), reverse=True):
-        equal = members and (members[-1].value, _speed(members[-1])) == (one.value, _speed(one))
-        if _speed(one) > most or equal:
-            members.append(one)
-        most = max(most, _speed(one))
-    return members
+    return _undominated(((one.value, _speed(one)), one) for one in standings if one.is_eligible)
 
 
 def _led(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconfirmed: bool = False) -> Leader:

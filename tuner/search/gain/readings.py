@@ -77,11 +77,6 @@ def apart(measured: Iterable[Measured]) -> list[Measured]:
     ]
 
 
-def mean_readings(measured: Sequence[Measured], newest_devices: str, levels: Levels, *, logs: bool = False) -> Readings:
-    """Return the mean measurement of each config on each set of devices. `logs`: whether the values are logarithms."""
-    return _mean_readings(measured, newest_devices, levels, logs)
-
-
 def single_errors(measured: Sequence[Measured]) -> list[float]:
     """Return the standard error of one more measurement of each config.
 
@@ -101,10 +96,11 @@ def sibling_readings(sibling: Sibling, levels: Levels, space: Space) -> Readings
             one.values.append(value)
             one.errors.append(error)
             one.devices.append("")
-    return _mean_readings(list(measured.values()), "", levels, logs=False) if measured else None
+    return mean_readings(list(measured.values()), "", levels) if measured else None
 
 
-def _mean_readings(configs: Sequence[Measured], newest_devices: str, levels: Levels, logs: bool) -> Readings:
+def mean_readings(configs: Sequence[Measured], newest_devices: str, levels: Levels, *, logs: bool = False) -> Readings:
+    """Return the mean measurement of each config on each set of devices. `logs`: whether the values are logarithms."""
     usual = _usual_error(configs)
     rows = [(one, places) for one in configs for places in _by_devices(one)]
     errors = [_moderated(np.array([one.errors[place] or usual for place in places]), usual) for one, places in rows]
