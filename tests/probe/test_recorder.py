@@ -94,6 +94,7 @@ def test_start_begins_afresh(source: CountedSource):
     recorder.stop()
     assert source.pids == [1, 2]
     assert [sample.util_pct for sample in recorder.samples()] == [2.0, 2.0]
+    assert [recorder.taken(), recorder.taken()] == [(2.0, 2.0), ()]
 
 
 def recorded(source: CountedSource, readings: int) -> SamplingRecorder:

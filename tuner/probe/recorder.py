@@ -1,13 +1,11 @@
 """Samples the devices at a steady pace while a probe runs, and tells how busy they were a moment ago."""
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from statistics import fmean
 from threading import Event, Thread
 
 from tuner.errors import DeviceError, DeviceLostError
-from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import Clock, DeviceSource
 from tuner.probe.result import DeviceSample
 
@@ -30,6 +28,8 @@ class SamplingRecorder:
         self._clock = clock
         self._interval_s = interval_s
         self._recording: _Recording | None = None
+        self._told = 0
+        """How many samples `taken` has told."""
 
     @property
     def source(self) -> DeviceSource:
@@ -40,6 +40,7 @@ class SamplingRecorder:
         """Begin a new recording of the probe with root process `pid`; its time 0 is `origin_s` on the clock."""
         self.stop()
         self._source.attach(pid)
+        self._told = 0
         self._recording = _Recording(self._source, self._clock, self._interval_s, origin_s)
         self._recording.thread.start()
 
@@ -50,6 +51,12 @@ class SamplingRecorder:
         if self._recording.error is not None:
             raise self._recording.error
         return list(self._recording.samples)
+
+    def taken(self) -> tuple[float | None, ...]:
+        """Return the mean utilisation of each device since the last call, in percent; empty without a new sample."""
+        samples = self.samples()
+        new, self._told = samples[self._told :], len(samples)
+        return busy_pct(new, len(self._source.devices))
 
     @property
     def lost(self) -> str | None:
@@ -98,45 +105,8 @@ def next_tick(tick: int, elapsed_s: float, interval_s: float) -> int:
     return max(tick, math.floor(elapsed_s / interval_s)) + 1
 
 
-MOST_KEPT = 256
-"""The most samples that are kept until someone asks; older ones are dropped."""
-
-
-class Metered:
-    """Reads another source, and keeps the latest utilisation for who watches; a `DeviceSource`.
-
-    One thread samples and another asks. Appending to a deque and popping from it are safe between threads.
-    """
-
-    def __init__(self, source: DeviceSource) -> None:
-        self._source = source
-        self._kept: deque[Sequence[DeviceSample]] = deque(maxlen=MOST_KEPT)
-
-    @property
-    def label(self) -> str:
-        """The name of what measures utilisation."""
-        return self._source.label
-
-    @property
-    def devices(self) -> tuple[Device, ...]:
-        """The devices that are sampled, in rank order."""
-        return self._source.devices
-
-    def attach(self, pid: int) -> None:
-        """Set the root process of the probe that starts now."""
-        self._source.attach(pid)
-
-    def sample(self, t_s: float) -> Sequence[DeviceSample]:
-        """Sample every device once. Raises the errors of the source."""
-        samples = self._source.sample(t_s)
-        self._kept.append(samples)
-        return samples
-
-    def taken(self) -> tuple[float | None, ...]:
-        """Return the mean utilisation of each device since the last call, in percent; empty without a sample."""
-        taken: list[DeviceSample] = []
-        while self._kept:
-            taken += self._kept.popleft()
-        known = [(one.device, one.util_pct) for one in taken if one.util_pct is not None]
-        shares = [[share for device, share in known if device == place] for place in range(len(self.devices))]
-        return tuple(fmean(own) if own else None for own in shares) if taken else ()
+def busy_pct(samples: Sequence[DeviceSample], devices: int) -> tuple[float | None, ...]:
+    """Return the mean utilisation of each device in percent; empty without a sample."""
+    known = [(one.device, one.util_pct) for one in samples if one.util_pct is not None]
+    shares = [[share for device, share in known if device == place] for place in range(devices)]
+    return tuple(fmean(own) if own else None for own in shares) if samples else ()

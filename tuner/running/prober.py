@@ -12,7 +12,7 @@ from tuner.probe.out_dir import reserved_out_dir
 from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.probe.process import reserved_port
 from tuner.probe.protocols import Clock, DeviceSource, Interrupted, MonotonicClock, Stop
-from tuner.probe.recorder import Metered, SamplingRecorder
+from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import Failure, ProbeResult, unlaunched
 from tuner.probe.run import run
 from tuner.probe.session import Sessions
@@ -61,7 +61,8 @@ class RealProber:
         """
         self._say = say
         self._said = False
-        self._source = Metered(source)
+        self._source = source
+        self._recorder: SamplingRecorder | None = None
         self._clock = clock
         self._sleep = sleep
         self._occupied = occupied
@@ -82,8 +83,8 @@ class RealProber:
             self.close()
             if busy := self._wait_until_idle(plan, stop):
                 return unlaunched(plan.config, busy, plan.digest)
-        recorder = SamplingRecorder(self._source, self._clock, plan.slot.limits.sample_seconds)
-        result = run(plan, launch=self._sessions, recorder=recorder, clock=self._clock, stop=stop)
+        self._recorder = SamplingRecorder(self._source, self._clock, plan.slot.limits.sample_seconds)
+        result = run(plan, launch=self._sessions, recorder=self._recorder, clock=self._clock, stop=stop)
         result = replace(result, warm=warm, ready_s=self._sessions.ready_s, host={**self._facts, **result.host})
         if result.failure or self._leaks():
             self.close()
@@ -92,7 +93,7 @@ class RealProber:
 
     def utilisation(self) -> Sequence[float | None]:
         """Return how busy each device was since the last call, in percent; empty where nothing was measured."""
-        return self._source.taken()
+        return self._recorder.taken() if self._recorder else ()
 
     def close(self) -> None:
         """End the open session, if there is one, and wait for it."""
