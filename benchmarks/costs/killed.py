@@ -27,8 +27,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tuner.kept.case_record import decode_claim, decode_run
-from tuner.kept.stored import RACE
+from tuner.kept.case_record import KeptRun, read_claim
+from tuner.kept.stored import RACE, record_of
 from tuner.study.load import load
 
 TRAINER = """
@@ -187,7 +187,7 @@ def unfinished(folder: Path, command: str) -> int:
     """Return how many trials still run, or how many runs are claimed, once the command has ended."""
     if command == "optimize":
         return sum(not trial.state.is_finished() for trial in study(folder).trials)
-    return sum(bool(decode_claim(one)) for one in study(folder).user_attrs.values()) if command == "race" else 0
+    return sum(bool(read_claim(one)) for one in study(folder).user_attrs.values()) if command == "race" else 0
 
 
 def study(folder: Path) -> optuna.Study:
@@ -204,7 +204,7 @@ def searched(folder: Path) -> Iterable[Hashable]:
 
 
 def raced(folder: Path) -> Iterable[Hashable]:
-    kept = [decode_run(value) for name, value in study(folder).user_attrs.items() if name.startswith(RACE)]
+    kept = [record_of(KeptRun, value) for name, value in study(folder).user_attrs.items() if name.startswith(RACE)]
     return [(tuple(sorted(run.config.items())), run.seed, run.seconds) for run in kept if run]
 
 

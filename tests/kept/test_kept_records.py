@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.kept import case_record, trial
-from tuner.kept.case_record import KeptCase
-from tuner.kept.stored import MOST, MOST_CHARACTERS, UNREADABLE, read_json, storable
+from tuner.kept.case_record import KeptCase, KeptRun
+from tuner.kept.stored import MOST, MOST_CHARACTERS, UNREADABLE, read_json, record_of, storable
 from tuner.kept.trial import KeptProbe
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
@@ -49,7 +49,7 @@ CASE = KeptCase(
 @given(PROBES)
 def test_a_probe_comes_back_as_it_was(kept: KeptProbe) -> None:
     document = json.dumps(trial.encode(kept), allow_nan=False)
-    assert trial.decode_json(document) == trial.decode(json.loads(document)) == kept
+    assert trial.decode(read_json(document)) == trial.decode(json.loads(document)) == kept
 
 
 def test_a_probe_keeps_every_field_of_its_result_but_the_score() -> None:
@@ -64,8 +64,7 @@ def test_a_number_that_is_not_finite_is_kept_as_unknown() -> None:
 @pytest.mark.parametrize("odd", ["NaN", "-Infinity", "1e999", "1e-999", "9" * 30, str(MOST), str(MOST - 1), "1e308"])
 def test_a_number_in_a_text_is_read_as_it_is_kept(odd: str) -> None:
     document = f'{{"samples_per_s": {odd}, "metrics": {{"energy_j": {odd}}}, "status": "ok"}}'
-    known = trial.decode_json(document)
-    assert known == trial.decode(read_json(document))
+    known = trial.decode(read_json(document))
     assert known
     assert (known.samples_per_s is None) == (odd not in {"1e-999", "1e308", str(MOST - 1)})
 
@@ -77,12 +76,12 @@ def test_a_field_of_another_version_is_left_out() -> None:
 @pytest.mark.parametrize("damaged", [None, "ok", [], {"total_s": "long"}, {"devices": [{}]}, {"metrics": 5}])
 def test_a_damaged_probe_is_none(damaged: object) -> None:
     assert trial.decode(damaged) is None
-    assert trial.decode_json(json.dumps(damaged)) is None
+    assert trial.decode(read_json(json.dumps(damaged))) is None
 
 
 @pytest.mark.parametrize("document", [None, "", "{", '{"status": "ok'])
 def test_a_text_that_is_cut_off_is_none(document: str | None) -> None:
-    assert trial.decode_json(document) is None
+    assert trial.decode(read_json(document)) is None
 
 
 @pytest.mark.parametrize("recording", [None, {"machine": {"cpu": "one"}}])
@@ -114,10 +113,10 @@ RUN = {"config": {"num_envs": 8}, "seed": 0, "seconds": 60.0, "curve": [[1.0, -5
     [{"seconds": 1e300}, {"seconds": "long"}, {"curve": [[1.0, 1e308]]}, {"curve": [[1.0]]}, {"config": 5}],
 )
 def test_a_damaged_run_of_a_race_is_none(damaged: dict[str, object]) -> None:
-    known = case_record.decode_run(RUN)
+    known = record_of(KeptRun, RUN)
     assert known
     assert known.curve == ((1.0, -5.0), (2.0, 7.0))
-    assert case_record.decode_run(RUN | damaged) is None
+    assert record_of(KeptRun, RUN | damaged) is None
 
 
 def test_what_no_database_can_store_is_replaced() -> None:

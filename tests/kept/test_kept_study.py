@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tuner.kept.case_record import RECORDED, KeptStudy, as_of_now, comparable
-from tuner.kept.stored import CASE, ENDED, IDENTITY, RUNGS
+from tuner.kept.stored import BATCH, CASE, ENDED, IDENTITY, RUNGS
 
 IDENTITY_KEPT = {"trainer": {"name": "mimickit", RECORDED: "2026-11-22"}, "objective": "min_avg_util", "devices": ["a"]}
 
@@ -18,11 +18,12 @@ def test_facts_are_read_as_they_were_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "attributes", [{}, {RUNGS: None, ENDED: None, CASE: None}, {RUNGS: ["many"], ENDED: 5, CASE: "walk"}]
+    "attributes",
+    [{}, {RUNGS: None, ENDED: None, CASE: None}, {RUNGS: ["many"], ENDED: 5, CASE: "walk", BATCH: {"size": 3}}],
 )
 def test_what_is_missing_or_damaged_is_unknown(attributes: dict[str, Any]) -> None:
     kept = KeptStudy(attributes)
-    assert [kept.rungs, kept.ended, kept.identity, kept.case] == [None] * 4
+    assert [kept.rungs, kept.ended, kept.identity, kept.case, kept.batch] == [None] * 5
 
 
 def test_a_damaged_identity_is_an_empty_one_which_no_setting_equals() -> None:

@@ -1,13 +1,13 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from tests.support.tests_loop import Quiet, bench, failed, measured, opened, spec
 from tuner.errors import StoreError, TrainerError
-from tuner.kept.case_record import Claim, KeptRun, encode_claim
+from tuner.kept.case_record import Claim, KeptRun
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Enough, Interrupted, Stop
@@ -287,7 +287,7 @@ def test_the_claim_of_a_process_that_is_gone_is_taken_back(job: Job) -> None:
     gone_id = job.database.transact(lambda: job.database.storage.study_id("demo/walk"))
     assert gone_id is not None
     job.database.transact(
-        lambda: job.database.storage.set_study_user_attr(gone_id, "race.0000", encode_claim(dead)), alone=True
+        lambda: job.database.storage.set_study_user_attr(gone_id, "race.0000", {"claim": asdict(dead)}), alone=True
     )
     heir = searched_runs(job)
     assert heir.claim(config, 0, lambda runs: False)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.study.batch import MEASURABLE_MIB, MOST, SAFETY, BatchFit, Tried, first_size, fit, next_size
+from tuner.study.batch import MEASURABLE_MIB, MOST, SAFETY, Tried, first_size, fit, next_size
 
 H200_MIB = 143_771.0
 
@@ -117,8 +117,3 @@ def test_a_size_that_is_chosen_fits(
     assert base_mib + per_sample_mib * made.size <= total_mib
     within_safety = per_sample_mib * made.size <= SAFETY * (total_mib - base_mib) * 1.001
     assert within_safety or made.size <= smallest
-
-
-def test_what_is_kept_can_be_read_and_nothing_else() -> None:
-    with pytest.raises(TypeError):
-        BatchFit.read({"size": 3})

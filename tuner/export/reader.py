@@ -16,7 +16,7 @@ from tuner.export.case_view import CaseSummary, CaseView, summary
 from tuner.kept import stored
 from tuner.kept.case_record import KeptCase, KeptStudy
 from tuner.kept.stored import STEPS, STUDIES, TRIALS, Rows, of_study, read_json
-from tuner.kept.trial import COMPLETE, FAIL, FINISHED, RUNNING, KeptTrial, decode_json, is_kept, read
+from tuner.kept.trial import COMPLETE, FAIL, FINISHED, RUNNING, KeptTrial, is_kept, read, stored_facts
 from tuner.kept.urls import checked_url, remedy, shown
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class StudyReader:
 
     def _trial(self, case: str, record: KeptCase, row: Row[Any], values: Rows, attributes: Rows) -> KeptTrial | None:
         """Return a trial; None for a trial of another program, or one whose record is damaged."""
-        facts = {one.key: (decode_json if one.key == stored.PROBE else read_json)(one.value_json) for one in attributes}
+        facts = stored_facts(attributes)
         state = FAIL if row.state == RUNNING and not self._is_held(facts.get(stored.LEASE)) else row.state
         told = sorted(values, key=lambda one: one.objective)
         numbers = tuple(one.value for one in told if isinstance(one.value, int | float) and abs(one.value) < math.inf)

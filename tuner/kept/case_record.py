@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from tuner.kept.stored import BATCH, CASE, ENDED, IDENTITY, MENDED, RACE, RUNGS, record_of, storable
 from tuner.probe.counting import MOST
@@ -79,9 +79,6 @@ class KeptCase:
         return self.trainer.get("name")
 
 
-_CASE = TypeAdapter(KeptCase)
-
-
 def kept_case(
     case: Case,
     identity: Mapping[str, Any],
@@ -123,7 +120,7 @@ def decode(attribute: object) -> KeptCase | None:
     if not isinstance(attribute, dict) or not isinstance(names, list | tuple):
         return None
     files = {str(name): attribute.get(str(name)) or "" for name in names}
-    return record_of(_CASE, {**masked(attribute), "files": files})
+    return record_of(KeptCase, {**masked(attribute), "files": files})
 
 
 def known_case(name: str, kept: KeptCase | None) -> Case:
@@ -192,28 +189,9 @@ def newest_scored(runs: Sequence[KeptRun]) -> list[KeptRun]:
     return scored_by(runs, next(sources, None))
 
 
-_RUN = TypeAdapter(KeptRun)
-_CLAIM = TypeAdapter(dict[Literal["claim"], Claim])
-
-
-def encode_run(run: KeptRun) -> dict[str, Any]:
-    """Return the run as values of JSON."""
-    return storable(asdict(run))
-
-
-def encode_claim(claim: Claim) -> dict[str, Any]:
-    """Return the claim as values of JSON, which no reader takes for a run."""
-    return {"claim": storable(asdict(claim))}
-
-
-def decode_claim(attribute: object) -> Claim | None:
-    """Return the claim that `encode_claim` gave; None where the attribute is not such a record."""
-    return (record_of(_CLAIM, attribute) or {}).get("claim")
-
-
-def decode_run(attribute: object) -> KeptRun | None:
-    """Return the run that `encode_run` gave; None where the attribute is not such a record."""
-    return record_of(_RUN, attribute)
+def read_claim(attribute: object) -> Claim | None:
+    """Return the claim that stands in a run's place as `{"claim": …}`; None where the attribute is no such record."""
+    return record_of(Claim, attribute.get("claim")) if isinstance(attribute, dict) else None
 
 
 def place(name: str) -> int | None:
@@ -251,11 +229,8 @@ class KeptStudy:
     @property
     def batch(self) -> BatchFit | None:
         """The batch size that is `auto`; None until it has been worked out."""
-        known = self._attributes.get(BATCH)
-        try:
-            return BatchFit.read(known) if isinstance(known, dict) else None
-        except (TypeError, ValueError):
-            return None
+        known = record_of(BatchFit, self._attributes.get(BATCH))
+        return known if known and known.size > 0 else None
 
     @property
     def mended(self) -> int:
@@ -273,5 +248,5 @@ class KeptStudy:
     def race(self) -> tuple[KeptRun, ...]:
         """The runs of the case's race, in their order."""
         numbered = sorted((number, name) for name in self._attributes if (number := place(name)) is not None)
-        runs = (decode_run(self._attributes[name]) for _, name in numbered)
+        runs = (record_of(KeptRun, self._attributes[name]) for _, name in numbered)
         return tuple(run for run in runs if run)

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -121,10 +122,6 @@ MOST = 2**63
 """Whole numbers from here on are not kept; the bound is above every number that is measured."""
 UNREADABLE = "\ufffd"
 """Stands for a character that no database and no file can store: half of a surrogate pair, and NUL."""
-_ODD_TEXT = ("\\u0000", "\\ud", "\\uD")
-_LONG_NUMBER = b"0" * 19
-"""`MOST` has so many digits."""
-_AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
@@ -162,8 +159,6 @@ def read_json(document: object) -> Any:
     if not isinstance(document, str | bytes):
         return None
     try:
-        if isinstance(document, str) and is_plain(document):
-            return _PLAIN.decode(document)
         return storable(json.loads(document))
     except (ValueError, RecursionError):
         return None
@@ -172,25 +167,14 @@ def read_json(document: object) -> Any:
 Record = TypeVar("Record")
 
 
-def record_of(form: TypeAdapter[Record], attribute: object) -> Record | None:
+def record_of(form: type[Record], attribute: object) -> Record | None:
     """Return an attribute as a record of this form; None where it has another form."""
     try:
-        return form.validate_python(attribute)
+        return _adapter(form).validate_python(attribute)
     except (ValidationError, TypeError, RecursionError):
         return None
 
 
-def _finite(number: str) -> float | None:
-    value = float(number)
-    return value if math.isfinite(value) else None
-
-
-_PLAIN = json.JSONDecoder(parse_float=_finite, parse_constant=lambda _: None)
-"""Reads a plain JSON text at once as `storable` would return its value; a constant is an infinity or no number."""
-
-
-def is_plain(document: str) -> bool:
-    """Return whether the value of a JSON text is surely storable as it is, if all its fractions are finite."""
-    if len(document) > MOST_CHARACTERS or any(odd in document for odd in _ODD_TEXT):
-        return False
-    return _LONG_NUMBER not in document.encode(errors="replace").translate(_AS_ZEROS)
+@cache
+def _adapter(form: type[Record]) -> TypeAdapter[Record]:
+    return TypeAdapter(form)

@@ -1,20 +1,20 @@
 """One trial as everybody reads it, and the record of its probe: the typed values, their encoder and decoder."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from statistics import fmean
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic import ConfigDict, with_config
+from sqlalchemy import Row
 
 from tuner.kept import stored
-from tuner.kept.stored import is_plain, read_json, record_of, storable
+from tuner.kept.stored import read_json, record_of, storable
 from tuner.probe.counting import MOST
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import METRICS
-from tuner.probe.result import DeviceSummary, Failure
+from tuner.probe.result import DeviceSummary, ProbeNumbers
 from tuner.probe.steady import error_of_mean
 from tuner.study import VARIANT, Config, Value, launch_digest
 
@@ -25,37 +25,19 @@ else than its config ended."""
 
 @with_config(ConfigDict(allow_inf_nan=False))
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeptProbe:
-    """Everything that is kept of one probe; None where it is unknown.
+class KeptProbe(ProbeNumbers):
+    """Everything that is kept of one probe: also how it was judged and where its files lie.
 
-    The fields up to `ready_s` are those of `ProbeResult`. The others say how the probe was judged and where its files
-    lie. Paths below the study's folder are relative to it.
+    The fields up to `warm` are those of `ProbeResult`. Paths below the study's folder are relative to it.
     """
 
     config: Config = field(default_factory=dict)
     plan_digest: str | None = None
     started_at: str | None = None
     total_s: float | None = None
-    start_up_s: float | None = None
-    window_s: float | None = None
-    trained_s: float | None = None
     iterations: int | None = None
-    samples: int | None = None
-    total_batch: float | None = None
-    samples_per_s: float | None = None
-    samples_per_s_se: float | None = None
-    iterations_per_s: float | None = None
-    iterations_per_s_se: float | None = None
-    busy_spread_pct: float | None = None
-    alloc_retries: int | None = None
-    devices: tuple[DeviceSummary, ...] = ()
-    failure: Failure | None = None
-    stopped: str | None = None
     level_changed: bool | None = None
-    notes: tuple[str, ...] = ()
-    host: Mapping[str, str] = field(default_factory=dict)
     warm: bool | None = None
-    ready_s: float | None = None
     digest: str | None = None
     """Names what is launched: configs that launch the same probe have the same digest."""
     status: str | None = None
@@ -88,7 +70,6 @@ DEVICES = "devices"
 """Key of `KeptProbe.host` for the identities of the devices."""
 HEADROOM = "headroom_pct"
 """The metric that says how much of a device's memory stayed free at its peak."""
-_PROBE = TypeAdapter(KeptProbe)
 
 
 def encode(probe: KeptProbe) -> dict[str, Any]:
@@ -98,15 +79,13 @@ def encode(probe: KeptProbe) -> dict[str, Any]:
 
 def decode(attribute: object) -> KeptProbe | None:
     """Return the probe that `encode` gave; None where the attribute is missing or not such a record."""
-    return record_of(_PROBE, attribute)
+    return record_of(KeptProbe, attribute)
 
 
-def decode_json(document: object) -> KeptProbe | None:
-    """Return the probe in a JSON text; None where the text is missing or not such a record."""
-    if isinstance(document, str) and is_plain(document):
-        with suppress(ValidationError):
-            return _PROBE.validate_json(document)
-    return decode(read_json(document))
+def stored_facts(rows: Iterable[Row[Any]]) -> dict[str, Any]:
+    """Return the attributes in some rows of `ATTRIBUTES`: name → value. The record of the probe is decoded."""
+    facts = {row.key: read_json(row.value_json) for row in rows}
+    return {name: decode(fact) if name == stored.PROBE else fact for name, fact in facts.items()}
 
 
 COMPLETE, PRUNED_STATE, FAIL, RUNNING = "COMPLETE", "PRUNED", "FAIL", "RUNNING"

@@ -152,22 +152,14 @@ class DeviceSummary:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeResult:
-    """One whole probe: either a `failure`, or a window with its summaries."""
+class ProbeNumbers:
+    """What a probe showed, in its result and in the record of it; None where it is unknown."""
 
-    config: Config
-    plan_digest: str
-    """The digest of the plan that was probed; empty where there was no plan."""
-    started_at: str
-    """UTC, ISO 8601."""
-    total_s: float
     start_up_s: float | None = None
     """The seconds from the launch to the end of the first iteration."""
     window_s: float | None = None
     trained_s: float | None = None
     """The seconds that the window's iterations take in training: more than `window_s` where a session thins them."""
-    iterations: int = 0
-    """The whole iterations inside the window; of a failure, the iterations before it."""
     samples: int | None = None
     """The samples of all ranks at the last mark."""
     total_batch: float | None = None
@@ -180,8 +172,6 @@ class ProbeResult:
     """The iterations per second of training, over the window, as the trainer numbers them."""
     iterations_per_s_se: float | None = None
     """The standard error of `iterations_per_s`."""
-    score: Score | None = None
-    """The newest score that the trainer has printed or reported."""
     busy_spread_pct: float | None = None
     """The spread between the busy shares that the ranks report."""
     alloc_retries: int | None = None
@@ -190,16 +180,32 @@ class ProbeResult:
     failure: Failure | None = None
     stopped: str | None = None
     """Why a pruner stopped the probe; None where no pruner did."""
-    level_changed: bool = False
-    """Whether the window's iterations change to another level, so that their mean is not yet that of the training."""
     notes: tuple[str, ...] = ()
     """What a reader of the numbers should know, such as a change of level within the window."""
     host: Mapping[str, str] = field(default_factory=dict)
     """The `name` and `system` of the machine, and the `devices` that measured, as `Device.identity` names them."""
-    warm: bool = False
-    """Whether a session served the probe; False means the trainer's plain command."""
     ready_s: float | None = None
     """The part of `total_s` until the session was ready: 0 for an open session, None without a session."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeResult(ProbeNumbers):
+    """One whole probe: either a `failure`, or a window with its summaries."""
+
+    config: Config
+    plan_digest: str
+    """The digest of the plan that was probed; empty where there was no plan."""
+    started_at: str
+    """UTC, ISO 8601."""
+    total_s: float
+    iterations: int = 0
+    """The whole iterations inside the window; of a failure, the iterations before it."""
+    level_changed: bool = False
+    """Whether the window's iterations change to another level, so that their mean is not yet that of the training."""
+    warm: bool = False
+    """Whether a session served the probe; False means the trainer's plain command."""
+    score: Score | None = None
+    """The newest score that the trainer has printed or reported; after so short a training it is not kept."""
 
     @property
     def launched(self) -> bool:

@@ -37,8 +37,8 @@ from tuner.store.opening import check_unchanged, fixed, open_study
 from tuner.store.storage import TrialStorage
 from tuner.study import LADDER, BatchFit, Config, Space, launch_digest, same_launch
 
-_NOT_KEPT = {"score"}
-"""The fields of a result that its record leaves out: the score after so short a training means nothing."""
+_COMMON = {one.name for one in fields(ProbeResult)} & {one.name for one in fields(KeptProbe)}
+"""What a result and the record of it both have."""
 
 
 def kept_probe(
@@ -49,7 +49,7 @@ def kept_probe(
     Paths below the study's `folder` are kept relative to the folder, so that the folder may move.
     """
     return KeptProbe(
-        **{name: getattr(result, name) for name in {one.name for one in fields(result)} - _NOT_KEPT},
+        **{name: getattr(result, name) for name in _COMMON},
         digest=launch_digest(result.config),
         status=verdict.status,
         ineligible=verdict.ineligible,

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 from sqlalchemy import select
 
 from tuner.kept.stored import ATTRIBUTES, CONFIRMS, LEASE, STATE, STUDIES, TRIALS, of_study, read_json, record_of
@@ -49,7 +49,7 @@ class Lease:
     @classmethod
     def read(cls, attribute: object) -> "Lease | None":
         """Return the lease in a trial's attribute; None where the attribute is missing or has another form."""
-        return record_of(_LEASE, attribute)
+        return record_of(cls, attribute)
 
     def write(self) -> dict[str, Any]:
         """Return the lease as values of JSON."""
@@ -73,9 +73,6 @@ class Lease:
             return time.time() - self.beat < STALE_S
         ticks, state = _stat(self.pid) or (None, "")
         return (_boot(), ticks) == (self.boot, self.ticks) and state != "Z"
-
-
-_LEASE = TypeAdapter(Lease)
 
 
 def is_held(attribute: object) -> bool:

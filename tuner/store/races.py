@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 from tuner.errors import StoreError
-from tuner.kept.case_record import Claim, KeptRun, KeptStudy, decode_claim, encode_claim, encode_run, place
+from tuner.kept.case_record import Claim, KeptRun, KeptStudy, place, read_claim
 from tuner.kept.stored import RACE
 from tuner.store.database import Database
 from tuner.store.leases import BEAT_S, Lease
@@ -72,14 +73,14 @@ class RaceRuns:
         """Store a run that has ended, in place of its claim."""
         number = self._claimed[0] if self._claimed else None
         self._database.transact(
-            lambda: self._write(self._next() if number is None else number, encode_run(run)), alone=True
+            lambda: self._write(self._next() if number is None else number, asdict(run)), alone=True
         )
         self._claimed = None
 
     def _write_claim(self) -> None:
         if self._claimed:
             self._beat_s = time.monotonic()
-            self._write(self._claimed[0], encode_claim(self._claimed[1]))
+            self._write(self._claimed[0], {"claim": asdict(self._claimed[1])})
 
     def _write(self, number: int, record: object) -> None:
         self._database.storage.set_study_user_attr(self._study_id, f"{RACE}{number:04d}", record)
@@ -94,7 +95,7 @@ class RaceRuns:
         return [
             (number, claim)
             for name, attribute in self._attributes().items()
-            if (number := place(name)) is not None and (claim := decode_claim(attribute))
+            if (number := place(name)) is not None and (claim := read_claim(attribute))
         ]
 
     def _runs(self) -> tuple[KeptRun, ...]:

@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Integer, Row, TableClause, bindparam, func
 from tuner.kept import stored
 from tuner.kept.case_record import KeptStudy
 from tuner.kept.stored import STUDIES, TRIALS, of_study, read_json, storable
-from tuner.kept.trial import decode_json, is_kept
+from tuner.kept.trial import is_kept, stored_facts
 
 NO_RECORD = "Record does not exist."
 """The text of Optuna's KeyError for a study or a trial that is gone."""
@@ -203,7 +203,7 @@ def _trial(row: Row[Any], others: Sequence[Sequence[Row[Any]]], objectives: int 
         }
         numbers = {one.param_name: float(one.param_value) for one in parameters}
         told = [_finite(one.value) for one in sorted(values, key=lambda one: one.objective)]
-        facts = {one.key: (decode_json if one.key == stored.PROBE else read_json)(one.value_json) for one in attributes}
+        facts = stored_facts(attributes)
         is_told = state != TrialState.COMPLETE or len(told) == objectives
         if objectives is not None and not (is_told and is_kept(facts, finished=state.is_finished())):
             return None

@@ -1,9 +1,8 @@
 """The batch size that fits a card: which small sizes are probed, and which size follows from their memory. Pure."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 SAFETY = 0.7
 """The share of the free memory that a batch may take. The rest is for what other configs and longer runs need more."""
@@ -57,14 +56,6 @@ class BatchFit:
     """The samples at hand, from which a rank draws its batches; None where they are unknown."""
     most: int
     """The largest batch size allowed."""
-
-    @classmethod
-    def read(cls, kept: Mapping[str, Any]) -> "BatchFit":
-        """Return what `asdict` has written. Raises TypeError or ValueError for anything else."""
-        made = cls(**kept)
-        if not isinstance(made.size, int) or made.size < 1:
-            raise ValueError(f"no batch size: {made.size!r}")
-        return made
 
     @property
     def by_memory(self) -> int | None:
