@@ -12,14 +12,16 @@ from tuner.cli.hints import load_shown
 from tuner.kept.case_record import as_of_now
 from tuner.study.load import load, narrowed
 from tuner.study.parameter import RETIRED, ignored
+from tuner.study.slurm_job import SlurmSpec
 from tuner.study.spec import ProbeSpec, PrunerSpec, SearchSpec
 
 OLD: dict[str, Any] = {
     "probe": {"iterations": 4, "target_error_pct": 2, "idle_seconds": 60, "grace_seconds": 9},
     "search": {"certainty": 0.9, "confirm_alone": True},
     "pruner": {"margin_pct": 20, "patience": 3},
+    "slurm": {"tasks": 1},
 }
-PARTS = {"probe": ProbeSpec, "search": SearchSpec, "pruner": PrunerSpec}
+PARTS = {"probe": ProbeSpec, "search": SearchSpec, "pruner": PrunerSpec, "slurm": SlurmSpec}
 
 
 @pytest.mark.parametrize("path", RETIRED)

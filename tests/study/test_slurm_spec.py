@@ -55,10 +55,6 @@ def test_lines_of_the_set_up_follow_the_options() -> None:
     assert list(SlurmSpec(setup=("module load cuda",)).header("cpu:2", "demo"))[-1] == "module load cuda"
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [({"tasks": 8}, "the trainer starts its own ranks"), ({"partition": "a\n#SBATCH --wrap=x"}, "partition")],
-)
-def test_what_no_job_can_have_is_refused(given: dict[str, object], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
-        SlurmSpec.model_validate(given)
+def test_what_no_job_can_have_is_refused() -> None:
+    with pytest.raises(ValidationError, match="partition"):
+        SlurmSpec.model_validate({"partition": "a\n#SBATCH --wrap=x"})

@@ -377,6 +377,7 @@ RETIRED = {
     "probe.grace_seconds": "a probe ends 5 s after the death of a rank",
     "search.certainty": "`search.training_hours` says when a search ends",
     "search.confirm_alone": "a confirmation always waits until no other probe runs on its machine",
+    "slurm.tasks": "a job is one task that sees all its GPUs, because the trainer starts its own ranks",
     "pruner.margin_pct": "`hyperband_patient` stops only a probe that stays 15 % below the best",
 }
 """Path of a key → what holds instead."""

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from pydantic import StringConstraints, field_validator
+from pydantic import StringConstraints
 
-from tuner.study.parameter import DEVICES, IN_WORDS, PositiveInt, Strict, Whole
+from tuner.study.parameter import DEVICES, IN_WORDS, PositiveInt, Strict, Whole, retired_keys
 
 Word = Annotated[str, StringConstraints(pattern=r"^[\w.,:/@+=-]+$")]
 """Text that stands on a line `#SBATCH --name=text`: without spaces and line breaks."""
@@ -18,10 +18,10 @@ CPU_RANKS = 2
 class SlurmSpec(Strict):
     """The resources of one SLURM job. A job is one task that sees all its GPUs; the trainer starts its own ranks."""
 
+    retired: ClassVar = retired_keys("slurm")
+
     gpus: Whole | None = None
     """GPUs of a job; `devices: auto` needs it, otherwise as many as `devices` names"""
-    tasks: PositiveInt = 1
-    """tasks of a job: always 1"""
     cpus_per_task: PositiveInt | None = None
     """CPU cores of a job"""
     mem_gb: PositiveInt | None = None
@@ -36,16 +36,6 @@ class SlurmSpec(Strict):
     """shell lines that run first, such as `module load cuda`"""
     requeue: bool = False
     """submit a job again when its time limit ends it"""
-
-    @field_validator("tasks")
-    @classmethod
-    def _one_task(cls, tasks: int) -> int:
-        if tasks > 1:
-            raise ValueError(
-                "a job is one task that sees all its GPUs, because the trainer starts its own ranks; "
-                "raise slurm.gpus instead"
-            )
-        return tasks
 
     def gpus_for(self, devices: str) -> int:
         """Return the GPUs that a job asks for; the machine that submits the job may have others, or none.
