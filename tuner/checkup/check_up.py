@@ -16,11 +16,9 @@ from tuner.devices.cuda import visible_uuids
 from tuner.devices.found import Connect, CudaOrder, Link, describe_machine, links, nccl_variables, open_devices
 from tuner.devices.nvml import Nvml
 from tuner.errors import TunerError
-from tuner.export.reader import connect, engine_at, reading
+from tuner.export import connect, engine_at, reading
 from tuner.kept.urls import shown as shown_url
-from tuner.probe.metrics import SAMPLES_PER_S, check_metrics
-from tuner.probe.probe_plan import Device
-from tuner.probe.units import MIB_PER_GIB, mib
+from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, Device, check_metrics, mib
 from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, narrowed, select, stands_in, unmatched
 from tuner.trainers.base import Dependencies, Imported, Trainer, conflicts, import_all
 from tuner.trainers.registry import check_values, not_searched, open_trainer

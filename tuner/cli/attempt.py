@@ -16,16 +16,23 @@ from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_confi
 from tuner.devices.found import open_devices
 from tuner.drafting.writing import answers, rewritten
 from tuner.errors import TunerError
-from tuner.export.wording import in_words, with_error
-from tuner.probe.kinds import FailureKind
-from tuner.probe.metrics import error, target_error, value, with_sure_speed
-from tuner.probe.output import LineSplitter
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import Go, Interrupted, OutputLine
-from tuner.probe.result import ProbeResult
-from tuner.probe.summaries import NO_RATE
-from tuner.probe.units import duration
+from tuner.export import in_words, with_error
+from tuner.probe import (
+    NO_RATE,
+    FailureKind,
+    Go,
+    Interrupted,
+    LineSplitter,
+    OutputLine,
+    ProbePlan,
+    ProbeResult,
+    ProgressReader,
+    duration,
+    error,
+    target_error,
+    value,
+    with_sure_speed,
+)
 from tuner.running.prober import open_prober, run_in
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.study import Case, Config, StudySpec, find, shell_join

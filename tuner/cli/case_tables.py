@@ -8,10 +8,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Column, Table
 
-from tuner.export.case_view import CaseSummary, CaseView, ConfigRow
-from tuner.export.reader import StudyReader
-from tuner.export.tables import Row, front_row
-from tuner.export.wording import in_words, trials, with_error
+from tuner.export import CaseSummary, CaseView, ConfigRow, Row, StudyReader, front_row, in_words, trials, with_error
 
 CONFIG, TRIALS = "config", "trials"
 """The headings of columns whose cells say by themselves what they are."""

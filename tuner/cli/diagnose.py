@@ -15,7 +15,7 @@ from tuner.diagnosis.diagnosing import OPTIONS, Diagnosis, rows, sentences, stud
 from tuner.diagnosis.diagnosing import diagnose as diagnosed
 from tuner.diagnosis.study_times import KnownFact, Setup
 from tuner.errors import StudyError
-from tuner.export.reader import connect
+from tuner.export import connect
 from tuner.kept.urls import checked_url, shown
 from tuner.study import StudySpec
 

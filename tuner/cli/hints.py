@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from tuner.cli.options import RUNS, as_words
-from tuner.export.case_view import CaseSummary, CaseView
-from tuner.export.reader import StudyReader
-from tuner.export.tables import ladder_of_study, safe_rung
-from tuner.export.wording import in_use, remarks, remedy, shared
+from tuner.export import CaseSummary, CaseView, StudyReader, in_use, ladder_of_study, remarks, remedy, safe_rung, shared
 from tuner.kept.urls import shown
-from tuner.probe.units import duration
+from tuner.probe import duration
 from tuner.running.events import CaseOutcome, Ending
 from tuner.study import (
     LADDER,

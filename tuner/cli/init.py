@@ -17,7 +17,7 @@ from tuner.drafting.searches import ask_searches, shown
 from tuner.drafting.watching import Watched
 from tuner.drafting.writing import against, made_from, preset_text, sample_choices, samples_said, study_text
 from tuner.errors import OutputError, StudyError
-from tuner.probe.units import duration
+from tuner.probe import duration
 from tuner.study.load import load
 from tuner.trainers.presets import PRESETS
 

@@ -20,10 +20,8 @@ from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude
 from tuner.cli.worker import ReadySearch, Replay, Trials, divided, open_search, run_team
 from tuner.drafting.outcome import to_copy
 from tuner.errors import StudyError
-from tuner.export.case_view import CaseSummary
-from tuner.export.write import export_study
-from tuner.probe.metrics import ITERATIONS_PER_S, SAMPLES_PER_S
-from tuner.probe.protocols import MonotonicClock
+from tuner.export import CaseSummary, export_study
+from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.running.events import CaseOutcome, StudyEnded
 from tuner.running.workbench import Budget, Job
 from tuner.soaking.soak import USUAL_MINUTES, soaking

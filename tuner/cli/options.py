@@ -18,7 +18,7 @@ from rich.segment import Segment
 from sqlalchemy import URL
 
 from tuner.errors import StoreError, TunerError, installs
-from tuner.export.wording import printable
+from tuner.export import printable
 from tuner.study import names
 
 Text = TypeVar("Text", str, list[str])

@@ -20,12 +20,9 @@ from tuner.cli.slurm import JobDevices, batch_lines, job_bench
 from tuner.cli.work import Cases, Settings, chosen_cases, first_config, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS
 from tuner.errors import StoreError, StudyError, TrainerError
-from tuner.export.case_view import CaseView, summary
-from tuner.export.reader import StudyReader, connect
-from tuner.export.wording import choice, in_words, no_best, with_error
+from tuner.export import CaseView, StudyReader, choice, connect, in_words, no_best, summary, with_error
 from tuner.kept.trial import pooled
-from tuner.probe.probe_plan import ProbePlan, Slot
-from tuner.probe.process import reserved_port
+from tuner.probe import ProbePlan, Slot, reserved_port
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.search.calibration import calibrated_at
 from tuner.search.foreseen import foresee

@@ -12,10 +12,8 @@ from tuner.cli.hints import out_of_time
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, open_console
 from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work, completed, one_case, patient
 from tuner.errors import StudyError
-from tuner.export.reader import StudyReader, connect
-from tuner.export.wording import figure, in_words
-from tuner.probe.protocols import MonotonicClock
-from tuner.probe.units import HOUR_S
+from tuner.export import StudyReader, connect, figure, in_words
+from tuner.probe import HOUR_S, MonotonicClock
 from tuner.racing.contest import Place, Race, forecasts, verdict
 from tuner.racing.entrants import Entrant, Round, entrants, rounds
 from tuner.running.workbench import Budget, open_workbench, within

@@ -12,10 +12,9 @@ from tuner.cli.hints import load_shown, plan_best, written
 from tuner.cli.options import RUNS, Runs, Storage, Study, database_url, lacking, need_report, open_console
 from tuner.cli.work import chosen_cases
 from tuner.errors import TunerError
+from tuner.export import StudyReader, connect, write_files
 from tuner.export.dashboard_copy import ARTIFACTS, DATABASE, copy_study
-from tuner.export.reader import StudyReader, connect
 from tuner.export.served import LOOPBACK, READ_ONLY, WRITABLE, serve
-from tuner.export.write import write_files
 from tuner.report.facts import gather
 from tuner.report.words import note
 from tuner.running.workbench import Workbench

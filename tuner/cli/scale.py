@@ -19,9 +19,8 @@ from tuner.cli.options import RUNS, Runs, devices_option, need_report, open_cons
 from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_config, interruptible
 from tuner.devices.found import describe_machine, links, open_devices
 from tuner.errors import DeviceError, StudyError, TunerError
-from tuner.export.write import write_files
-from tuner.probe.protocols import DeviceSource
-from tuner.probe.units import MIB_PER_GIB
+from tuner.export import write_files
+from tuner.probe import MIB_PER_GIB, DeviceSource
 from tuner.running.prober import prober_on
 from tuner.running.workbench import open_workbench
 from tuner.scaling import campaign, comparing, scaling_table

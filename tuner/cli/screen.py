@@ -16,9 +16,8 @@ from rich.text import Text
 
 from tuner.cli.hints import fitted, ladder, to_be_fitted, to_be_made
 from tuner.cli.options import wrapped
-from tuner.export.wording import in_words, with_error
-from tuner.probe.summaries import LOADED, WITHOUT_PAUSE
-from tuner.probe.units import duration
+from tuner.export import in_words, with_error
+from tuner.probe import LOADED, WITHOUT_PAUSE, duration
 from tuner.running import events
 from tuner.running.events import Event, to_json
 

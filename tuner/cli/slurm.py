@@ -17,12 +17,9 @@ from tuner.cli.hints import load_shown
 from tuner.cli.options import STORAGE_VARIABLE, as_words, database_url
 from tuner.devices.found import nccl_variables
 from tuner.errors import StoreError, StudyError, TunerError, installs
-from tuner.export.write import prepare_folder
+from tuner.export import prepare_folder
 from tuner.kept.urls import shown
-from tuner.probe.probe_plan import Device
-from tuner.probe.protocols import DeviceSource
-from tuner.probe.result import DeviceSample
-from tuner.probe.units import MINUTE_S
+from tuner.probe import MINUTE_S, Device, DeviceSample, DeviceSource
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
 from tuner.study import SlurmSpec, StudySpec

@@ -11,8 +11,7 @@ from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url,
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, Settings, at_work, chosen_cases, conclude, config_with, one_case
 from tuner.errors import StoreError
-from tuner.export.wording import in_words, no_best
-from tuner.export.write import export_study
+from tuner.export import export_study, in_words, no_best
 from tuner.running.loop import optimise
 from tuner.running.workbench import open_workbench
 from tuner.soaking.soak import USUAL_MINUTES, reported, soaking, telling, verdicts

@@ -11,10 +11,8 @@ from tuner.cli.case_tables import front_rows, front_tables, print_tables, summar
 from tuner.cli.hints import fitted, ladder, load_shown, notes, written
 from tuner.cli.options import RUNS, Json, Runs, Storage, Study, database_url, open_console, print_document
 from tuner.errors import StoreError
-from tuner.export.reader import StudyReader, connect
+from tuner.export import StudyReader, at_its_end, connect, export_study
 from tuner.export.tracking import send
-from tuner.export.wording import at_its_end
-from tuner.export.write import export_study
 from tuner.kept.urls import shown
 from tuner.store.leases import is_held
 from tuner.study import StudySpec, select

@@ -19,10 +19,8 @@ from tuner.cli.hints import complaint, introduction
 from tuner.cli.options import fall_silent, not_empty
 from tuner.cli.screen import Screen, open_screen
 from tuner.errors import EmptyStoreError, StudyError, TunerError
-from tuner.export.case_view import CaseSummary
-from tuner.export.reader import StudyReader, connect
-from tuner.export.write import prepare_folder
-from tuner.probe.protocols import MonotonicClock, Prober
+from tuner.export import CaseSummary, StudyReader, connect, prepare_folder
+from tuner.probe import MonotonicClock, Prober
 from tuner.running.events import CaseOutcome, Event, ProbeEnded, StudyStarted
 from tuner.running.prober import open_prober
 from tuner.running.workbench import Job, Pulse, Workbench

@@ -19,9 +19,8 @@ from tuner.devices.cards import near_cores, share_cores
 from tuner.devices.found import open_devices
 from tuner.devices.nvml import Nvml
 from tuner.errors import StudyError, TunerError
-from tuner.export.case_view import CaseSummary
-from tuner.export.write import prepare_folder
-from tuner.probe.protocols import MonotonicClock, Prober
+from tuner.export import CaseSummary, prepare_folder
+from tuner.probe import MonotonicClock, Prober
 from tuner.replay.recorded import Table
 from tuner.replay.replaying import ReplayedProber, replay_bench
 from tuner.running.events import CaseOutcome, from_json

@@ -9,11 +9,7 @@ import pynvml
 
 from tuner.devices.nvml import Nvml
 from tuner.errors import DeviceError, DeviceLostError
-from tuner.probe.kinds import FailureKind
-from tuner.probe.probe_plan import Device
-from tuner.probe.protocols import Clock
-from tuner.probe.result import STOPPED, Failure, unreadable
-from tuner.probe.units import mib
+from tuner.probe import STOPPED, Clock, Device, Failure, FailureKind, mib, unreadable
 
 _BITS = 64
 """NVML gives a set of cores as words of so many bits (nvml.h, nvmlDeviceGetCpuAffinity)."""

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from tuner.probe.probe_plan import Device
-from tuner.probe.result import DeviceSample
-from tuner.probe.units import mib
+from tuner.probe import Device, DeviceSample, mib
 
 _UNIFIED = {"cpu": ["cpu.max"], "memory": ["memory.max"]}
 _LEGACY = {"cpu": ["cpu.cfs_quota_us", "cpu.cfs_period_us"], "memory": ["memory.limit_in_bytes"]}

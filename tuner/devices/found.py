@@ -13,10 +13,7 @@ from tuner.devices.cpu import CpuSource, cpu_model, usable_cores, usable_memory
 from tuner.devices.cuda import visible_uuids
 from tuner.devices.nvml import NoDriverError, Nvml, NvmlSource
 from tuner.errors import DeviceError
-from tuner.probe import guard
-from tuner.probe.probe_plan import Device
-from tuner.probe.protocols import DeviceSource
-from tuner.probe.units import MIB_PER_GIB, mib
+from tuner.probe import MIB_PER_GIB, Device, DeviceSource, guard, mib
 
 # nvmlGpuP2PCapsIndex_t and nvmlGpuP2PStatus_t in nvml.h; pynvml's own constant for READ is a tuple by mistake.
 _READ, _WRITE, _NVLINK = 0, 1, 2

@@ -4,7 +4,6 @@ import math
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Thread
 from types import ModuleType
@@ -13,9 +12,7 @@ from typing import Any, TypeVar
 import pynvml
 
 from tuner.errors import DeviceError, DeviceLostError
-from tuner.probe.probe_plan import Device
-from tuner.probe.result import DeviceSample
-from tuner.probe.units import mib
+from tuner.probe import Device, DeviceSample, mib
 
 _Reply = TypeVar("_Reply")
 _Asked = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]
@@ -59,26 +56,13 @@ def _serve(asked: _Asked) -> None:
         del answer, call, arguments  # otherwise these objects would live until the next call
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpmMeans:
-    """Means since the previous measurement, in percent of the card's maximum. An unknown mean is None."""
-
-    sm_pct: float | None = None
-    """How many of the multiprocessors had work."""
-    occupancy_pct: float | None = None
-    """How many warps were in flight."""
-    tensor_pct: float | None = None
-    """How busy the tensor cores were, for all number formats together."""
-    dram_pct: float | None = None
-    """How much of the memory bandwidth was used."""
-
-
 _METRICS = {
-    "sm_pct": pynvml.NVML_GPM_METRIC_SM_UTIL,
-    "occupancy_pct": pynvml.NVML_GPM_METRIC_SM_OCCUPANCY,
-    "tensor_pct": pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL,
-    "dram_pct": pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL,
+    "sm_pct": pynvml.NVML_GPM_METRIC_SM_UTIL,  # how many of the multiprocessors had work
+    "occupancy_pct": pynvml.NVML_GPM_METRIC_SM_OCCUPANCY,  # how many warps were in flight
+    "tensor_pct": pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL,  # how busy the tensor cores were, for all number formats
+    "dram_pct": pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL,  # how much of the memory bandwidth was used
 }
+"""Field of `DeviceSample` → GPM's metric, in percent of the card's maximum."""
 
 
 def has_gpm(handle: Any, nvml: ModuleType = pynvml) -> bool:
@@ -111,17 +95,17 @@ class GpmReader:
         """Forget the last measurement, so that the next one begins a new interval."""
         self._started = False
 
-    def read(self) -> GpmMeans | None:
-        """Return the means since the last call. The first call only begins the interval and returns None."""
+    def read(self) -> dict[str, float | None]:
+        """Return the means since the last call, where known. The first call only begins the interval: it has none."""
         older, newer = self._samples
         self._nvml.nvmlGpmSampleGet(self._handle, newer)
         self._samples.reverse()  # only after the sample succeeded: a failed sample leaves the interval unchanged
         if not self._started:
             self._started = True
-            return None
+            return {}
         self._request.sample1, self._request.sample2 = older, newer
         self._nvml.nvmlGpmMetricsGet(self._request)
-        return GpmMeans(**dict(zip(_METRICS, map(_value, self._request.metrics), strict=False)))
+        return dict(zip(_METRICS, map(_value, self._request.metrics), strict=False))
 
 
 def _value(slot: Any) -> float | None:
@@ -150,7 +134,6 @@ _NOT_OFFERED = {
 }
 _LOOK = "see `nvidia-smi` and the kernel's log"
 _LOST = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED}
-_NO_MEANS = GpmMeans()
 
 ANSWER_S = 5.0
 """The seconds after which a call counts as hanging. Calls normally take microseconds.
@@ -294,18 +277,14 @@ class _Card:
         memory = self._ask(library.nvmlDeviceGetMemoryInfo)
         power_mw = self._ask(library.nvmlDeviceGetPowerUsage)
         gpm = self._nvml.ask(self._name, self._gpm.read) if self._gpm and gpm_is_due else None
-        gpm = gpm or _NO_MEANS
         return DeviceSample(
             t_s=t_s,
             device=position,
             util_pct=rates and float(rates.gpu),
-            sm_pct=gpm.sm_pct,
-            occupancy_pct=gpm.occupancy_pct,
-            tensor_pct=gpm.tensor_pct,
-            dram_pct=gpm.dram_pct,
             mem_used_mib=memory and mib(memory.used),
             mem_total_mib=self.device.mem_total_mib,
             power_w=None if power_mw is None else power_mw / 1000,
+            **(gpm or {}),
         )
 
     def _ask(self, call: Callable[..., _Answer], *arguments: Any) -> _Answer | None:

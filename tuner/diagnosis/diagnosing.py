@@ -26,8 +26,7 @@ from tuner.diagnosis.study_times import (
 )
 from tuner.diagnosis.waits import IdleCause, causes
 from tuner.errors import EmptyStoreError
-from tuner.export.case_view import CaseView
-from tuner.export.reader import StudyReader, reading
+from tuner.export import CaseView, StudyReader, reading
 from tuner.kept.stored import (
     CASE,
     CONSTRAINTS,
@@ -43,7 +42,7 @@ from tuner.kept.stored import (
 )
 from tuner.kept.trial import FINISHED, INTERRUPTED, OK, PRUNED, RUNNING, KeptTrial
 from tuner.kept.urls import shown
-from tuner.probe.units import MIB_PER_GIB, duration
+from tuner.probe import MIB_PER_GIB, duration
 
 ENDS = {"COMPLETE": TrialEnd.COMPLETE, "PRUNED": TrialEnd.PRUNED, "FAIL": TrialEnd.FAILED}
 """How the database spells the ends of trials."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tuner.diagnosis.study_times import Facts, TrialEnd, TrialTimes
-from tuner.probe.units import HOUR_S, duration
+from tuner.probe import HOUR_S, duration
 
 
 class Kind(StrEnum):

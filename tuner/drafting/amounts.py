@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from tuner.drafting.progress_found import Found
-from tuner.probe.counting import number, whole_numeral
+from tuner.probe import number, whole_numeral
 
 SAME, NEAR = 0.03, 0.15
 """An amount is the same if it differs by at most this share. A speed times the seconds of an iteration is less sure."""

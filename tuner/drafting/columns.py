@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tuner.probe.counting import EVALUATES, EXAMPLES, PREPARES, number
+from tuner.probe import EVALUATES, EXAMPLES, PREPARES, number
 
 RECURS = 3
 """The fewest lines of one form that can show progress."""

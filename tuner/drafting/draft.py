@@ -29,12 +29,7 @@ from tuner.drafting.searches import (
 )
 from tuner.drafting.watching import Watched, read_all, watch
 from tuner.errors import StudyError, TrainerError
-from tuner.probe.failing import IDLE_PCT
-from tuner.probe.probe_plan import Device, Slot
-from tuner.probe.process import Launcher
-from tuner.probe.protocols import MonotonicClock
-from tuner.probe.recorder import SamplingRecorder
-from tuner.probe.result import DeviceSample
+from tuner.probe import IDLE_PCT, Device, DeviceSample, Launcher, MonotonicClock, SamplingRecorder, Slot
 from tuner.running.prober import run_in
 from tuner.running.workbench import launch_variables
 from tuner.study import Config, ProbeSpec, StudySpec, TrainerSpec

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from tuner.drafting.command_lines import retyped
 from tuner.drafting.draft import typed_words
-from tuner.export.case_view import CaseView
-from tuner.export.wording import SPEEDS, figure, with_error
+from tuner.export import SPEEDS, CaseView, figure, with_error
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, launch_digest

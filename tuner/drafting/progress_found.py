@@ -12,12 +12,22 @@ from typing import Literal
 
 from tuner.drafting.columns import ENVIRONMENT, EPOCH, RECURS, Column, columns, recurring
 from tuner.errors import TrainerError, installs
-from tuner.probe.counting import number, printed_end, whole_numeral
-from tuner.probe.probe_plan import STEP, LinePatterns, ProgressFile
-from tuner.probe.progress_file import FileRow, ProgressFileReader, check_reader, open_rows
-from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import Clock, OutputLine
-from tuner.probe.result import Progress
+from tuner.probe import (
+    STEP,
+    Clock,
+    FileRow,
+    LinePatterns,
+    OutputLine,
+    Progress,
+    ProgressFile,
+    ProgressFileReader,
+    ProgressReader,
+    check_reader,
+    number,
+    open_rows,
+    printed_end,
+    whole_numeral,
+)
 from tuner.trainers.presets import PRESETS
 
 PLAIN, PRINTED = r"\d+", r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?[kKMGB]?"

@@ -10,12 +10,18 @@ import psutil
 
 from tuner.drafting.progress_found import Found, WrittenProgress, elsewhere, find_progress
 from tuner.errors import TrainerError
-from tuner.probe.evidence import Evidence
-from tuner.probe.kinds import FailureKind
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Clock, Launch, OutputLine, Recorder, RunningTrainer
-from tuner.probe.result import DeviceSample
-from tuner.probe.units import duration
+from tuner.probe import (
+    Clock,
+    DeviceSample,
+    Evidence,
+    FailureKind,
+    Launch,
+    OutputLine,
+    ProbePlan,
+    Recorder,
+    RunningTrainer,
+    duration,
+)
 
 POLL_S = 0.1
 LOOK_S, LOOK_SHARE = 1.0, 4.0

@@ -14,7 +14,7 @@ from tuner.drafting.draft import Draft, Used, working_ranks
 from tuner.drafting.progress_found import Found
 from tuner.drafting.searches import ENVIRONMENTS
 from tuner.drafting.watching import Watched
-from tuner.probe.metrics import ITERATIONS_PER_S, SAMPLES_PER_S
+from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S
 from tuner.trainers.command_options import COUNTS
 from tuner.trainers.presets import ACCUMULATED, PRESETS
 from tuner.trainers.template import Expression

@@ -11,7 +11,7 @@ from tuner.export.bound import Bound, Profile, bound
 from tuner.kept.case_record import RECORDED, KeptCase, KeptRun, KeptStudy, newest_scored
 from tuner.kept.stored import INELIGIBLE
 from tuner.kept.trial import INTERRUPTED, OK, PRUNED, RUNNING, KeptTrial, pooled
-from tuner.probe.metrics import SAMPLES_PER_S
+from tuner.probe import SAMPLES_PER_S
 from tuner.search.standing import Leader, Standing, Standings, all_measured, ended, fastest, front, leader, rival, ways
 from tuner.study import LADDER, Config, launch_digest, launched, rung_of
 

@@ -19,9 +19,7 @@ from tuner.export.wording import markdown
 from tuner.kept.case_record import masked
 from tuner.kept.stored import CASE, IDENTITY, STUDIES, TRIALS, of_study, read_json
 from tuner.kept.trial import KeptTrial
-from tuner.probe.kinds import FailureKind
-from tuner.probe.out_dir import folder_of, make_private
-from tuner.probe.series import FILE, DeviceSeries, read_series
+from tuner.probe import FILE, DeviceSeries, FailureKind, folder_of, make_private, read_series
 from tuner.search.standing import Standing
 from tuner.study import PATIENCE
 

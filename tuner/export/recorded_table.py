@@ -16,9 +16,7 @@ from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader, connect
 from tuner.export.write import write_files
 from tuner.kept.trial import FINISHED, INTERRUPTED, NO_READING, OK, KeptTrial
-from tuner.probe.kinds import FailureKind
-from tuner.probe.metrics import METRICS
-from tuner.probe.probe_plan import Device
+from tuner.probe import METRICS, Device, FailureKind
 from tuner.study import ParameterSpec, ProbeSpec, Strict
 
 

@@ -3,11 +3,9 @@
 import csv
 import io
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from itertools import islice
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -16,8 +14,7 @@ from tuner.export.reader import StudyReader
 from tuner.export.wording import in_words
 from tuner.kept.case_record import KeptRun
 from tuner.kept.trial import OK, KeptTrial, pooled
-from tuner.probe.metrics import METRICS
-from tuner.probe.result import DeviceSummary
+from tuner.probe import METRICS, DeviceSummary
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
 from tuner.study import FILES, LADDER, VARIANT, launch_digest
@@ -53,10 +50,6 @@ def rounded(name: str, value: Any) -> Any:
     return round(value, decimals) if decimals else round(value)
 
 
-PIECE_ROWS = 1000
-"""The rows that are in memory at a time."""
-
-
 class Sheet(NamedTuple):
     """A table: a row gives the cell of a column by the column's name. Cells that are missing or None stay empty."""
 
@@ -64,17 +57,13 @@ class Sheet(NamedTuple):
     rows: Iterable[Mapping[str, object]]
 
 
-def tsv(sheet: Sheet) -> Iterator[str]:
-    """Yield the text of a table in pieces, the line with the names of its columns first."""
+def tsv(sheet: Sheet) -> str:
+    """Return the text of a table, the line with the names of its columns first."""
     text = io.StringIO()
     writer = csv.DictWriter(text, sheet.columns, extrasaction="ignore", delimiter="\t", lineterminator="\n")
     writer.writeheader()
-    yield text.getvalue()
-    rows = iter(sheet.rows)
-    while piece := list(islice(rows, PIECE_ROWS)):
-        text.truncate(text.seek(0))
-        writer.writerows(piece)
-        yield text.getvalue()
+    writer.writerows(sheet.rows)
+    return text.getvalue()
 
 
 Row = dict[str, Any]
@@ -92,34 +81,18 @@ _BEFORE_DEVICES = ("case", "method", "status", "variant", LADDER, "elapsed_s", "
 _FILES = ("agent_config", "base_agent", "out_dir")
 
 
-MOST_ADDED = 20
-"""The columns of `best_by_case.tsv` beside the predecessor's; `trials.tsv` has the others, too."""
-_FIRST_ADDED = ("measured_on", "min_avg_util_se", "samples_per_s_se", "total_batch", "headroom_pct", "mem_peak_mib")
-
-
 def best_columns(
-    devices: int,
-    parameters: Sequence[str],
-    metrics: Sequence[str],
-    more: Sequence[str] = (),
-    decisive: Sequence[str] = (),
+    devices: int, parameters: Sequence[str], metrics: Sequence[str], more: Sequence[str] = ()
 ) -> list[str]:
-    """Return the columns of `best_by_case.tsv`: a fixed part, the searched parameters, `more`, then measurements.
-
-    Measurements are left out where the columns after the fixed part would be more than `MOST_ADDED`; `decisive` ones
-    stay longest.
-    """
+    """Return the columns of `best_by_case.tsv`: a fixed part, the searched parameters, `more`, then measurements."""
     average, *maxima = _OF_DEVICE
     averages = [f"{average}{rank}" for rank in range(devices)]
     extremes = [f"{maximum}{rank}" for maximum in maxima for rank in range(devices)]
     fixed = [*_BEFORE_DEVICES, *averages, "min_avg_util", *extremes, *_FILES]
-    added = [name for name in parameters if name not in {VARIANT, *fixed}]  # the variant is the column `variant`
+    added = [name for name in parameters if name != VARIANT]  # the variant is the column `variant`
     added += ["samples_per_s_vs_default", "changes_learning", "objective", "value", "source", "measured"]
     added += ["readings", "trials", "trial", "digest", *more]
-    known = {"measured_on", "start_up_s", "window_s", *metrics} - {*fixed, *added}
-    ordered = [*decisive, *_FIRST_ADDED, *metrics, "start_up_s", "window_s"]
-    filled = [name for name in dict.fromkeys(ordered) if name in known]
-    return [*fixed, *added, *filled[: max(0, MOST_ADDED - len(added))]]
+    return list(dict.fromkeys([*fixed, *added, "measured_on", *metrics, "start_up_s", "window_s"]))
 
 
 RACE_COLUMNS = ("race_winner", "race_score", "race_score_se", "race_s", "race_runs")
@@ -259,9 +232,7 @@ def best_by_case(study: StudyReader) -> Sheet:
     replayed = (REPLAY_OF,) if any(case.replay_of for case in study.cases) else ()
     devices = max(2, *(len(case.kept.devices) for case in study.cases))
     parameters, metrics = study.fields
-    missed = {word for trial in study.trials() for word in re.findall(r"\w+", trial.probe.ineligible or "")}
-    decisive = [name for name in metrics if name in missed]  # their constraints bar a config
-    return Sheet(best_columns(devices, parameters, metrics, [*replayed, *raced], decisive), rows)
+    return Sheet(best_columns(devices, parameters, metrics, [*replayed, *raced]), rows)
 
 
 def pareto(study: StudyReader) -> Sheet:

@@ -8,9 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from tuner.export.bound import advice
 from tuner.export.case_view import CaseSummary, ConfigRow
-from tuner.probe.kinds import Blame, FailureKind
-from tuner.probe.metrics import ITERATIONS_PER_S, SAMPLES_PER_S
-from tuner.probe.units import duration
+from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, Blame, FailureKind, duration
 from tuner.study import Value, rung_of, written
 
 _CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")

@@ -30,7 +30,7 @@ def export_study(url: str, study: str, folder: Path) -> list[Path]:
     reader = StudyReader(connect(url), study)
     several = any(len(case.objectives) > 1 for case in reader.cases)
     tables = TABLES | ({"pareto.tsv": pareto} if several else {})
-    return write_files(folder, {name: map(str.encode, tsv(table(reader))) for name, table in tables.items()})
+    return write_files(folder, {name: [tsv(table(reader)).encode()] for name, table in tables.items()})
 
 
 def prepare_folder(folder: Path) -> None:

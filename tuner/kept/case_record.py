@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tuner.kept.stored import BATCH, CASE, ENDED, IDENTITY, MENDED, RACE, RUNGS, record_of, storable
-from tuner.probe.counting import MOST
+from tuner.probe import MOST
 from tuner.study import FILES, LADDER, BatchFit, Case, Config, masked_trainer, retired_keys
 
 RECORDED = "recorded"

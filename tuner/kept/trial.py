@@ -11,11 +11,7 @@ from sqlalchemy import Row
 
 from tuner.kept import stored
 from tuner.kept.stored import read_json, record_of, storable
-from tuner.probe.counting import MOST
-from tuner.probe.kinds import FailureKind
-from tuner.probe.metrics import METRICS
-from tuner.probe.result import DeviceSummary, ProbeNumbers
-from tuner.probe.steady import error_of_mean
+from tuner.probe import METRICS, MOST, DeviceSummary, FailureKind, ProbeNumbers, error_of_mean
 from tuner.study import VARIANT, Config, Value, launch_digest
 
 OK, PRUNED, NO_READING, INTERRUPTED = "ok", "pruned", "no_reading", "interrupted"

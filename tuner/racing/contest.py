@@ -9,14 +9,23 @@ from statistics import fmean, median
 from typing import Protocol
 
 from tuner.errors import TrainerError
-from tuner.export.wording import figure, in_words, score_text
+from tuner.export import figure, in_words, score_text
 from tuner.kept.case_record import KeptRun, scored_by
 from tuner.kept.trial import over
-from tuner.probe.kinds import Blame, FailureKind
-from tuner.probe.metrics import SAMPLES_PER_S, with_sure_speed
-from tuner.probe.protocols import Answer, Enough, Go, Interrupted, More
-from tuner.probe.result import Failure, ProbeResult
-from tuner.probe.steady import student_tail
+from tuner.probe import (
+    SAMPLES_PER_S,
+    Answer,
+    Blame,
+    Enough,
+    Failure,
+    FailureKind,
+    Go,
+    Interrupted,
+    More,
+    ProbeResult,
+    student_tail,
+    with_sure_speed,
+)
 from tuner.racing.entrants import Entrant, Round, better_half, rounds
 from tuner.running.prober import run_in
 from tuner.running.workbench import Job

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.errors import StoreError
-from tuner.export.case_view import CaseView
-from tuner.export.wording import in_words, no_best
-from tuner.probe.metrics import SAMPLES_PER_S
+from tuner.export import CaseView, in_words, no_best
+from tuner.probe import SAMPLES_PER_S
 from tuner.search.standing import Standing, of_both
 from tuner.study import Config, launch_digest, launched
 

@@ -14,10 +14,7 @@ from pydantic import ValidationError
 from tuner.errors import StudyError
 from tuner.export.recorded_table import HEADER_SUFFIX, METRIC_COLUMNS, Header, columns
 from tuner.kept.stored import storable
-from tuner.probe.counting import MOST
-from tuner.probe.kinds import FailureKind
-from tuner.probe.metrics import OBJECTIVES
-from tuner.probe.result import DeviceSummary, Failure, ProbeResult
+from tuner.probe import MOST, OBJECTIVES, DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.search.needs import Frontier, out_of_memory
 from tuner.study import Config, ParameterSpec, Space, StudySpec, Value, config_digest, launched
 

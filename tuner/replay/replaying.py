@@ -8,13 +8,32 @@ from itertools import pairwise
 from pathlib import Path
 
 from tuner.kept.case_record import RECORDED
-from tuner.probe.kinds import FailureKind
-from tuner.probe.metrics import check_metrics, error, full, value
-from tuner.probe.probe_plan import Device, ProbePlan, Slot
-from tuner.probe.protocols import Answer, Enough, Interrupted, More, Pruned, Stop, remembering
-from tuner.probe.result import STOPPED, DeviceSample, DeviceSummary, Failure, ProbeResult, unlaunched
-from tuner.probe.steady import Block, standard_error
-from tuner.probe.window import LEAST_SPAN_S
+from tuner.probe import (
+    LEAST_SPAN_S,
+    STOPPED,
+    Answer,
+    Block,
+    Device,
+    DeviceSample,
+    DeviceSummary,
+    Enough,
+    Failure,
+    FailureKind,
+    Interrupted,
+    More,
+    ProbePlan,
+    ProbeResult,
+    Pruned,
+    Slot,
+    Stop,
+    check_metrics,
+    error,
+    full,
+    remembering,
+    standard_error,
+    unlaunched,
+    value,
+)
 from tuner.replay.recorded import Recorded, Table
 from tuner.running.workbench import Workbench
 from tuner.study import PATIENCE, Case, Config, ProbeSpec, config_digest, narrowed

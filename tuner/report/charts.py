@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from tuner.export.tables import race_row, runs_by_config
-from tuner.export.wording import in_words, score_text, with_error
-from tuner.probe.metrics import METRICS
-from tuner.probe.steady import FULL_PCT
+from tuner.export import in_words, race_row, runs_by_config, score_text, with_error
+from tuner.probe import FULL_PCT, METRICS
 from tuner.report.facts import CaseFacts
 from tuner.report.words import memory_end, when_found
 from tuner.search.scores import standings

@@ -8,13 +8,9 @@ from itertools import accumulate
 from pathlib import Path
 from statistics import fmean, geometric_mean
 
-from tuner.export.case_view import CaseSummary, CaseView, summary
-from tuner.export.reader import StudyReader
+from tuner.export import CaseSummary, CaseView, StudyReader, summary
 from tuner.kept.trial import INTERRUPTED, OK, PRUNED, KeptTrial, pooled
-from tuner.probe.kinds import FailureKind
-from tuner.probe.out_dir import folder_of
-from tuner.probe.series import DeviceSeries, read_series
-from tuner.probe.steady import error_of_mean
+from tuner.probe import DeviceSeries, FailureKind, error_of_mean, folder_of, read_series
 from tuner.search.needs import Growth
 from tuner.search.standing import Standing, of_both
 from tuner.study import LADDER, VARIANT, Parameter, Space, Value, rung_of

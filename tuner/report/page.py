@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from tuner.export.wording import code, fenced, in_words, markdown, trials, with_error
+from tuner.export import code, fenced, in_words, markdown, trials, with_error
 from tuner.report import words
 from tuner.report.charts import Picture, pictures, winner
 from tuner.report.facts import CaseFacts, StudyFacts

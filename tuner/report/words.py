@@ -1,8 +1,7 @@
 """The sentences of a report."""
 
-from tuner.export.wording import at_its_end, code, in_use, in_words, markdown, reached, remarks, sentences, trials
-from tuner.probe.metrics import ITERATIONS_PER_S, SAMPLES_PER_S
-from tuner.probe.units import MIB_PER_GIB
+from tuner.export import at_its_end, code, in_use, in_words, markdown, reached, remarks, sentences, trials
+from tuner.probe import ITERATIONS_PER_S, MIB_PER_GIB, SAMPLES_PER_S
 from tuner.report.facts import CaseFacts, StudyFacts
 from tuner.study import rung_of
 

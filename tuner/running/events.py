@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from tuner.export.wording import EXHAUSTED
-from tuner.probe.kinds import Blame, FailureKind
-from tuner.probe.result import Failure, ProbeResult
+from tuner.export import EXHAUSTED
+from tuner.probe import Blame, Failure, FailureKind, ProbeResult
 from tuner.search.standing import BROKEN_AFTER, Standing
 from tuner.study import Case, Value
 

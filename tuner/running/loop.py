@@ -5,8 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from tuner.kept.case_record import KeptStudy, kept_case
-from tuner.probe.kinds import FailureKind
-from tuner.probe.result import Failure
+from tuner.probe import Failure, FailureKind
 from tuner.running import events
 from tuner.running.probing import Probing
 from tuner.running.workbench import CALIBRATE, Job, Purpose, check, fit_batch

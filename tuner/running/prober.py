@@ -8,14 +8,23 @@ from typing import TypeVar
 from tuner.devices.cards import Cards, Occupancy, grown, wait_until_idle
 from tuner.devices.found import describe_machine
 from tuner.errors import DeviceError
-from tuner.probe.out_dir import reserved_out_dir
-from tuner.probe.probe_plan import ProbePlan, Slot
-from tuner.probe.process import reserved_port
-from tuner.probe.protocols import Clock, DeviceSource, Interrupted, MonotonicClock, Stop
-from tuner.probe.recorder import SamplingRecorder
-from tuner.probe.result import Failure, ProbeResult, unlaunched
+from tuner.probe import (
+    Clock,
+    DeviceSource,
+    Failure,
+    Interrupted,
+    MonotonicClock,
+    ProbePlan,
+    ProbeResult,
+    SamplingRecorder,
+    Sessions,
+    Slot,
+    Stop,
+    reserved_out_dir,
+    reserved_port,
+    unlaunched,
+)
 from tuner.probe.run import run
-from tuner.probe.session import Sessions
 from tuner.running.workbench import Workbench
 
 Outcome = TypeVar("Outcome")

@@ -5,11 +5,24 @@ from dataclasses import replace
 from functools import partial
 
 from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerError
-from tuner.probe.kinds import Blame, FailureKind
-from tuner.probe.metrics import error, measured, value, with_sure_speed
-from tuner.probe.probe_plan import ProbePlan, Slot
-from tuner.probe.protocols import Answer, Go, Interrupted, Pruned, Stop
-from tuner.probe.result import Failure, ProbeResult, unlaunched
+from tuner.probe import (
+    Answer,
+    Blame,
+    Failure,
+    FailureKind,
+    Go,
+    Interrupted,
+    ProbePlan,
+    ProbeResult,
+    Pruned,
+    Slot,
+    Stop,
+    error,
+    measured,
+    unlaunched,
+    value,
+    with_sure_speed,
+)
 from tuner.running.events import ProbeEnded, ProbeRunning, ProbeStarted
 from tuner.running.prober import run_in
 from tuner.running.workbench import Job, Pulse

@@ -14,11 +14,7 @@ from typing import Any
 
 from tuner.devices.found import THREADS, device_variables, links, memory_variables, nccl_variables, open_devices
 from tuner.errors import StudyError
-from tuner.probe.metrics import check_metrics
-from tuner.probe.probe_plan import Device, ProbePlan, Slot
-from tuner.probe.protocols import Answer, Clock, DeviceSource, Stop
-from tuner.probe.result import ProbeResult
-from tuner.probe.units import HOUR_S
+from tuner.probe import HOUR_S, Answer, Clock, Device, DeviceSource, ProbePlan, ProbeResult, Slot, Stop, check_metrics
 from tuner.running.events import Event, Watcher
 from tuner.search.calibration import BatchToFit, of_batch, of_ladder, usual
 from tuner.search.choosing import Strategy

@@ -9,10 +9,20 @@ from pathlib import Path
 
 from tuner.devices.found import Link, device_variables, nccl_variables, part_of
 from tuner.errors import DeviceError, OutputError, TrainerError, TunerError
-from tuner.probe.kinds import Blame, FailureKind
-from tuner.probe.probe_plan import ProbePlan, Slot
-from tuner.probe.protocols import Answer, DeviceSource, Go, Interrupted, More, Prober, Stop
-from tuner.probe.result import ProbeResult
+from tuner.probe import (
+    Answer,
+    Blame,
+    DeviceSource,
+    FailureKind,
+    Go,
+    Interrupted,
+    More,
+    ProbePlan,
+    Prober,
+    ProbeResult,
+    Slot,
+    Stop,
+)
 from tuner.running.prober import run_in
 from tuner.scaling.results import Measurement, Mode, Results, Route, Subject, read, write
 from tuner.study import Case, Config, ProbeSpec

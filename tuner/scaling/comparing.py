@@ -10,10 +10,8 @@ from pydantic import Field, ValidationError
 
 from tuner.devices.found import Link
 from tuner.errors import StudyError, TunerError
-from tuner.export.tables import Sheet, tsv
-from tuner.probe.result import DeviceSummary
-from tuner.probe.summaries import BUSY_PCT
-from tuner.probe.units import HOUR_S
+from tuner.export import Sheet, tsv
+from tuner.probe import BUSY_PCT, HOUR_S, DeviceSummary
 from tuner.scaling.laws import LOSSES, Quantity, difference
 from tuner.scaling.results import Mode, Results, Route, Subject, grouped
 from tuner.scaling.scaling_table import Division, Fit, ScalingRow, ceilings, mean_pct, placement, table

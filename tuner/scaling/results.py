@@ -10,9 +10,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 
 from tuner.devices.found import Link as PairLink
 from tuner.errors import TunerError
-from tuner.export.write import write_files
-from tuner.probe.kinds import FailureKind
-from tuner.probe.result import DeviceSummary
+from tuner.export import write_files
+from tuner.probe import DeviceSummary, FailureKind
 from tuner.study import regular_content
 
 FORMAT = "tuner_scale"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner.probe.result import DeviceSummary
+from tuner.probe import DeviceSummary
 from tuner.scaling.campaign import COUNTS
 from tuner.scaling.laws import LostTime, Quantity, SerialPart, Steps, fill_share, losses, ratio, serial_part, total
 from tuner.scaling.results import Measurement, Mode, Results, Route, Subject, grouped

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tuner.errors import StudyError, TrainerError
-from tuner.export.wording import in_words
-from tuner.probe.probe_plan import ProbePlan, Slot
+from tuner.export import in_words
+from tuner.probe import ProbePlan, Slot
 from tuner.running.workbench import Workbench
 from tuner.scaling.campaign import Scaled, SubjectPlan
 from tuner.scaling.results import Subject

@@ -8,7 +8,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.kept.case_record import KeptStudy
 from tuner.kept.trial import MEMORY_SHARE, START_S
-from tuner.probe.kinds import FailureKind
+from tuner.probe import FailureKind
 from tuner.search.choosing import ALL_PROBED, Choice, Done, History, Price, Why
 from tuner.search.needs import inherited
 from tuner.search.observed import Observed

@@ -14,9 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.probe.result import DeviceSummary
-from tuner.probe.summaries import RISE
-from tuner.probe.units import HOUR_S
+from tuner.probe import HOUR_S, RISE, DeviceSummary
 from tuner.search.needs import Floats
 
 SETTLING = 0.2

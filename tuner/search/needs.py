@@ -8,8 +8,7 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.probe.result import Failure
-from tuner.probe.units import MIB_PER_GIB
+from tuner.probe import MIB_PER_GIB, Failure
 from tuner.study import LADDER, PATIENCE, Config, Parameter, Space, Value, ladder_of
 
 GROWING = (LADDER, "batch_size")

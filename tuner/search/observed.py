@@ -6,7 +6,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.probe.kinds import FailureKind
+from tuner.probe import FailureKind
 from tuner.search.needs import DEVICE_MEMORY, MEMORYLESS, Amounts, Frontier, Need, OutOfMemory
 from tuner.search.siblings import Cost, Sibling, amounts
 from tuner.search.standing import eligible, is_failure

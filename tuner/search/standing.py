@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from tuner.kept.trial import COMPLETE, FAIL, FINISHED, KeptTrial, over
-from tuner.probe.kinds import FailureKind
-from tuner.probe.steady import error_of_mean
+from tuner.probe import FailureKind, error_of_mean
 from tuner.study import LADDER, Config, launched
 
 Values = tuple[float, ...]

@@ -8,7 +8,7 @@ from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.probe.metrics import full
+from tuner.probe import full
 from tuner.search.calibration import Calibration
 from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, Why, first_answer, retry
 from tuner.search.gain.chooser import Gain

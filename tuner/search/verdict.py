@@ -7,11 +7,23 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from tuner.kept.trial import NO_READING, OK, PRUNED
-from tuner.probe.kinds import Blame, FailureKind
-from tuner.probe.metrics import edge_error, error, full, measured, target_error, value
-from tuner.probe.protocols import Enough, Go, LastIteration, More
-from tuner.probe.result import Failure, ProbeResult
-from tuner.probe.steady import known_well_enough
+from tuner.probe import (
+    Blame,
+    Enough,
+    Failure,
+    FailureKind,
+    Go,
+    LastIteration,
+    More,
+    ProbeResult,
+    edge_error,
+    error,
+    full,
+    known_well_enough,
+    measured,
+    target_error,
+    value,
+)
 from tuner.search.lasting import Rising
 from tuner.search.needs import Frontier, out_of_memory
 from tuner.study import Config, Constraint, ProbeSpec, written

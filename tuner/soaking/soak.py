@@ -10,15 +10,23 @@ from functools import partial
 import numpy as np
 
 from tuner.errors import StudyError
-from tuner.export.case_view import CaseView
-from tuner.export.wording import in_words, with_error
+from tuner.export import CaseView, in_words, with_error
 from tuner.kept.trial import COMPLETE, MEMORY_SHARE, KeptTrial
-from tuner.probe.evidence import OUT_OF_MEMORY, TOLD, Evidence
-from tuner.probe.kinds import FailureKind
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Answer, Enough, More, Stop
-from tuner.probe.result import Failure, ProbeResult, unlaunched
-from tuner.probe.units import MIB_PER_GIB
+from tuner.probe import (
+    MIB_PER_GIB,
+    OUT_OF_MEMORY,
+    TOLD,
+    Answer,
+    Enough,
+    Evidence,
+    Failure,
+    FailureKind,
+    More,
+    ProbePlan,
+    ProbeResult,
+    Stop,
+    unlaunched,
+)
 from tuner.running.workbench import Job, Purpose, Workbench
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why
 from tuner.search.foreseen import MEMORY

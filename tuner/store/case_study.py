@@ -22,9 +22,7 @@ from tuner.errors import StoreError
 from tuner.kept.case_record import KeptCase, KeptStudy, encode
 from tuner.kept.stored import BATCH, CALIBRATES, CASE, CONFIRMS, ENDED, LEASE, ORIGIN, RUNGS, SOAKS, storable
 from tuner.kept.trial import INTERRUPTED, KeptProbe, attributes
-from tuner.probe.metrics import measured
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.result import ProbeResult
+from tuner.probe import ProbePlan, ProbeResult, measured
 from tuner.search import trials
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why, free
 from tuner.search.needs import Frontier

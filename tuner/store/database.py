@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session, scoped_session
 
 from tuner.errors import StoreError
 from tuner.kept.urls import checked_url, remedy, shown
-from tuner.probe.out_dir import make_private
+from tuner.probe import make_private
 from tuner.store.storage import NO_RECORD, TrialStorage
 
 Answer = TypeVar("Answer")

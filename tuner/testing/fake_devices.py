@@ -13,10 +13,7 @@ from threading import Event
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from tuner.probe.probe_plan import Device
-from tuner.probe.protocols import DeviceSource
-from tuner.probe.result import DeviceSample
-from tuner.probe.units import BYTES_PER_MIB
+from tuner.probe import BYTES_PER_MIB, Device, DeviceSample, DeviceSource
 
 
 def check_device_source(source: DeviceSource) -> None:

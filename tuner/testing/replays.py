@@ -7,12 +7,20 @@ from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tuner.probe.evidence import Evidence
-from tuner.probe.output import LineSplitter
-from tuner.probe.probe_plan import Device, LinePatterns, ProbePlan, Slot
-from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import DeviceSource, OutputLine, never
-from tuner.probe.result import DeviceSample, ProbeResult
+from tuner.probe import (
+    Device,
+    DeviceSample,
+    DeviceSource,
+    Evidence,
+    LinePatterns,
+    LineSplitter,
+    OutputLine,
+    ProbePlan,
+    ProbeResult,
+    ProgressReader,
+    Slot,
+    never,
+)
 from tuner.probe.run import run
 from tuner.study import ProbeSpec
 from tuner.testing.fake_devices import RecordedProbe, ReplayedSource

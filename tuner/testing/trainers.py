@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.probe.probe_plan import Device, ProbePlan, Slot
+from tuner.probe import Device, ProbePlan, Slot
 from tuner.study import Case, Config, ProbeSpec
 from tuner.trainers.base import STANDARD, Trainer
 

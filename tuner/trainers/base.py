@@ -14,8 +14,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from tuner.errors import TrainerError, installs
-from tuner.probe.probe_plan import Device, ProbePlan, Slot
-from tuner.probe.progress_reader import record
+from tuner.probe import Device, ProbePlan, Slot, record
 from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value, complaints
 
 _SCRIPT = Path(__file__).with_name("imports.py")

@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.probe.probe_plan import SCORE_GROUP, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
+from tuner.probe import SCORE_GROUP, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
 from tuner.study import Case, Config, TrainerSpec, Value, config_digest, expanded, masked_trainer, quoted, written
 from tuner.trainers.base import STANDARD, Trainer, checked, device_names, interpreter, programs
 from tuner.trainers.command_options import COUNTS, CommandOptions, Labels

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
-from tuner.probe.probe_plan import SCORE_GROUP
+from tuner.probe import SCORE_GROUP
 from tuner.study import MOST_CASES, Name, Seconds, Strict, Variables, shell_split
 from tuner.trainers.presets import with_preset
 from tuner.trainers.template import Expression, flags, placeholders

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.probe.units import HOUR_S, duration
+from tuner.probe import HOUR_S, duration
 from tuner.search.needs import Floats
 from tuner.study import TRAINING_HOURS
 

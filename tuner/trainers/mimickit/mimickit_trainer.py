@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.errors import TrainerError
-from tuner.probe.probe_plan import LinePatterns, ProbePlan, Slot
+from tuner.probe import LinePatterns, ProbePlan, Slot
 from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value
 from tuner.trainers import base
 from tuner.trainers.mimickit import checkout

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.probe.probe_plan import ProbePlan, Slot
+from tuner.probe import ProbePlan, Slot
 from tuner.study import LADDER, VARIANT, Case, Config, PositiveInt, Strict, TrainerSpec, Value, written
 from tuner.trainers import base
 from tuner.trainers.reference.launch_settings import (
