@@ -33,7 +33,7 @@ from tuner.cli.report import write_report
 from tuner.export.dashboard_copy import copy_study
 from tuner.export.reader import StudyReader, connect
 from tuner.kept.stored import storable
-from tuner.probe.series import FILE, write_series
+from tuner.probe.series import SERIES_FILE, write_series
 from tuner.probe.window import Mark, Window
 from tuner.replay.recorded import Table
 from tuner.search.trials import distribution
@@ -69,8 +69,8 @@ def main() -> None:
         for what, (work, path) in works.items():
             wall_s, cpu_s, grown_mib = in_own_process(work, url)
             shown.add_row(what, f"{wall_s:.1f}", f"{cpu_s:.1f}", f"{grown_mib:,.0f}", f"{_size(path) / MIB:.1f}")
-        series = folder / "probes/0/0000" / FILE
-        Console().print(shown, f"{FILE} of a probe: {series.stat().st_size / KIB:.0f} KiB")
+        series = folder / "probes/0/0000" / SERIES_FILE
+        Console().print(shown, f"{SERIES_FILE} of a probe: {series.stat().st_size / KIB:.0f} KiB")
 
 
 def report(url: str, *, folder: Path, form: str) -> int:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample
-from tuner.probe.series import FILE, MOST_ROWS, read_series, write_series
+from tuner.probe.series import MOST_ROWS, SERIES_FILE, read_series, write_series
 from tuner.probe.window import Mark, Window
 
 CARDS = (Device(name="cuda:0", model="x"), Device(name="cuda:1", model="x"))
@@ -41,7 +41,7 @@ def test_a_long_probe_keeps_its_peak_of_memory_and_few_rows(tmp_path: Path) -> N
     assert len(series.of("cuda:0", "util_pct")[0]) == MOST_ROWS
     assert max(series.of("cuda:0", "mem_used_mib")[1]) == 10 * MOST_ROWS - 1
     assert series.window_s is None
-    assert (tmp_path / FILE).stat().st_size < 150_000
+    assert (tmp_path / SERIES_FILE).stat().st_size < 150_000
 
 
 def test_what_cannot_be_written_or_was_never_measured_leaves_no_file(tmp_path: Path) -> None:
@@ -56,8 +56,8 @@ def test_half_a_file_gives_its_whole_lines(tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.getbasetemp()
     write_series(folder, samples(60), CARDS, marks=MARKS, window=Window(MARKS))
     whole = read_series(folder)
-    content = (folder / FILE).read_bytes()
-    (folder / FILE).write_bytes(content[:cut] + noise)
+    content = (folder / SERIES_FILE).read_bytes()
+    (folder / SERIES_FILE).write_bytes(content[:cut] + noise)
     half = read_series(folder)
     assert whole is not None
     assert half is None or len(half.readings) <= len(whole.readings) + noise.count(b"\n") + 1

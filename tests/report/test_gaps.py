@@ -15,7 +15,7 @@ from tuner.export.reader import StudyReader, connect
 from tuner.kept.stored import PROBE
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample
-from tuner.probe.series import FILE, write_series
+from tuner.probe.series import SERIES_FILE, write_series
 from tuner.probe.window import Mark, Window
 from tuner.report.charts import pictures
 from tuner.report.facts import CaseFacts, StudyFacts, gather
@@ -88,8 +88,8 @@ def test_half_a_series_is_drawn_as_far_as_it_goes(database: FilledDatabase, tmp_
     (tmp_path / "probe").mkdir()
     samples = [DeviceSample(t_s=tick / 10, device=card, util_pct=50.0) for tick in range(90) for card in range(2)]
     write_series(tmp_path / "probe", samples, CARDS, marks=MARKS, window=Window(MARKS[1:]))
-    content = (tmp_path / "probe" / FILE).read_bytes()
-    (tmp_path / "probe" / FILE).write_bytes(content[: int(left * len(content))])
+    content = (tmp_path / "probe" / SERIES_FILE).read_bytes()
+    (tmp_path / "probe" / SERIES_FILE).write_bytes(content[: int(left * len(content))])
     facts = only(report(database, tmp_path))
     drawn = [picture for picture in pictures(facts) if picture.name == "over_time"]
     if left < 0.1:

@@ -59,7 +59,7 @@ from tuner.probe.result import (
     unlaunched,
     unreadable,
 )
-from tuner.probe.series import FILE, DeviceSeries, read_series
+from tuner.probe.series import SERIES_FILE, DeviceSeries, read_series
 from tuner.probe.session import Sessions
 from tuner.probe.steady import FULL_PCT, Block, error_of_mean, known_well_enough, standard_error, student_tail
 from tuner.probe.summaries import BUSY_PCT, LOADED, NO_RATE, RISE, WITHOUT_PAUSE

@@ -14,7 +14,7 @@ from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample
 from tuner.probe.window import Mark, Window
 
-FILE = "devices.csv"
+SERIES_FILE = "devices.csv"
 """The name of the file in a probe's folder."""
 MOST_ROWS = 1200
 """A device has at most this many rows: two minutes at ten samples a second. Samples of longer probes are averaged.
@@ -81,14 +81,14 @@ def write_series(
     marks: Sequence[Mark],
     window: Window | None,
 ) -> None:
-    """Write the samples of a probe, sorted by time, to `FILE` in the probe's folder.
+    """Write the samples of a probe, sorted by time, to `SERIES_FILE` in the probe's folder.
 
     A file that cannot be written is left out: the result of the probe counts more.
     """
     rows = sorted(_rows(samples, devices, marks, window), key=lambda row: row[:2])
     if not rows:
         return
-    with suppress(OSError), (folder / FILE).open("w", encoding="utf-8", newline="") as file:
+    with suppress(OSError), (folder / SERIES_FILE).open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow([*_PLACE, *MEASURED])
         table.writerows([t_s, devices[position].name, *rest] for t_s, position, rest in rows)
@@ -97,7 +97,7 @@ def write_series(
 def read_series(folder: Path) -> DeviceSeries | None:
     """Return the series in a probe's folder; None where there is none. Lines that are not whole are left out."""
     try:
-        text = (folder / FILE).read_text(encoding="utf-8", errors="replace")
+        text = (folder / SERIES_FILE).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     readings = tuple(_readings(csv.DictReader(text.replace("\0", "").splitlines())))
