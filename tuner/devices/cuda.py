@@ -5,11 +5,10 @@ Run as a module, this file asks CUDA and prints the answer as JSON.
 
 import ctypes
 import json
-import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tuner.errors import DeviceError
@@ -59,42 +58,15 @@ def cuda_uuids_apart() -> list[str] | None:
     return json.loads(asked.stdout) if asked.returncode == 0 else None
 
 
-def visible_uuids(
-    pci_order: Sequence[str],
-    environ: Mapping[str, str] = os.environ,
-    ask: Callable[[], list[str] | None] = cuda_uuids_apart,
-) -> list[str]:
-    """Return the UUIDs of the cards by CUDA index, without the cards that CUDA_VISIBLE_DEVICES hides.
+def visible_uuids(cards: Sequence[str], ask: Callable[[], list[str] | None] = cuda_uuids_apart) -> list[str]:
+    """Return the UUIDs of the cards by CUDA index, without those that CUDA_VISIBLE_DEVICES hides.
 
-    `ask` asks CUDA itself, because only CUDA knows its default order (the fastest card first). When CUDA does not
-    answer, the cards stand in `pci_order`.
+    `ask` asks CUDA itself, because only CUDA knows its default order (the fastest card first). `cards` are all cards of
+    the machine. Raises DeviceError where CUDA does not answer: no trainer could use them.
     """
-    answer = ask()
-    return selected(environ.get("CUDA_VISIBLE_DEVICES"), pci_order) if answer is None else answer
-
-
-def selected(visible: str | None, uuids: Sequence[str]) -> list[str]:
-    """Apply a value of CUDA_VISIBLE_DEVICES to the cards `uuids`, as CUDA does.
-
-    An entry is an index, or the beginning of the UUID of exactly one card. The list ends before the first entry that
-    names no card (CUDA C++ Programming Guide, "CUDA Environment Variables").
-    """
-    if visible is None:
-        return list(uuids)
-    chosen: list[str] = []
-    for entry in visible.split(","):
-        card = _card(entry.strip(), uuids)
-        if card is None:
-            break
-        chosen.append(card)
-    return chosen
-
-
-def _card(entry: str, uuids: Sequence[str]) -> str | None:
-    if entry.isdecimal():
-        return uuids[int(entry)] if int(entry) < len(uuids) else None
-    matches = [card for card in uuids if entry and card.startswith(entry)]
-    return matches[0] if len(matches) == 1 else None
+    if (answer := ask()) is None:
+        raise DeviceError(f"CUDA does not start, although the driver has {len(cards)} card(s); does `nvidia-smi` work?")
+    return answer
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -81,18 +82,34 @@ _BEFORE_DEVICES = ("case", "method", "status", "variant", LADDER, "elapsed_s", "
 _FILES = ("agent_config", "base_agent", "out_dir")
 
 
+MOST_ADDED = 20
+"""The columns of `best_by_case.tsv` beside the predecessor's; `trials.tsv` has the others, too."""
+_FIRST_ADDED = ("measured_on", "min_avg_util_se", "samples_per_s_se", "total_batch", "headroom_pct", "mem_peak_mib")
+
+
 def best_columns(
-    devices: int, parameters: Sequence[str], metrics: Sequence[str], more: Sequence[str] = ()
+    devices: int,
+    parameters: Sequence[str],
+    metrics: Sequence[str],
+    more: Sequence[str] = (),
+    decisive: Sequence[str] = (),
 ) -> list[str]:
-    """Return the columns of `best_by_case.tsv`: a fixed part, the searched parameters, `more`, then measurements."""
+    """Return the columns of `best_by_case.tsv`: a fixed part, the searched parameters, `more`, then measurements.
+
+    Measurements are left out where the columns after the fixed part would be more than `MOST_ADDED`; `decisive` ones
+    stay longest.
+    """
     average, *maxima = _OF_DEVICE
     averages = [f"{average}{rank}" for rank in range(devices)]
     extremes = [f"{maximum}{rank}" for maximum in maxima for rank in range(devices)]
     fixed = [*_BEFORE_DEVICES, *averages, "min_avg_util", *extremes, *_FILES]
-    added = [name for name in parameters if name != VARIANT]  # the variant is the column `variant`
+    added = [name for name in parameters if name not in {VARIANT, *fixed}]  # the variant is the column `variant`
     added += ["samples_per_s_vs_default", "changes_learning", "objective", "value", "source", "measured"]
     added += ["readings", "trials", "trial", "digest", *more]
-    return list(dict.fromkeys([*fixed, *added, "measured_on", *metrics, "start_up_s", "window_s"]))
+    known = {"measured_on", "start_up_s", "window_s", *metrics} - {*fixed, *added}
+    ordered = [*decisive, *_FIRST_ADDED, *metrics, "start_up_s", "window_s"]
+    filled = [name for name in dict.fromkeys(ordered) if name in known]
+    return [*fixed, *added, *filled[: max(0, MOST_ADDED - len(added))]]
 
 
 RACE_COLUMNS = ("race_winner", "race_score", "race_score_se", "race_s", "race_runs")
@@ -232,7 +249,9 @@ def best_by_case(study: StudyReader) -> Sheet:
     replayed = (REPLAY_OF,) if any(case.replay_of for case in study.cases) else ()
     devices = max(2, *(len(case.kept.devices) for case in study.cases))
     parameters, metrics = study.fields
-    return Sheet(best_columns(devices, parameters, metrics, [*replayed, *raced]), rows)
+    missed = {word for trial in study.trials() for word in re.findall(r"\w+", trial.probe.ineligible or "")}
+    decisive = [name for name in metrics if name in missed]  # their constraints bar a config
+    return Sheet(best_columns(devices, parameters, metrics, [*replayed, *raced], decisive), rows)
 
 
 def pareto(study: StudyReader) -> Sheet:

@@ -4,12 +4,10 @@ The values of environment variables are hidden there: a reference `${NAME}` stan
 """
 
 import codecs
-import errno
 import json
 import os
 import queue
 import re
-import stat
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -20,6 +18,7 @@ from tuner.errors import OutputError
 from tuner.probe.out_dir import make_private
 from tuner.probe.protocols import Clock, OutputLine
 from tuner.probe.units import BYTES_PER_MIB
+from tuner.study import open_regular
 
 LEAST_CHARACTERS = 8
 """A shorter value is not hidden, because other texts contain it by chance (as GitLab CI's masked variables)."""
@@ -134,10 +133,8 @@ class Tail:
         Raises OSError, also where the path is a folder, a pipe or anything else that is no regular file.
         """
         try:
-            with open(self._path, "rb", opener=open_at_once) as file:
+            with open_regular(self._path) as file:
                 status = os.fstat(file.fileno())
-                if not stat.S_ISREG(status.st_mode):
-                    raise OSError(errno.EINVAL, "it is no regular file", str(self._path))
                 begins_alike = file.read(len(self._first_line)) == self._first_line
                 if status.st_ino != self._inode or status.st_size < self._offset or not begins_alike:
                     self._inode, self._offset, self._first_line = status.st_ino, 0, b""
@@ -156,11 +153,6 @@ class Tail:
         self._offset += len(chunk) if len(chunk) == self._most_bytes and not newline else len(whole) + len(newline)
         # bytes are split, not text: `str.splitlines` would also split at characters such as U+2028
         return [line.decode(errors="replace") for line in whole.splitlines()]
-
-
-def open_at_once(path: str, flags: int) -> int:
-    """Open a file. Without O_NONBLOCK, opening a pipe would wait for its writer."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 FULL_S = 0.1

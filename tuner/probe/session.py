@@ -11,12 +11,13 @@ from typing import Any
 from tuner.errors import OutputError
 from tuner.probe.kinds import BREACH
 from tuner.probe.out_dir import unwritable
-from tuner.probe.output import Log, open_at_once
+from tuner.probe.output import Log
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.process import Launcher, prepare
 from tuner.probe.progress_reader import record
 from tuner.probe.protocols import Clock, OutputLine, RunningTrainer, StartedProcess, StartProcess
 from tuner.progress import PROGRESS, REQUESTS
+from tuner.study import open_at_once
 
 _REMEDY = "keep runs on a file system of this machine, or set probe.warm: false"
 

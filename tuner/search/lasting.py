@@ -9,6 +9,7 @@ in each minute, and it also raises the floors, the least memory of each part of 
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -193,8 +194,4 @@ def lasts(devices: tuple[DeviceSummary, ...], hours: float, *, provoked: bool = 
                     grows=rising.grows,
                 )
             )
-    return min(found, key=_chance, default=None)
-
-
-def _chance(one: Lasts) -> float:
-    return one.chance
+    return min(found, key=attrgetter("chance"), default=None)

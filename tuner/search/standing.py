@@ -251,7 +251,7 @@ def counting(trials: Iterable[KeptTrial]) -> list[tuple[Values, Standing]]:
     pairs = [(one.values, cold[launch].values) for launch, one in warm.items() if launch in cold]
 
     def counted(values: Values) -> Values:
-        lowered = _less(values, flattery)
+        lowered = tuple(value * (1 - share) for value, share in zip(values, flattery, strict=True)) if pairs else values
         if any(dominates(read, values) for read, _ in pairs):
             return lowered
         beaten = [truth for read, truth in pairs if dominates(values, read)]
@@ -338,10 +338,6 @@ def _strongest(waiting: Sequence[Standing], cold: Standings, warm: Standings) ->
 def _shrunk(differences: Sequence[float]) -> float:
     """Return the mean of some differences; half of it where there is one alone, which may be an exception."""
     return sum(differences) / max(len(differences), 2)
-
-
-def _less(values: Values, shares: Sequence[float]) -> Values:
-    return tuple(value * (1 - share) for value, share in zip(values, shares, strict=True)) if shares else values
 
 
 def _distance(config: Config, defaults: Sequence[Config]) -> int:

@@ -107,13 +107,9 @@ def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings
     """Return the strategy that the study file names. `resumed_at`: the number of trials so far."""
     known = siblings()
     if spec.sampler == "gain":
-        return by_gain(space, Gain(space, spec.probe, goal=_goal(spec), siblings=known), known)
+        goal = Goal(training_hours=spec.search.training_hours, ceiling=full(spec.objectives[0]))
+        return by_gain(space, Gain(space, spec.probe, goal=goal, siblings=known), known)
     return by_drawing(space, spec.search, known, resumed_at=resumed_at)
-
-
-def _goal(spec: StudySpec) -> Goal:
-    """Return when a search has found enough."""
-    return Goal(training_hours=spec.search.training_hours, ceiling=full(spec.objectives[0]))
 
 
 def by_gain(space: Space, gain: Gain, siblings: Sequence[Sibling] = ()) -> Strategy:

@@ -13,7 +13,7 @@ from tuner.kept.stored import INELIGIBLE, MEMORY
 from tuner.kept.trial import KeptTrial, read
 from tuner.search.needs import Frontier, OutOfMemory
 from tuner.search.standing import broken, is_failure
-from tuner.search.verdict import SAYS_NOTHING, State, Verdict
+from tuner.search.verdict import SAYS_NOTHING, Verdict
 from tuner.study import LADDER, Config, Parameter, Space, Value, same_launch
 
 
@@ -119,9 +119,6 @@ def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
     return sum(has_failed(one) and kept(one).failure not in SAYS_NOTHING for one in failed)
 
 
-_STATES = {State.COMPLETE: TrialState.COMPLETE, State.PRUNED: TrialState.PRUNED, State.FAIL: TrialState.FAIL}
-
-
 def tell(study: Study, trial: Trial, verdict: Verdict) -> None:
     """End a trial as its verdict says. Missing memory and missed bounds become Optuna constraints."""
     if verdict.constraint is not None:
@@ -130,4 +127,4 @@ def tell(study: Study, trial: Trial, verdict: Verdict) -> None:
         trial.set_constraint(INELIGIBLE, 1.0)
     for metric, share in verdict.missed.items():
         trial.set_constraint(metric, share)
-    study.tell(trial, verdict.values, state=_STATES[verdict.state])
+    study.tell(trial, verdict.values, state=TrialState[verdict.state.name])

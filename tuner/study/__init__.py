@@ -8,6 +8,8 @@ from tuner.study.load import (
     find,
     names,
     narrowed,
+    open_at_once,
+    open_regular,
     read_mapping,
     regular_content,
     stands_in,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, BinaryIO, Literal, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -31,17 +31,24 @@ _HINTS = {
 """Hints for common mistakes: a part of the YAML parser's message → what the user can do."""
 
 
-def regular_content(path: Path, most_bytes: int) -> bytes:
-    """Return the first bytes of a file. Raises OSError, also for what is no file, such as a pipe that nobody fills."""
-    with open(path, "rb", opener=_at_once) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
-        return file.read(most_bytes)
-
-
-def _at_once(path: str, flags: int) -> int:
-    """Open a file without waiting: a pipe would wait for someone who writes."""
+def open_at_once(path: str, flags: int) -> int:
+    """Open a file without waiting: a pipe would wait for someone at its other end."""
     return os.open(path, flags | os.O_NONBLOCK)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file to read it. Raises OSError, also for what is no file, such as a pipe that nobody fills."""
+    file = open(path, "rb", opener=open_at_once)  # noqa: SIM115 - the caller closes it
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return file
+
+
+def regular_content(path: Path, most_bytes: int) -> bytes:
+    """Return the first bytes of a file. Raises the errors of `open_regular`."""
+    with open_regular(path) as file:
+        return file.read(most_bytes)
 
 
 def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:") -> dict[str, Any]:

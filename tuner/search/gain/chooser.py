@@ -94,11 +94,8 @@ class Gain:
         state = [(one.number, one.state) for one in trials]
         if self._looked is None or self._looked[0] != state:
             observed = Observed(trials, sign=history.signs[0], siblings=self._siblings, ladder=self._space.ladder)
-            self._looked = state, self._outlook(observed)
+            self._looked = state, Outlook(self._pool, observed, self._limits, self._goal, self._elder)
         return self._looked[1]
-
-    def _outlook(self, observed: Observed) -> Outlook:
-        return Outlook(self._pool, observed, self._limits, self._goal, self._elder)
 
     @cached_property
     def _elder(self) -> Surrogate | None:

@@ -165,7 +165,8 @@ class Surrogate:
             self._doubts = self._doubted(usual.freedom)
             self._shape = self._most_probable(self._shape)
         root = self._rooted(self._shape)
-        self._weights, self._whitening = self._weighed(root), np.linalg.inv(root)
+        self._weights = np.linalg.solve(root.T, np.linalg.solve(root, self._differences))
+        self._whitening = np.linalg.inv(root)
         self._widening = self._widened()
 
     def believe(self, codes: Codes) -> tuple[Floats, Floats]:
@@ -320,10 +321,6 @@ class Surrogate:
             np.linalg.cholesky(self._covariance(shape, self._pairs) + self._given + np.diag(self._noise(shape))),
             dtype=np.float64,
         )
-
-    def _weighed(self, root: Floats) -> Floats:
-        halfway = np.linalg.solve(root, self._differences)
-        return np.asarray(np.linalg.solve(root.T, halfway), dtype=np.float64)
 
     def _before(self, rows: Codes, columns: Codes) -> Floats:
         """Return the covariance of the true values before any measurement of this case: row by column."""
