@@ -85,10 +85,11 @@ class Timed:
 class Alternating:
     """A recorder that changes the way of sampling from turn to turn."""
 
-    def __init__(self, recorder: SamplingRecorder, ways: Sequence[str], rounds: int, turn_s: float) -> None:
-        self.source = recorder.source
+    def __init__(self, source: DeviceSource, sample_s: float, ways: Sequence[str], rounds: int, turn_s: float) -> None:
+        self.source = source
         self.lost = None
-        self._recorder = recorder
+        self._sample_s = sample_s
+        self._recorder: SamplingRecorder | None = None
         self._turn_s = turn_s
         self._left = [way for number in range(rounds) for way in (ways if number % 2 else reversed(ways))]
         self._smi: subprocess.Popen[bytes] | None = None
@@ -111,6 +112,7 @@ class Alternating:
         way = self._left.pop() if self._left else ""
         self.turns.append((now_s, way))
         if way == TUNER:
+            self._recorder = SamplingRecorder(self.source, MonotonicClock(), self._sample_s)
             self._recorder.start(*self._origin)
         elif way == SMI:
             self._smi = subprocess.Popen(["/bin/sh", "-c", ASK_SMI], stdout=subprocess.DEVNULL)
@@ -120,7 +122,8 @@ class Alternating:
         return []
 
     def stop(self) -> None:
-        self._recorder.stop()
+        if self._recorder is not None:
+            self._recorder.stop()
         if self._smi is not None:
             self._smi.kill()
             self._smi.wait()
@@ -219,7 +222,7 @@ def main(
     bench = open_workbench("reference", devices=devices)
     ways = [OFF, TUNER, *([SMI] if bench.devices[0].is_gpu and shutil.which(SMI) else [])]
     timed, sample_s = Timed(bench.source), bench.spec.probe.sample_seconds
-    recorder = Alternating(SamplingRecorder(timed, MonotonicClock(), sample_s), ways, rounds, turn_seconds)
+    recorder = Alternating(timed, sample_s, ways, rounds, turn_seconds)
     with TemporaryDirectory() as folder:
         found = run_in_turns(bench, num_envs, recorder, Path(folder).resolve() / "turns")
         idle_s = idle_times_s(bench.source, trials, Path(folder).resolve())

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pynvml
 
@@ -165,8 +165,7 @@ POLL_S = 0.1
 """The seconds between two looks at the cards."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Obstacle:
+class Obstacle(NamedTuple):
     """Why a card is not free."""
 
     rule: str

@@ -19,80 +19,61 @@ class SamplingRecorder:
     """Samples `source` every `interval_s` seconds, at multiples of `interval_s` after the origin: delays do not add up.
 
     A tick that passes while a sample is taken is skipped, so that samples never bunch. A failed sample is left out.
-    The recording ends after `MOST_MISSED` failed samples in a row, or at once where a device is gone.
+    The recording ends after `MOST_MISSED` failed samples in a row, or at once where a device is gone. A recorder
+    records one probe. Its thread appends whole samples, so a copy of the list is always consistent.
     """
 
     def __init__(self, source: DeviceSource, clock: Clock, interval_s: float, *, stop_s: float = STOP_S) -> None:
-        self._stop_s = stop_s
-        self._source = source
-        self._clock = clock
-        self._interval_s = interval_s
-        self._recording: _Recording | None = None
+        self.source = source
+        """The devices that are sampled."""
+        self._clock, self._interval_s, self._stop_s = clock, interval_s, stop_s
+        self._samples: list[DeviceSample] = []
         self._told = 0
         """How many samples `taken` has told."""
-
-    @property
-    def source(self) -> DeviceSource:
-        """The devices that are sampled."""
-        return self._source
+        self.lost: str | None = None
+        """Why the devices cannot be sampled any more; None while they can."""
+        self._error: Exception | None = None
+        self._stopped = Event()
+        self._thread: Thread | None = None
 
     def start(self, pid: int, origin_s: float) -> None:
-        """Begin a new recording of the probe with root process `pid`; its time 0 is `origin_s` on the clock."""
-        self.stop()
-        self._source.attach(pid)
-        self._told = 0
-        self._recording = _Recording(self._source, self._clock, self._interval_s, origin_s)
-        self._recording.thread.start()
+        """Begin to record the probe with root process `pid`; time 0 is `origin_s` on the clock."""
+        self.source.attach(pid)
+        self._thread = Thread(target=self._run, args=(origin_s,), name="recorder", daemon=True)
+        self._thread.start()
 
     def samples(self) -> list[DeviceSample]:
         """Return the samples since `start`, oldest first. Raises the error that has ended the recording, if any."""
-        if self._recording is None:
-            return []
-        if self._recording.error is not None:
-            raise self._recording.error
-        return list(self._recording.samples)
+        if self._error is not None:
+            raise self._error
+        return list(self._samples)
 
     def taken(self) -> tuple[float | None, ...]:
         """Return the mean utilisation of each device since the last call, in percent; empty without a new sample."""
         samples = self.samples()
         new, self._told = samples[self._told :], len(samples)
-        return busy_pct(new, len(self._source.devices))
-
-    @property
-    def lost(self) -> str | None:
-        """Why the devices cannot be sampled any more; None while they can."""
-        return self._recording.lost if self._recording else None
+        return busy_pct(new, len(self.source.devices))
 
     def stop(self) -> None:
         """End the recording at once; its samples remain. Harmless to repeat."""
-        if self._recording is not None:
-            self._recording.stopped.set()
-            self._recording.thread.join(self._stop_s)
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(self._stop_s)
 
-
-class _Recording:
-    """One recording with its thread. The thread appends whole samples, so a copy of the list is always consistent."""
-
-    def __init__(self, source: DeviceSource, clock: Clock, interval_s: float, origin_s: float) -> None:
-        self.samples: list[DeviceSample] = []
-        self.lost: str | None = None
-        self.error: Exception | None = None
-        self.stopped = Event()
-        self.thread = Thread(target=self._run, args=(source, clock, interval_s, origin_s), name="recorder", daemon=True)
-
-    def _run(self, source: DeviceSource, clock: Clock, interval_s: float, origin_s: float) -> None:
+    def _run(self, origin_s: float) -> None:
+        clock, interval_s = self._clock, self._interval_s
         tick, missed = math.ceil((clock.now() - origin_s) / interval_s), 0
         try:
-            while self.lost is None and not self.stopped.wait(origin_s + tick * interval_s - clock.now()):
-                missed = 0 if self._read(source, clock.now() - origin_s, missed) else missed + 1
+            while self.lost is None and not self._stopped.wait(origin_s + tick * interval_s - clock.now()):
+                missed = 0 if self._read(clock.now() - origin_s, missed) else missed + 1
                 tick = next_tick(tick, clock.now() - origin_s, interval_s)
         except Exception as error:  # noqa: BLE001  samples() raises it: a dead recorder must not pass for idle devices
-            self.error = error
+            self._error = error
 
-    def _read(self, source: DeviceSource, t_s: float, missed: int) -> bool:
+    def _read(self, t_s: float, missed: int) -> bool:
         """Take a sample; return whether it succeeded. `missed` is the number of failed samples just before it."""
         try:
-            self.samples.extend(source.sample(t_s))
+            self._samples.extend(self.source.sample(t_s))
         except DeviceError as error:
             if isinstance(error, DeviceLostError) or missed + 1 >= MOST_MISSED:
                 self.lost = str(error)

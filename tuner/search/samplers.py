@@ -14,7 +14,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.errors import StudyError
-from tuner.search.choosing import Choice, Done, History, Price, Strategy, free
+from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, free
 from tuner.search.design import distance
 from tuner.search.trials import distribution
 from tuner.study import Config, Parameter, SearchSpec, Space, Value
@@ -101,16 +101,15 @@ NEAR = 1000
 """The most new configs among which the nearest to a draw is looked for."""
 
 
-class Seeds:
-    """Chooses the first configs of a search in their order: see `Space.seeds`."""
+def seeded(space: Space, per_variant: int) -> Chooser:
+    """Return what chooses the first configs of a search in their order: see `Space.seeds`."""
+    configs = space.seeds(per_variant)
 
-    def __init__(self, space: Space, per_variant: int) -> None:
-        self._configs = space.seeds(per_variant)
-
-    def choose(self, history: History, price: Price) -> Choice | None:
-        """Choose the first seed that is new."""
-        new = next(filter(history.is_new, self._configs), None)
+    def choose(history: History, price: Price) -> Choice | None:
+        new = next(filter(history.is_new, configs), None)
         return None if new is None else Choice(config=new)
+
+    return choose
 
 
 class Drawn:

@@ -13,79 +13,47 @@ from tuner.search.calibration import Calibration
 from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, Why, first_answer, retry
 from tuner.search.gain.chooser import Gain
 from tuner.search.gain.prospects import Goal
-from tuner.search.samplers import Drawn, Seeds
+from tuner.search.samplers import Drawn, seeded
 from tuner.search.siblings import Sibling
 from tuner.search.standing import eligible, incumbent
 from tuner.search.trials import all_kept, kept, since_mended
 from tuner.study import LADDER, PATIENCE, VARIANT, Config, PrunerSpec, SearchSpec, Space, StudySpec
 
 
-class SiblingsFirst:
-    """Chooses each sibling's best config once.
+def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
+    """Return what chooses each sibling's best config once, in the order of `siblings`.
 
     A trial of such a config names the sibling (`ORIGIN`). A sibling that finds a better config later gets no second
     turn. Configs outside the space, configs probed already and configs sure to run out of memory are left out.
     """
+    nearest = {one.case: space.nearest(one.best) for one in siblings}
+    firsts = {case: config for case, config in nearest.items() if config in space}
 
-    def __init__(self, space: Space, siblings: Sequence[Sibling]) -> None:
-        """`siblings` have their turns in the given order."""
-        firsts = {one.case: space.nearest(one.best) for one in siblings}
-        self._firsts = {case: config for case, config in firsts.items() if config in space}
-
-    def choose(self, history: History, price: Price) -> Choice | None:
-        """Choose the best config of the next sibling that has not had its turn."""
+    def choose(history: History, price: Price) -> Choice | None:
         had = {kept(one).origin for one in history.trials}
-        turns = (
-            Choice(config=config, origin=case)
-            for case, config in self._firsts.items()
-            if case not in had and history.is_new(config)
-        )
-        return next(turns, None)
+        new = ((case, config) for case, config in firsts.items() if case not in had and history.is_new(config))
+        return next((Choice(config=config, origin=case) for case, config in new), None)
+
+    return choose
 
 
-class DefaultFirst:
-    """Chooses as other choosers do, but first the default config of each rung.
+def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
+    """Return what chooses the configs of a list in their order, except for those that cannot fit into memory.
 
-    A constraint may compare a config with the default config of its rung. If the default is probed first, the
-    constraint is judged once, as soon as the config has been measured. Two workers that begin a rung at the same time
-    both measure its default, so that neither waits for the other.
+    Workers side by side keep to rungs of their own, so that each rung's session is started once. The first new config
+    is that of the open session, or of a rung where no worker is, or of all. `ladder`: the parameter whose values are
+    the rungs.
     """
 
-    def __init__(self, space: Space, choosers: Sequence[Chooser]) -> None:
-        self._space = space
-        self._choosers = choosers
-
-    def choose(self, history: History, price: Price) -> Choice | Done | None:
-        """Choose the first answer of the other choosers, or the default of its rung if that is not known yet.
-
-        A retry stays as it is. A default that cannot run is not waited for.
-        """
-        answer = first_answer(self._choosers, history, price)
-        if not isinstance(answer, Choice) or answer.why not in {Why.SEARCH, Why.CALIBRATE}:
-            return answer
-        default = self._space.default_at(self._space.rung(answer.config))
-        if default == answer.config or default not in self._space or history.is_over(default):
-            return answer
-        return Choice(config=default)
-
-
-class Ordered:
-    """Chooses the configs of a list in their order, except for those that cannot fit into memory.
-
-    Workers side by side keep to rungs of their own, so that each rung's session is started once.
-    """
-
-    def __init__(self, configs: Sequence[Config], ladder: str | None) -> None:
-        """`ladder`: the parameter whose values are the rungs."""
-        self._configs, self._ladder = configs, ladder or LADDER
-
-    def choose(self, history: History, price: Price) -> Choice | None:
-        """Choose the first new config of the open session, or of a rung where no worker is, or of all."""
-        new = list(filter(history.is_new, self._configs))
+    def choose(history: History, price: Price) -> Choice | None:
+        new = list(filter(history.is_new, configs))
         if not new:
             return None
-        elsewhere = {one.params.get(self._ladder) for one in history.trials if one.state == TrialState.RUNNING}
-        return Choice(config=min(new, key=lambda config: (price(config) > 0.0, config.get(self._ladder) in elsewhere)))
+        name = ladder or LADDER
+        elsewhere = {one.params.get(name) for one in history.trials if one.state == TrialState.RUNNING}
+        return Choice(config=min(new, key=lambda config: (price(config) > 0.0, config.get(name) in elsewhere)))
+
+    return choose
 
 
 def downwards(space: Space) -> list[Config]:
@@ -114,25 +82,23 @@ def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings
 
 def by_gain(space: Space, gain: Gain, siblings: Sequence[Sibling] = ()) -> Strategy:
     """Choose the siblings' best configs, then what gains most. A search may end before each sibling had its turn."""
-    return Strategy(
-        choosers=(retry, gain.ended, SiblingsFirst(space, siblings).choose, gain.choose), confirmer=gain.confirm
-    )
+    return Strategy(choosers=(retry, gain.ended, siblings_first(space, siblings), gain.choose), confirmer=gain.confirm)
 
 
 def by_drawing(space: Space, search: SearchSpec, siblings: Sequence[Sibling] = (), *, resumed_at: int = 0) -> Strategy:
     """Choose the siblings' best configs, then the seeds, then what TPE or a random sampler draws."""
-    seeds, drawn = Seeds(space, search.seeds_per_variant), Drawn(space, search, resumed_at=resumed_at)
-    return Strategy(choosers=(retry, SiblingsFirst(space, siblings).choose, seeds.choose, drawn.choose))
+    seeds, drawn = seeded(space, search.seeds_per_variant), Drawn(space, search, resumed_at=resumed_at)
+    return Strategy(choosers=(retry, siblings_first(space, siblings), seeds, drawn.choose))
 
 
 def in_order(configs: Sequence[Config], ladder: str | None = LADDER) -> Strategy:
     """Probe a list of configs, as a recording does. `ladder`: the parameter whose values are the rungs."""
-    return Strategy(choosers=(retry, Ordered(configs, ladder).choose))
+    return Strategy(choosers=(retry, ordered(configs, ladder)))
 
 
 def recovery(space: Space) -> Strategy:
     """Go down the ladder until one config runs, for a case that has had no success."""
-    return Strategy(choosers=(until_one_runs, retry, Ordered(downwards(space), space.ladder).choose))
+    return Strategy(choosers=(until_one_runs, retry, ordered(downwards(space), space.ladder)))
 
 
 def calibrating(steps: Calibration) -> Strategy:
@@ -141,8 +107,24 @@ def calibrating(steps: Calibration) -> Strategy:
 
 
 def defaults_first(strategy: Strategy, space: Space) -> Strategy:
-    """Probe the default config of each rung before any other config of the rung."""
-    return replace(strategy, choosers=(DefaultFirst(space, strategy.choosers).choose,))
+    """Choose as a strategy does, but the default config of each rung before any other config of the rung.
+
+    A constraint may compare a config with the default config of its rung. If the default is probed first, the
+    constraint is judged once, as soon as the config has been measured. Two workers that begin a rung at the same time
+    both measure its default, so that neither waits for the other. A retry stays as it is. A default that cannot run is
+    not waited for.
+    """
+
+    def choose(history: History, price: Price) -> Choice | Done | None:
+        answer = first_answer(strategy.choosers, history, price)
+        if not isinstance(answer, Choice) or answer.why not in {Why.SEARCH, Why.CALIBRATE}:
+            return answer
+        default = space.default_at(space.rung(answer.config))
+        if default == answer.config or default not in space or history.is_over(default):
+            return answer
+        return Choice(config=default)
+
+    return replace(strategy, choosers=(choose,))
 
 
 MARGIN_PCT = 15.0
