@@ -1,6 +1,7 @@
 import errno
 import os
 import resource
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -118,3 +119,14 @@ def test_an_unknown_study_writes_nothing(filled: "FilledDatabase", tmp_path: Pat
     with pytest.raises(StoreError, match="no study 'other'"):
         export_study(filled.url, "other", tmp_path / "out")
     assert not list((tmp_path / "out").glob("*"))
+
+
+def test_what_a_killed_export_left_is_removed_and_what_another_writes_is_not(tmp_path: Path) -> None:
+    left, written = (tmp_path / f".trials.tsv.{digit * 32}" for digit in "ab")
+    others = [tmp_path / ".trials.tsv.swp", tmp_path / f".notes.tsv.{'a' * 32}"]
+    for path in (left, written, *others):
+        path.touch()
+    with written.open("rb") as file:
+        flock(file, LOCK_EX)
+        (table,) = write_files(tmp_path, {"trials.tsv": [b"trial\n"]})
+    assert {*tmp_path.iterdir()} == {table, written, *others}

@@ -3,9 +3,12 @@
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
+from glob import escape
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import BinaryIO
 from uuid import uuid4
 
 from tuner.errors import OutputError
@@ -46,6 +49,8 @@ def write_files(folder: Path, files: Mapping[str, Iterable[bytes]]) -> list[Path
     Old files are replaced only when all new files are complete. Raises OutputError if a file cannot be written.
     """
     prepare_folder(folder)
+    for name in files:
+        _remove_leftovers(folder / name)
     with ExitStack() as stack:
         staged = {folder / name: stack.enter_context(_staged(folder / name, pieces)) for name, pieces in files.items()}
         for path, temporary in staged.items():
@@ -57,16 +62,34 @@ def write_files(folder: Path, files: Mapping[str, Iterable[bytes]]) -> list[Path
 @contextmanager
 def _staged(path: Path, pieces: Iterable[bytes]) -> Iterator[Path]:
     """Write the pieces to a temporary file beside `path`. If the caller does not move the file, it is deleted."""
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}")
-    with _explained(path):  # on a full disk the end of the file fails, too: it flushes again
-        try:
-            with temporary.open("xb") as file:
-                file.writelines(pieces)
-                file.flush()
-                os.fsync(file.fileno())
-            yield temporary
-        finally:
-            temporary.unlink(missing_ok=True)
+    with _explained(path), ExitStack() as stack:  # on a full disk the end of the stack fails, too: it flushes again
+        file, temporary = _locked_beside(path)
+        stack.callback(temporary.unlink, missing_ok=True)
+        stack.enter_context(file)
+        file.writelines(pieces)
+        file.flush()
+        os.fsync(file.fileno())
+        yield temporary
+
+
+def _locked_beside(path: Path) -> tuple[BinaryIO, Path]:
+    """Make a hidden file beside `path`. Its lock shows other commands that it is being written."""
+    while True:
+        temporary = path.with_name(f".{path.name}.{uuid4().hex}")
+        file = temporary.open("xb")
+        with suppress(OSError):  # some network file systems have no locks
+            flock(file, LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:
+            return file, temporary
+        file.close()  # another command has removed it before it was locked
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove the hidden files that killed commands have left beside `path`: those that nobody has locked."""
+    for left in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * 32}"):
+        with suppress(OSError), left.open("rb") as file:
+            flock(file, LOCK_EX | LOCK_NB)
+            left.unlink()
 
 
 @contextmanager
