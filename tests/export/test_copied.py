@@ -3,6 +3,7 @@
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 import optuna
 import pytest
@@ -11,12 +12,12 @@ from optuna.distributions import CategoricalDistribution
 from optuna_dashboard import get_note, save_note
 
 from tuner.errors import OutputError
-from tuner.export.dashboard_copy import ARTIFACTS, DATABASE, copy_study
+from tuner.export.dashboard_copy import ARTIFACTS, DATABASE, PLOT, copy_study
 from tuner.export.reader import StudyReader, connect
 from tuner.kept.stored import CALIBRATES
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample
-from tuner.probe.series import SERIES_FILE, write_series
+from tuner.probe.series import FILE, write_series
 from tuner.probe.window import Mark, Window
 from tuner.study.space import PATIENCE
 
@@ -58,19 +59,24 @@ def test_optuna_reads_the_copy_as_it_reads_the_study(any_database: "FilledDataba
     assert [trial.user_attrs for trial in case.trials] == before
 
 
-def test_a_probes_log_and_series_are_artifacts_that_take_no_room(database: "FilledDatabase", tmp_path: Path) -> None:
+def test_a_probes_log_series_and_plot_are_artifacts_that_take_no_room(
+    database: "FilledDatabase", tmp_path: Path
+) -> None:
     trial = database.add(database.case("add_pi_plus"), {"num_envs": 64}, utils=(50.0,), out_dir="probes/0")
     probe_folder(tmp_path / "probes/0")
     copied(database, tmp_path)
     study = copied(database, tmp_path)  # replaces the first copy
     found = {one.filename: one for one in get_all_artifact_meta(study.trials[trial.number], storage=study._storage)}
-    assert found.keys() == {"console.log", SERIES_FILE}
+    assert found.keys() == {"console.log", FILE, PLOT}
     store = FileSystemArtifactStore(tmp_path / "dashboard" / ARTIFACTS)
     for name, meta in found.items():
         download_artifact(artifact_store=store, artifact_id=meta.artifact_id, file_path=str(tmp_path / name))
     assert (tmp_path / "console.log").read_text() == "iteration 1\n"
-    assert (tmp_path / SERIES_FILE).read_bytes() == (tmp_path / "probes/0" / SERIES_FILE).read_bytes()
-    assert all(file.is_symlink() for file in (tmp_path / "dashboard" / ARTIFACTS).iterdir())
+    assert (tmp_path / FILE).read_bytes() == (tmp_path / "probes/0" / FILE).read_bytes()
+    picture = ElementTree.fromstring((tmp_path / PLOT).read_text())  # noqa: S314 - we have just written it
+    assert "add_pi_plus #0" in "".join(picture.itertext())
+    real = [file for file in (tmp_path / "dashboard" / ARTIFACTS).iterdir() if not file.is_symlink()]
+    assert sum(file.stat().st_size for file in real) < 20_000
     assert not list((tmp_path / "dashboard").glob(".*"))
     assert (tmp_path / "dashboard" / DATABASE).stat().st_mode & 0o077 == 0
 
@@ -81,17 +87,17 @@ def test_of_damaged_probes_the_copy_has_what_is_left(database: "FilledDatabase",
         database.add(case, {"num_envs": 64}, utils=(50.0,), out_dir=f"probes/{number}")
         probe_folder(folder / str(number))
     (folder / "0/console.log").unlink()
-    (folder / "1" / SERIES_FILE).unlink()
-    (folder / "2" / SERIES_FILE).write_bytes((folder / "2" / SERIES_FILE).read_bytes()[:700])
-    (folder / "3" / SERIES_FILE).write_bytes(b"\xff\0" * 50)
+    (folder / "1" / FILE).unlink()
+    (folder / "2" / FILE).write_bytes((folder / "2" / FILE).read_bytes()[:700])
+    (folder / "3" / FILE).write_bytes(b"\xff\0" * 50)
     (folder / "4").rename(folder / "gone")
     study = copied(database, tmp_path)
     found = [get_all_artifact_meta(trial, storage=study._storage) for trial in study.trials]
     assert [{one.filename for one in metas} for metas in found] == [
-        {SERIES_FILE},
+        {FILE, PLOT},
         {"console.log"},
-        {"console.log", SERIES_FILE},
-        {"console.log", SERIES_FILE},
+        {"console.log", FILE, PLOT},
+        {"console.log", FILE},
         set(),
     ]
 

@@ -1,3 +1,4 @@
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -245,6 +246,15 @@ def test_overrides_that_contradict_each_other_are_a_study_error() -> None:
 OWN = "name: own\ntrainer: {name: command, options: {command: 'x {num_envs}'}}\n"
 BOMBS = {
     "size": (OWN + SPACE + "cases: [" + "c, " * 100_000 + "]\n", "larger than 256 KiB"),
+    "aliases": (
+        "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{f'*{a}, ' * 9}]\n" for a, b in pairwise("abcdefghijkl")) + OWN + SPACE,
+        "more than 20,000 values, those of aliases included",
+    ),
+    "merges": (
+        "a: &a {x: 1}\n" + "".join(f"{b}: &{b} {{<<: [*{a}, *{a}]}}\n" for a, b in pairwise("abcdefghijklmnopq")) + OWN,
+        "more than 20,000 values, those of aliases included",
+    ),
+    "depth": (OWN + f"space: {'[' * 40}{']' * 40}\n", "nested too deeply"),
     "overrides": (OWN + SPACE + "overrides:\n" + "  - {match: {}}\n" * 201, "overrides: has too many values"),
     "cases": (OWN + SPACE + f"cases: [{'c, ' * 1001}]\n", "cases: has too many values"),
     "choices": (OWN + f"space: {{x: {{choices: {list(range(1001))}}}}}\n", "space.x.choices: has too many values"),

@@ -5,8 +5,9 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, get_args
 
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from tuner.errors import StudyError
 from tuner.study.parameter import IN_WORDS, ignored
@@ -21,6 +23,9 @@ from tuner.study.spec import Override, StudySpec
 from tuner.study.variables import expanded
 
 MOST_BYTES = 256 * 1024
+MOST_VALUES = 20_000
+"""The most keys and values of a file, each alias counted as all that it stands for."""
+MOST_DEPTH = 30
 _HINTS = {
     "alias": "put text that begins with * in quotes",
     r"'\t'": "indent with spaces",
@@ -59,7 +64,7 @@ def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:")
     try:
         return _mapping(path, what, starts)
     except RecursionError as error:
-        raise _too_deep(path, what) from error
+        raise StudyError(f"{what} {path} is nested too deeply, or one of its aliases contains itself") from error
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         wrong = f"{error.context} {error.problem}"
@@ -77,14 +82,36 @@ def _mapping(path: Path, what: str, starts: str) -> dict[str, Any]:
     content = regular_content(path, MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise _refused(path, what, f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
-    raw = YAML(typ="safe").load(content.decode())
+    raw = deepcopy(_values(content.decode()))
     if not isinstance(raw, dict):
         raise StudyError(f"{path} contains no mapping; a {what} starts with `{starts}`")
     return raw
 
 
-def _too_deep(path: Path, what: str) -> StudyError:
-    return StudyError(f"{what} {path} is nested too deeply, or one of its aliases contains itself")
+@lru_cache(maxsize=4)
+def _values(text: str) -> Any:
+    """Return the values of a YAML text, read once: a command asks for its study and for the study's fallback twice."""
+    yaml = YAML(typ="safe")
+    root = yaml.compose(text)
+    if root is None:
+        return None
+    if _count(root, {}, 0) > MOST_VALUES:
+        raise ValueError(
+            f"it holds more than {MOST_VALUES:,} values, those of aliases included; leave cases or values out"
+        )
+    return yaml.constructor.construct_document(root)
+
+
+def _count(node: Node, known: dict[int, int], depth: int) -> int:
+    """Return the number of values below a node; each node is counted once, however many aliases name it."""
+    if depth > MOST_DEPTH:
+        raise RecursionError
+    if isinstance(node, ScalarNode):
+        return 1
+    if id(node) not in known:
+        pairs = node.value if isinstance(node, MappingNode) else ((part,) for part in node.value)
+        known[id(node)] = 1 + sum(_count(part, known, depth + 1) for pair in pairs for part in pair)
+    return known[id(node)]
 
 
 def _refused(path: Path, what: str, why: str) -> StudyError:
@@ -212,10 +239,7 @@ def without_effect(study: str) -> list[str]:
 
 def _load(path: Path, environ: Mapping[str, str], to_show: bool) -> StudySpec:
     errors: list[str] = []
-    try:
-        raw = _expand(read_mapping(path), environ, "", errors, to_show=to_show)
-    except RecursionError as error:
-        raise _too_deep(path, "study file") from error
+    raw = _expand(read_mapping(path), environ, "", errors, to_show=to_show)
     raw.setdefault("name", path.stem)
     spec = _validate(raw, errors)
     if spec is None or errors:
