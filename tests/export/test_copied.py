@@ -17,7 +17,7 @@ from tuner.export.reader import StudyReader, connect
 from tuner.kept.stored import CALIBRATES
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample
-from tuner.probe.series import FILE, write_series
+from tuner.probe.series import SERIES_FILE, write_series
 from tuner.probe.window import Mark, Window
 from tuner.study.space import PATIENCE
 
@@ -67,12 +67,12 @@ def test_a_probes_log_series_and_plot_are_artifacts_that_take_no_room(
     copied(database, tmp_path)
     study = copied(database, tmp_path)  # replaces the first copy
     found = {one.filename: one for one in get_all_artifact_meta(study.trials[trial.number], storage=study._storage)}
-    assert found.keys() == {"console.log", FILE, PLOT}
+    assert found.keys() == {"console.log", SERIES_FILE, PLOT}
     store = FileSystemArtifactStore(tmp_path / "dashboard" / ARTIFACTS)
     for name, meta in found.items():
         download_artifact(artifact_store=store, artifact_id=meta.artifact_id, file_path=str(tmp_path / name))
     assert (tmp_path / "console.log").read_text() == "iteration 1\n"
-    assert (tmp_path / FILE).read_bytes() == (tmp_path / "probes/0" / FILE).read_bytes()
+    assert (tmp_path / SERIES_FILE).read_bytes() == (tmp_path / "probes/0" / SERIES_FILE).read_bytes()
     picture = ElementTree.fromstring((tmp_path / PLOT).read_text())  # noqa: S314 - we have just written it
     assert "add_pi_plus #0" in "".join(picture.itertext())
     real = [file for file in (tmp_path / "dashboard" / ARTIFACTS).iterdir() if not file.is_symlink()]
@@ -87,17 +87,17 @@ def test_of_damaged_probes_the_copy_has_what_is_left(database: "FilledDatabase",
         database.add(case, {"num_envs": 64}, utils=(50.0,), out_dir=f"probes/{number}")
         probe_folder(folder / str(number))
     (folder / "0/console.log").unlink()
-    (folder / "1" / FILE).unlink()
-    (folder / "2" / FILE).write_bytes((folder / "2" / FILE).read_bytes()[:700])
-    (folder / "3" / FILE).write_bytes(b"\xff\0" * 50)
+    (folder / "1" / SERIES_FILE).unlink()
+    (folder / "2" / SERIES_FILE).write_bytes((folder / "2" / SERIES_FILE).read_bytes()[:700])
+    (folder / "3" / SERIES_FILE).write_bytes(b"\xff\0" * 50)
     (folder / "4").rename(folder / "gone")
     study = copied(database, tmp_path)
     found = [get_all_artifact_meta(trial, storage=study._storage) for trial in study.trials]
     assert [{one.filename for one in metas} for metas in found] == [
-        {FILE, PLOT},
+        {SERIES_FILE, PLOT},
         {"console.log"},
-        {"console.log", FILE, PLOT},
-        {"console.log", FILE},
+        {"console.log", SERIES_FILE, PLOT},
+        {"console.log", SERIES_FILE},
         set(),
     ]
 

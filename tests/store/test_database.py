@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock, Timeout
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine
 from tests_store import NAME, ask, case_study, ok, opened, workers
 
 from tuner.errors import StoreError
 from tuner.kept.trial import KeptProbe
-from tuner.store.database import Database
+from tuner.store.database import Database, PatientConnection
 
 
 def refusal(url: str) -> str:
@@ -129,7 +129,9 @@ def test_a_worker_that_does_not_let_go_of_the_lock_is_not_waited_for_for_ever(da
 @pytest.mark.parametrize(("options", "patience_s"), [("", 60.0), ("?timeout=7", 7.0)])
 def test_a_file_that_another_program_holds_is_waited_for(url: str, options: str, patience_s: float) -> None:
     with opened(f"{url}{options}") as database, database.storage.engine.connect() as connection:
-        assert connection.scalar(text("pragma busy_timeout")) == 1000 * patience_s
+        used = connection.connection.dbapi_connection
+        assert isinstance(used, PatientConnection)
+        assert used.patience_s == patience_s
 
 
 def test_a_study_that_is_deleted_while_it_runs_is_a_clear_error(database: Database) -> None:

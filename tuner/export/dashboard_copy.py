@@ -19,7 +19,7 @@ from tuner.export.wording import markdown
 from tuner.kept.case_record import masked
 from tuner.kept.stored import CASE, IDENTITY, STUDIES, TRIALS, of_study, read_json
 from tuner.kept.trial import KeptTrial
-from tuner.probe import FILE, DeviceSeries, FailureKind, folder_of, make_private, read_series
+from tuner.probe import SERIES_FILE, DeviceSeries, FailureKind, folder_of, make_private, read_series
 from tuner.search.standing import Standing
 from tuner.study import PATIENCE
 
@@ -210,14 +210,14 @@ def _files(trial: KeptTrial, folder: Path, store: Path) -> Iterator[str]:
     probe = folder_of(folder, trial.probe.out_dir)
     if probe is None:
         return
-    for name in (LOG, FILE):
+    for name in (LOG, SERIES_FILE):
         if (probe / name).is_file():
             _link(probe / name, store / _artifact_id(trial, name))
             yield name
     plot = store / _artifact_id(trial, PLOT)
     with suppress(OSError):
         drawn_s = plot.stat().st_mtime if plot.exists() else 0.0
-        if drawn_s < (probe / FILE).stat().st_mtime and (series := read_series(probe)):
+        if drawn_s < (probe / SERIES_FILE).stat().st_mtime and (series := read_series(probe)):
             plot.write_text(utilisation_svg(series, f"{trial.case} #{trial.number}"), encoding="utf-8")
         if plot.exists():
             yield PLOT

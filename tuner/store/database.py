@@ -172,6 +172,52 @@ class Transactions:
             self._sleep(PAUSE_S)
 
 
+SLICE_S = 0.5
+"""How long SQLite waits at a time."""
+
+
+class PatientConnection(sqlite3.Connection):
+    """Waits up to `timeout` seconds until other programs release the file.
+
+    If SQLite refuses a call at once, because waiting would not help, this connection refuses it, too. `executemany`,
+    which Optuna does not use, waits for one slice.
+    """
+
+    def __init__(self, database: str, timeout: float = 5.0, **options: Any) -> None:
+        super().__init__(database, timeout=min(timeout, SLICE_S), **options)
+        self.patience_s = timeout
+
+    def cursor(self, factory: Any = None) -> Any:
+        """Return a cursor that waits in the same way."""
+        return super().cursor(factory or (lambda _: _PatientCursor(self)))
+
+    def commit(self) -> None:
+        """Commit; wait for programs that still read."""
+        self.patiently(super().commit)
+
+    def patiently(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
+        """Repeat a call each time SQLite has given up after a slice."""
+        end_s = time.monotonic() + self.patience_s
+        while True:
+            begun_s = time.monotonic()
+            try:
+                return call(*arguments)
+            except sqlite3.OperationalError as error:
+                now_s = time.monotonic()
+                has_waited = error.sqlite_errorcode == sqlite3.SQLITE_BUSY and now_s - begun_s > SLICE_S / 2
+                if not has_waited or now_s >= end_s:
+                    raise
+
+
+class _PatientCursor(sqlite3.Cursor):
+    def __init__(self, connection: PatientConnection) -> None:
+        super().__init__(connection)
+        self._patiently = connection.patiently
+
+    def execute(self, *arguments: Any) -> "_PatientCursor":
+        return self._patiently(super().execute, *arguments)
+
+
 LOCK_S = 120.0
 """How long a worker waits for the lock. A worker needs the lock for seconds; one that holds it longer hangs."""
 _ADVISORY_LOCK = 0x74756E65  # "tune": one lock for all studies of a PostgreSQL database
@@ -337,7 +383,8 @@ class Database:
     def _engine_options(self) -> dict[str, Any]:
         if not self._is_sqlite:
             return {"pool_pre_ping": True}  # a connection may be dropped while a probe runs
-        return {} if "timeout" in self._url.query else {"connect_args": {"timeout": _BUSY_S}}
+        usual = {} if "timeout" in self._url.query else {"timeout": _BUSY_S}
+        return {"connect_args": {"factory": PatientConnection, **usual}}
 
     def _be_patient(self, engine: sql.Engine) -> None:
         """Wait for a server that goes away after it has answered once. At the first connection, do not wait."""
