@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -285,35 +285,16 @@ class Growth:
         return both, np.column_stack([(1.0 - share) * fixed, share * growing])
 
 
-def inherited(
-    space: Space,
-    known: Sequence[Amounts],
-    *,
-    error: float,
-    choices: float,
-    grown: float = GROWN,
-    ignored: Collection[str] = (),
-    over: Sequence[Config] = (),
-) -> Growth | None:
+def inherited(space: Space, known: Sequence[Amounts], *, over: Sequence[Config] = (), **settings: Any) -> Growth | None:
     """Return the growth in the last of several similar cases. Each case has the growth of the case before as its prior.
 
-    None where no case has a measured amount. `over` are configs of the last case; the rest: see `Growth`.
+    None where no case has a measured amount. `over` are configs of the last case; `settings`: see `Growth`.
     """
     growth = None
     for place, (configs, amounts) in enumerate(known):
         mine = over if place == len(known) - 1 else ()
         if configs or mine or growth:
-            growth = Growth(
-                space,
-                configs,
-                amounts,
-                error=error,
-                choices=choices,
-                grown=grown,
-                ignored=ignored,
-                over=mine,
-                prior=growth,
-            )
+            growth = Growth(space, configs, amounts, over=mine, prior=growth, **settings)
     return growth
 
 

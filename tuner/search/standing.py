@@ -373,15 +373,6 @@ def _barred(same: Sequence[KeptTrial]) -> Standing:
 
 
 def _averaged(ran: Sequence[KeptTrial]) -> Standing:
-    if len(ran) == 1:  # as most configs of a long study
-        (one,) = ran
-        return Standing(
-            trials=(one,),
-            values=one.values,
-            error=one.error,
-            samples_per_s=one.samples_per_s,
-            speed_error=one.probe.samples_per_s_se,
-        )
     speeds = [(one.samples_per_s, one.probe.samples_per_s_se) for one in ran]
     known = [(speed, error) for speed, error in speeds if speed is not None]
     return Standing(

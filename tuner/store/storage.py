@@ -12,7 +12,7 @@ from typing import Any
 from optuna.distributions import json_to_distribution
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import ColumnElement, Integer, Row, TableClause, bindparam, func, or_, select
+from sqlalchemy import ColumnElement, Row, TableClause, func, or_, select
 
 from tuner.kept import stored
 from tuner.kept.case_record import KeptStudy
@@ -22,25 +22,8 @@ from tuner.kept.trial import is_kept, stored_facts
 NO_RECORD = "Record does not exist."
 """The text of Optuna's KeyError for a study or a trial that is gone."""
 _TABLES = (stored.PARAMETERS, stored.VALUES, stored.STEPS, stored.ATTRIBUTES, stored.CONSTRAINTS)
-_STUDY, _ID, _AFTER = (bindparam(name, type_=Integer) for name in ("study", "trial", "after"))
-_OPEN = bindparam("open", type_=Integer, expanding=True)
-_Rows = Callable[..., Sequence[Row[Any]]]
-"""Returns all rows of a query with the given parameters."""
-
-
-def _queries(wanted: ColumnElement[bool]) -> list[Any]:
-    """Return the queries of the wanted trials and of their rows in all other tables."""
-    ids = select(TRIALS.c.trial_id).where(wanted)
-    trials = select(TRIALS.c.trial_id, TRIALS.c.number, stored.STATE).where(wanted).order_by(TRIALS.c.trial_id)
-    return [trials, *(select(*table.c).where(table.c.trial_id.in_(ids)) for table in _TABLES)]
-
-
-# The queries are made once: to make them takes longer than to run them.
-_ONE = _queries(TRIALS.c.trial_id == _ID)
-_CHANGED = _queries((TRIALS.c.study_id == _STUDY) & or_(TRIALS.c.trial_id > _AFTER, TRIALS.c.trial_id.in_(_OPEN)))
-_OBJECTIVES = select(
-    select(func.count()).select_from(stored.DIRECTIONS).where(stored.DIRECTIONS.c.study_id == _STUDY).scalar_subquery()
-).where(STUDIES.c.study_id == _STUDY)
+_Rows = Callable[[Any], Sequence[Row[Any]]]
+"""Returns all rows of a query."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -114,7 +97,7 @@ class TrialStorage(BaseStorage):
     def get_trial(self, trial_id: int) -> FrozenTrial:
         """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
         with self._reading() as rows:
-            found = [trial for _, _, trial in _trials(rows, _ONE, None, trial=trial_id)]
+            found = [trial for _, _, trial in _trials(rows, TRIALS.c.trial_id == trial_id, None)]
         if not found or found[0] is None:
             raise KeyError(NO_RECORD)
         return found[0]
@@ -128,11 +111,12 @@ class TrialStorage(BaseStorage):
         """
         known = self._known[study_id]
         with self._reading() as rows:
-            objectives = rows(_OBJECTIVES, study=study_id)
+            directions = select(func.count()).where(stored.DIRECTIONS.c.study_id == study_id).scalar_subquery()
+            objectives = rows(select(directions).where(STUDIES.c.study_id == study_id))
             if not objectives:
                 raise KeyError(NO_RECORD)
-            wanted = {"study": study_id, "after": known.last, "open": list(known.open)}
-            read = list(_trials(rows, _CHANGED, objectives[0][0], **wanted))
+            changed = or_(TRIALS.c.trial_id > known.last, TRIALS.c.trial_id.in_(known.open))
+            read = list(_trials(rows, (TRIALS.c.study_id == study_id) & changed, objectives[0][0]))
         trials = dict(known.ended)
         for trial_id, is_open, trial in read:
             if trial:
@@ -165,28 +149,26 @@ class TrialStorage(BaseStorage):
             for row in self.rows(query)
         }
 
-    def rows(self, query: Any, **parameters: object) -> Sequence[Row[Any]]:
+    def rows(self, query: Any) -> Sequence[Row[Any]]:
         """Return all rows of an SQLAlchemy query, in the transaction that is open, if one is."""
         with self._reading() as rows:
-            return rows(query, **parameters)
+            return rows(query)
 
     @contextmanager
     def _reading(self) -> Iterator[_Rows]:
         """Yield what runs a query on one connection, in the transaction that is open, if one is."""
         with self.rdb.scoped_session() as session:
             connection = session.connection()
-            yield lambda query, **parameters: connection.execute(query, parameters).all()
+            yield lambda query: connection.execute(query).all()
 
 
 def _trials(
-    rows: _Rows, queries: Sequence[Any], objectives: int | None, **wanted: object
+    rows: _Rows, wanted: ColumnElement[bool], objectives: int | None
 ) -> Iterator[tuple[int, bool, FrozenTrial | None]]:
     """Yield the id of each wanted trial, whether it may change, and the trial, if it is the tuner's and undamaged."""
-    trials, *others = (rows(query, **wanted) for query in queries)
-    of_trials = [stored.by_trial(found) for found in others]
-    for row in trials:
-        trial = _trial(row, [found.get(row.trial_id, ()) for found in of_trials], objectives)
-        yield row.trial_id, row.state in {TrialState.RUNNING.name, TrialState.WAITING.name}, trial
+    for row, others in stored.of_trials(rows, wanted, _TABLES):
+        is_open = row.state in {TrialState.RUNNING.name, TrialState.WAITING.name}
+        yield row.trial_id, is_open, _trial(row, others, objectives)
 
 
 def _trial(row: Row[Any], others: Sequence[Sequence[Row[Any]]], objectives: int | None) -> FrozenTrial | None:
