@@ -109,6 +109,10 @@ ALIASES = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{f'*{a}, ' * 9}]\n" for a, b i
         ("per_hour: {}\n", "per_hour: is empty"),
         ("[1", "file of prices .* cannot be read: line 1: .*\n.*looks like this"),
         ("", "contains no mapping; a file of prices starts with `currency:`"),
+        (
+            "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{f'*{a}, ' * 9}]\n" for a, b in pairwise("abcdefghij")),
+            "more than 20,000",
+        ),
     ],
 )
 def test_prices_that_cannot_be_used_are_refused(text: str, said: str, tmp_path: Path) -> None:
