@@ -444,6 +444,16 @@ def test_new_values_are_tried_parameter_by_parameter(names: tuple[str, ...]) -> 
     assert sorted(changed, key=names.index) == changed
 
 
+@pytest.mark.parametrize("matters", [True, False])
+def test_a_parameter_that_changes_nothing_waits_until_the_others_are_tried(*, matters: bool) -> None:
+    names = ("workers", "compile", "fused")
+    space = Space(tuple(one for name in names for one in SWITCHES.parameters if one.name == name))
+    search = probe_speeds(lambda one: 100.0 * (1.0 + float(one["workers"])) ** (0.3 * matters), space, most=4)
+    begun, *asked = search.asked
+    changed = [next(name for name in names if one[name] != begun[name]) for one in asked]
+    assert changed == (["workers"] * 3 if matters else list(names))
+
+
 def test_a_search_of_speeds_ends_by_itself_with_two_numbers_that_hold() -> None:
     def speed(config: Config) -> float:
         return 1e3 / (1.0 / float(config["batch_size"]) + 0.2 / (1.0 + float(config["workers"])) + 0.01)
