@@ -305,7 +305,8 @@ class Outlook:
         return order[gain[order] > 0.0]
 
     def _first(self) -> int:
-        return first(self._pool, self._open, self._pool.places(self._observed.closed))
+        failed = self._pool.levels.codes(self._observed.failed)
+        return first(self._pool, self._open, self._pool.places(self._observed.closed), failed)
 
     def _upward(self) -> int | None:
         if not self._rivals or self._observed.closed:
