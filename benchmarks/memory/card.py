@@ -82,6 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--limit-s", type=float, default=530.0)
+    parser.add_argument("--only", action="append", choices=[one.condition for one in PAIRS], help="repeat for more")
     asked = parser.parse_args()
     begin_s = time.monotonic()
 
@@ -92,7 +93,7 @@ def main() -> None:
     first = whole(asked.python, replace(PAIRS[0], steps=1), RUNGS[0], 0, RESULTS.resolve())
     tell({"first": first})
     held: list[tuple[Pair, int]] = []
-    for pair in PAIRS:
+    for pair in [one for one in PAIRS if one.condition in (asked.only or [one.condition])]:
         if time.monotonic() - begin_s > SEARCHING * asked.limit_s:
             break
         try:

@@ -1,10 +1,10 @@
 """On one GPU: the search from the examples' own flags, plain runs of both commands, and their losses for three seeds.
 
-    python -m benchmarks.scripts.card --limit-s 530 --out FOLDER
+    python -m benchmarks.scripts.card --out FOLDER
 
-Each script has its share of the time. About half of it goes to `tuner optimize`, which keeps what is learnt and may
-vary the precision. The rest goes to plain runs of the user's own command and of the best, seed by seed. A row is
-written after each run: samples/s by the side file, and the loss after each printed count of the script.
+`tuner optimize` searches each script for five minutes. It keeps what is learnt and may vary the precision. Then the
+user's own command and the best run, seed by seed. A row is written after each run: samples/s by the side file, and the
+loss after each printed count of the script. The same command again goes on: it keeps the bests and the rows in `--out`.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -58,17 +58,32 @@ def losses(name: str, log: str) -> dict[int, float]:
     return {int(one.groupdict().get("at") or number): float(one["loss"]) for number, one in enumerate(found)}
 
 
-def seeds(name: str, place: Place, measure_s: float, until_s: float) -> Iterator[str]:
-    """Run both commands seed by seed while there is time, and yield a row for each run."""
+def searched(name: str, place: Place, typed: str, seconds: float, out: Path) -> Iterator[str]:
+    """Search with a script's command, keep the best command in `out`, and yield a row."""
+    began_s = time.monotonic()
+    named = [word for one in SEARCHES[name] for word in ("--search", one)]
+    limits = ("--yes", "--name", "s", "--seconds", "60", "--python", str(place.python), "--hours", str(seconds / 3600))
+    _, _, shown = place.tuner(place.folder / "optimize.tsv", "optimize", *limits, *named, "--", *shlex.split(typed))
+    (out / f"{name}.log").write_text(shown)
+    _, code, best = place.tuner(place.folder / "plan.tsv", "plan", "--study", "s", "--best")
+    if code == 0:
+        (out / f"{name}-best.sh").write_text(best)
+    said = f"no best: {shown[-300:]!r}" if code else best.splitlines()[-1]
+    yield f"{name}\tsearch\t{time.monotonic() - began_s:.0f} s\t{said}"
+
+
+def seeds(name: str, place: Place, commands: Mapping[str, str], settings: argparse.Namespace) -> Iterator[str]:
+    """Run both commands seed by seed, those that have no row yet, and yield a row for each run."""
+    rows = settings.out / "rows.tsv"
+    done = {tuple(line.split("\t")[:3]) for line in rows.read_text().splitlines()} if rows.exists() else set()
     for seed in range(3):
         added = SEEDED[name].format(seed=seed)
-        for which, script in (("own", place.folder / "own.sh"), ("best", place.folder / "best.sh")):
-            if time.monotonic() + measure_s + SETTLE_S > until_s:
-                yield f"{name}\t{which}\t{seed}\tno time is left"
-                return
-            (place.folder / f"{which}-seed.sh").write_text(f"{script.read_text().rstrip()} {added}\n")
+        for which, command in commands.items():
+            if (name, which, str(seed)) in done:
+                continue
+            (place.folder / f"{which}-seed.sh").write_text(f"{command.rstrip()} {added}\n")
             side = place.folder / f"{which}{seed}.tsv"
-            plain_run(["bash", f"{which}-seed.sh"], place, side, SETTLE_S + measure_s)
+            plain_run(["bash", f"{which}-seed.sh"], place, side, SETTLE_S + settings.measure_s)
             rate = 0.0
             if truth := truth_of(side):
                 with suppress(ValueError):
@@ -78,52 +93,36 @@ def seeds(name: str, place: Place, measure_s: float, until_s: float) -> Iterator
             yield f"{name}\t{which}\t{seed}\t{rate:.1f}\t{some}"
 
 
+def one_script(name: str, settings: argparse.Namespace) -> Iterator[str]:
+    """Search and run one script in a folder of its own; yield the rows."""
+    folder = (settings.work / name).absolute()
+    folder.mkdir(parents=True)
+    for file in ("truth_file.py", f"train_{name}.py"):
+        shutil.copy(HERE / file, folder)
+    place = Place(folder=folder, python=settings.python.absolute())
+    typed, best = (SMALL if settings.small else COMMANDS)[name], settings.out / f"{name}-best.sh"
+    if not best.exists():
+        yield from searched(name, place, typed, settings.search_s, settings.out)
+    if best.exists():
+        yield from seeds(name, place, {"own": typed, "best": best.read_text()}, settings)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="a Python with the libraries")
-    parser.add_argument("--limit-s", type=float, default=530.0, help="the time of all scripts")
+    parser.add_argument("--search-s", type=float, default=300.0, help="the time of a search, in which probes begin")
     parser.add_argument("--measure-s", type=float, default=10.0, help="the measured time of a plain run")
     parser.add_argument("--only", action="append", choices=COMMANDS, help="one script; repeat for more")
     parser.add_argument("--small", action="store_true", help="small sizes, for a CPU")
     parser.add_argument("--out", type=Path, default=Path("runs/card"), help="where the rows and logs are written")
     parser.add_argument("--work", type=Path, default=Path("runs/card-work"), help="a folder, which is emptied")
-    args = parser.parse_args()
-    names = args.only or list(COMMANDS)
-    ends_s = time.monotonic() + args.limit_s
-    shutil.rmtree(args.work, ignore_errors=True)
-    args.out.mkdir(parents=True, exist_ok=True)
-    for number, name in enumerate(names):
-        began_s = time.monotonic()
-        share_s = (ends_s - began_s) / (len(names) - number)
-        folder = (args.work / name).absolute()
-        folder.mkdir(parents=True)
-        for file in ("truth_file.py", f"train_{name}.py"):
-            shutil.copy(HERE / file, folder)
-        place = Place(folder=folder, python=args.python.absolute())
-        typed = (SMALL if args.small else COMMANDS)[name]
-        searched = [word for one in SEARCHES[name] for word in ("--search", one)]
-        limits = ("--yes", "--name", "s", "--seconds", "60", "--python", str(place.python))
-        hours = str(0.45 * share_s / 3600)
-        _, _, shown = place.tuner(
-            folder / "optimize.tsv", "optimize", *limits, "--hours", hours, *searched, "--", *shlex.split(typed)
-        )
-        (args.out / f"{name}.log").write_text(shown)
-        _, code, best = place.tuner(folder / "plan.tsv", "plan", "--study", "s", "--best")
-        spent_s = time.monotonic() - began_s
-        rows = [f"{name}\tsearch\t{spent_s:.0f} s\tno best: {shown[-300:]!r}"] if code else []
-        if not code:
-            (folder / "own.sh").write_text(typed)
-            (folder / "best.sh").write_text(best)
-            (args.out / f"{name}-best.sh").write_text(best)
-            rows = (
-                row
-                for part in ([f"{name}\tsearch\t{spent_s:.0f} s\t{best.splitlines()[-1]}"],
-                             seeds(name, place, args.measure_s, began_s + share_s))
-                for row in part
-            )  # fmt: skip
-        for row in rows:
+    settings = parser.parse_args()
+    shutil.rmtree(settings.work, ignore_errors=True)
+    settings.out.mkdir(parents=True, exist_ok=True)
+    for name in settings.only or COMMANDS:
+        for row in one_script(name, settings):
             print(row, flush=True)
-            with (args.out / "rows.tsv").open("a") as table:
+            with (settings.out / "rows.tsv").open("a") as table:
                 table.write(f"{row}\n")
 
 

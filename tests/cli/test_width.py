@@ -12,7 +12,9 @@ from tests_cli import Tuner, study_file
 from tests_docs import ROOT
 
 from tuner.cli.options import open_console
+from tuner.cli.scale import show_scaling, show_split
 from tuner.cli.screen import Board, open_screen
+from tuner.scaling.results import read
 
 RESULTS = ROOT / "benchmarks/results"
 SEARCHED = f"sqlite:///{RESULTS}/pi_plus_auto_two_h200/study.db"
@@ -98,6 +100,19 @@ def test_what_a_command_prints_fits(tuner: Tuner, monkeypatch: pytest.MonkeyPatc
     fit(out)
     fit(err)
     assert "deepmimic_pi_plus_ppo" in out or command[0] != "status"  # a name stays in one piece
+
+
+@pytest.mark.parametrize("file", SCALED, ids=lambda file: file.stem)
+def test_the_results_of_scaling_fit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], file: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    results = read(file)
+    show_scaling(open_console(), results)
+    show_split(open_console(), results)
+    shown = capsys.readouterr().out
+    assert "speed-up" in shown
+    fit(shown)
 
 
 @pytest.mark.usefixtures("columns")

@@ -41,6 +41,10 @@ class Need:
     sizes_only: bool = False
     """Whether every number is growing, and no choice changes the need."""
 
+    def product(self, config: Config) -> float:
+        """Return the product of all growing sizes of a config; 0 where one is 0, as with a loader without workers."""
+        return math.prod(value for name in self.on(None, config) if _is_number(value := config[name]))
+
     def on(self, ladder: str | None, config: Config | None = None) -> tuple[str, ...]:
         """Return the parameters of which a larger value never lowers the need of a config with this ladder."""
         if self.sizes_only and config:
@@ -50,6 +54,7 @@ class Need:
 
 
 DEVICE_MEMORY = Need()
+HOST_MEMORY = Need(ignored=frozenset({"update_epochs", PATIENCE}), sizes_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe import FailureKind
-from tuner.search.needs import DEVICE_MEMORY, MEMORYLESS, Amounts, Frontier, Need, OutOfMemory
+from tuner.search.needs import DEVICE_MEMORY, HOST_MEMORY, MEMORYLESS, Amounts, Frontier, Need, OutOfMemory
 from tuner.search.siblings import Cost, Sibling, amounts
 from tuner.search.standing import eligible, is_failure
 from tuner.search.trials import all_kept, kept
@@ -22,7 +22,7 @@ of no other ladder.
 """
 _NEEDS: Mapping[Any, Need] = {
     FailureKind.GPU_OOM: DEVICE_MEMORY,
-    FailureKind.HOST_OOM: Need(ignored=frozenset({"update_epochs"}), sizes_only=True),
+    FailureKind.HOST_OOM: HOST_MEMORY,
     FailureKind.TOO_SLOW: Need(
         growing=(LADDER,), ignored=MEMORYLESS | {"batch_size"}
     ),  # mostly, the start takes too long
@@ -74,6 +74,8 @@ class Observed:
         """Digests of the configs that run now, or that failed and have not been measured since."""
         self.ran_out: list[Config] = []
         """The configs that ran out of device memory."""
+        self.host_ran_out: list[Config] = []
+        """The configs that ran out of the host's memory."""
         self.failed: list[Config] = []
         """The configs that failed for another reason than memory or time."""
         self._costs: list[Cost] = []
@@ -119,6 +121,8 @@ class Observed:
         need = _RUN if facts.failure == FailureKind.TOO_SLOW and facts.ran else _NEEDS.get(facts.failure)
         if facts.failure == FailureKind.GPU_OOM:
             self.ran_out.append(config)
+        elif facts.failure == FailureKind.HOST_OOM:
+            self.host_ran_out.append(config)
         elif need is None and is_failure(facts.failure) and facts.failure not in SAYS_NOTHING:
             self.failed.append(config)
         if need is not None:

@@ -402,9 +402,14 @@ SWITCHES = Space(
 
 
 def probe_speeds(
-    speed: Callable[[Config], float | None], space: Space = SWITCHES, *, most: int = 60, scatter: float = 0.005
+    speed: Callable[[Config], float | None],
+    space: Space = SWITCHES,
+    *,
+    most: int = 60,
+    scatter: float = 0.005,
+    failure: str = "crash",
 ) -> Search:
-    """Search speeds to the end, or for `most` probes; None is a crash of a config that was tried twice."""
+    """Search speeds to the end, or for `most` probes; None is a failure of a config that was tried twice."""
     search, chance = Search(space), random.Random(0)
     while len(search.asked) < most and not search.sampler.exhausted(search.study):
         trial = search.study.ask()
@@ -412,7 +417,7 @@ def probe_speeds(
         search.asked.append(config)
         value = speed(config)
         if value is None:
-            trial.set_user_attr(FAILURE, "crash")
+            trial.set_user_attr(FAILURE, failure)
             search.study.tell(trial, state=TrialState.PRUNED)
         else:
             trial.set_user_attr(ERROR, scatter * value)
@@ -435,6 +440,28 @@ def test_a_choice_that_always_crashes_is_tried_twice_at_most_and_is_named() -> N
     assert ("compile=1" in (search.sampler.ended(search.study) or "")) is (tried == 2)
 
 
+@pytest.mark.parametrize(("name", "value"), [("batch_size", 16), ("compile", 0), ("fused", 0), ("workers", 0)])
+def test_after_a_crash_at_the_start_the_next_config_shares_as_few_values_as_possible(name: str, value: int) -> None:
+    search = probe_speeds(lambda one: None if one[name] == value else 1.0 + float(one["batch_size"]), most=10)
+    assert search.asked[0][name] == value
+    assert sum(one[name] == value for one in search.asked[:4]) <= 2
+
+
+def test_after_an_end_of_host_memory_no_config_with_a_larger_queue_of_a_loader_is_tried_blindly() -> None:
+    sizes = {"batch_size": (1, 2, 4, 8, 16, 32, 64), "workers": (1, 2, 4, 8, 16), "prefetch": (2, 4)}
+    space = Space(tuple(Parameter(name=name, values=values) for name, values in sizes.items()))
+
+    def speed(config: Config) -> float | None:
+        batch, workers, prefetch = (float(config[name]) for name in sizes)
+        return None if batch * workers * prefetch > 128.0 else workers * min(batch, 8.0) ** 0.3
+
+    search = probe_speeds(speed, space, failure="host_oom")
+    assert sum(speed(one) is None for one in search.asked) <= 4
+    best = search.sampler.best(search.study)
+    assert best is not None
+    assert speed(best) == max(speed(one) or 0.0 for one in space.configs())
+
+
 @pytest.mark.parametrize("names", list(permutations(("compile", "fused", "workers"))))
 def test_new_values_are_tried_parameter_by_parameter(names: tuple[str, ...]) -> None:
     space = Space(tuple(one for name in names for one in SWITCHES.parameters if one.name == name))
@@ -442,6 +469,16 @@ def test_new_values_are_tried_parameter_by_parameter(names: tuple[str, ...]) -> 
     changed = [next(name for name in names if one[name] != begun[name]) for one in asked]
     assert changed[0] == names[0]
     assert sorted(changed, key=names.index) == changed
+
+
+@pytest.mark.parametrize("matters", [True, False])
+def test_a_parameter_that_changes_nothing_waits_until_the_others_are_tried(*, matters: bool) -> None:
+    names = ("workers", "compile", "fused")
+    space = Space(tuple(one for name in names for one in SWITCHES.parameters if one.name == name))
+    search = probe_speeds(lambda one: 100.0 * (1.0 + float(one["workers"])) ** (0.3 * matters), space, most=4)
+    begun, *asked = search.asked
+    changed = [next(name for name in names if one[name] != begun[name]) for one in asked]
+    assert changed == (["workers"] * 3 if matters else list(names))
 
 
 def test_a_search_of_speeds_ends_by_itself_with_two_numbers_that_hold() -> None:

@@ -12,7 +12,7 @@ from tuner.search.choosing import Price
 from tuner.search.gain.failing import SURE_AFTER, Cause, Failing, causes
 from tuner.search.gain.pool import Codes, Pool
 from tuner.search.gain.prospects import below
-from tuner.search.needs import GROWN, MEMORYLESS, Floats, Growth, inherited
+from tuner.search.needs import GROWN, HOST_MEMORY, MEMORYLESS, Floats, Growth, inherited
 from tuner.search.observed import Observed
 from tuner.study import Config, ProbeSpec
 
@@ -26,6 +26,11 @@ Half-way up the ladder, most seconds do not depend on the number of environments
 """
 LIKELY = 0.5
 """After `SURE_AFTER` failures that are not memory or time, a config must run with at least this probability."""
+HOST_FITS, LEAST_HOST_FITS = 0.25, 0.12
+"""The probability that a config runs whose sizes have at least the product of one that ran out of the host's memory.
+
+It falls with each config that ran out, but never so far that the search rules the others out.
+"""
 MEMORY_CHOICES, START_CHOICES, RUN_CHOICES = 0.25, 0.3, 0.5
 """How far a choice usually changes memory, a start and a run, as a logarithm."""
 
@@ -59,7 +64,10 @@ class Costs:
 
     @cached_property
     def fits(self) -> Floats:
-        """The probability that each config fits into memory, headroom included; 1 until a share has been measured."""
+        """The probability that each config fits into memory, headroom included; 1 until a share has been measured.
+
+        That is the memory of the devices and of the host.
+        """
         memory = self._growth(
             MEMORY_SHARE,
             error=0.03,
@@ -69,9 +77,24 @@ class Costs:
             over=self._observed.ran_out,
         )
         if memory is None:
-            return np.ones(len(self._pool.configs))
+            return self._fits_host
         means, deviations = memory.logarithms(self._pool.configs)
-        return below(math.log(1.0 - self._limits.headroom_pct / 100.0), means, deviations)
+        return below(math.log(1.0 - self._limits.headroom_pct / 100.0), means, deviations) * self._fits_host
+
+    @cached_property
+    def _fits_host(self) -> Floats:
+        """The probability that each config fits into the memory of the host.
+
+        The queue of a DataLoader holds so many batches: workers times prefetch factor. So the product of all sizes
+        tells which configs need as much as one that ran out, unless one with a larger product has run.
+        """
+        if not self._observed.host_ran_out:
+            return np.ones(len(self._pool.configs))
+        products = np.array([HOST_MEMORY.product(config) for config in self._pool.configs])
+        ran = max((HOST_MEMORY.product(one.config) for one in self._observed.measured.values()), default=0.0)
+        ends = min(HOST_MEMORY.product(config) for config in self._observed.host_ran_out)
+        fits = max(HOST_FITS / len(self._observed.host_ran_out), LEAST_HOST_FITS)
+        return np.where(products >= max(ends, 1.01 * ran), fits, 1.0)
 
     @cached_property
     def slow(self) -> Floats:

@@ -161,7 +161,7 @@ class Outlook:
         if self._doubted and self._surprising:
             return self.best
         if self._untried:
-            return min(self._untried, key=lambda place: (self._apart(place), -gain[place]))
+            return min(self._untried, key=lambda place: (self._flat[at := self._apart(place)], at, -gain[place]))
         if (self._thin is not None or self._doubted) and not self._pays(price):
             return self.best if self._thin is None else self._thin
         return self._doubtful(self.best) if self._trifling(self._gain, self.best) else most
@@ -170,8 +170,9 @@ class Outlook:
     def _untried(self) -> list[int]:
         """The neighbours of the best with a value that no measured config has.
 
-        A speed may rise by any factor, so each such value is measured once, whatever the model expects. The next rungs
-        of the ladder are measured with the best itself, because other choices move the end of memory.
+        A speed may rise by any factor, so each such value is measured once, whatever the model expects. The values of
+        a study's first parameter come first, unless a change of this parameter has changed little. The next rungs of
+        the ladder are measured with the best itself, because other choices move the end of memory.
         """
         if not self._in_logarithms or self.best is None:
             return []
@@ -184,6 +185,19 @@ class Outlook:
 
         near = (place for place in self._pool.neighbours(self.best) if place not in self._seen)
         return [place for place in near if self._open[place] and self._runs[place] > LIKELY and new(place)]
+
+    @cached_property
+    def _flat(self) -> list[bool]:
+        """Of each parameter, whether the best has changed little where this parameter alone changed.
+
+        It changed little where the difference is below `WITHIN`, or below its standard error.
+        """
+        codes, best = self._pool.codes, self.best or 0
+        changed = codes[self._seen] != codes[best]
+        behind = self._mean[best] - self._mean[self._seen]
+        close = behind < np.maximum(WITHIN, np.hypot(self._errors[self._seen], self._errors[best]))
+        alone = close & (changed.sum(axis=1) == 1)
+        return [bool((alone & changed[:, at]).any()) for at in range(codes.shape[1])]
 
     def _apart(self, neighbour: int) -> int:
         """Return which parameter of a neighbour differs from the best's."""
@@ -291,7 +305,8 @@ class Outlook:
         return order[gain[order] > 0.0]
 
     def _first(self) -> int:
-        return first(self._pool, self._open, self._pool.places(self._observed.closed))
+        failed = self._pool.levels.codes(self._observed.failed)
+        return first(self._pool, self._open, self._pool.places(self._observed.closed), failed)
 
     def _upward(self) -> int | None:
         if not self._rivals or self._observed.closed:

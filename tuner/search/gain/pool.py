@@ -126,12 +126,17 @@ class Pool:
                 yield self.space.draw(lambda one, wanted=wanted: wanted.get(one.name, one.values[0]))
 
 
-def first(pool: Pool, may_run: NDArray[np.bool_], failed: Sequence[int]) -> int:
-    """Begin with the user's own config, or else in the middle of the ladder; after each failure, half-way down."""
-    if not failed and pool.space.own and may_run[own := pool.places([config_digest(pool.space.own)])[0]]:
+def first(pool: Pool, may_run: NDArray[np.bool_], closed: Sequence[int], failed: Codes) -> int:
+    """Begin with the user's own config, or else in the middle of the ladder; after each failure, half-way down.
+
+    `closed` are the places of the configs that failed or run now. `failed` are the configs that failed for another
+    reason than memory or time. Any of their values may be the cause, so the next config shares as few as possible.
+    """
+    if not closed and pool.space.own and may_run[own := pool.places([config_digest(pool.space.own)])[0]]:
         return own
-    height = min([BEGIN, *(pool.heights[place] / 2.0 for place in failed)])
-    return int(min(np.flatnonzero(may_run), key=lambda place: abs(pool.heights[place] - height)))
+    height = min([BEGIN, *(pool.heights[place] / 2.0 for place in closed)])
+    shared = (pool.codes[:, None] == failed).sum(axis=2).max(axis=1, initial=0)
+    return int(min(np.flatnonzero(may_run), key=lambda place: (shared[place], abs(pool.heights[place] - height))))
 
 
 def upward(pool: Pool, seen: Sequence[int], safe: NDArray[np.bool_]) -> int | None:
