@@ -10,21 +10,18 @@ from tests_sessions import Message, follow
 from tuner.probe.process import reserved_port
 from tuner.probe.protocols import MonotonicClock
 from tuner.probe.session import Sessions
-from tuner.scaling.subjects import WorkloadTrainer
-from tuner.study.cases import Case
+from tuner.scaling.subjects import workload_plan
 from tuner.study.space import Config
-from tuner.study.spec import TrainerSpec
 from tuner.testing.trainers import make_slot
 
 pytestmark = pytest.mark.early
 
-TRAINER = WorkloadTrainer(TrainerSpec(name="workload"))
 RUNS: list[tuple[str, Config, int]] = [
-    ("fusion", {"size": 2}, 2),
-    ("voxelize", {"size": 512}, 512),
-    ("pipeline", {"size": 8}, 4),
+    ("fusion", {"size": 2, "exchange": True}, 2),
+    ("voxelize", {"size": 512, "exchange": True}, 512),
+    ("pipeline", {"size": 8, "exchange": True}, 4),
     ("pipeline", {"size": 8, "exchange": False}, 4),
-    ("allreduce", {"size": 4096}, 1),
+    ("allreduce", {"size": 4096, "exchange": True}, 1),
 ]
 """Workload, config, and the samples of a rank in a step."""
 
@@ -36,7 +33,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> list[list[Message]]:
     sessions = Sessions(MonotonicClock())
     with reserved_port() as port:
         for number, (workload, config, _) in enumerate(RUNS):
-            plan = TRAINER.warm_plan(Case(name=workload), config, make_slot(folder / str(number), port=port))
+            plan = workload_plan(workload, config, make_slot(folder / str(number), port=port))
             run = sessions(replace(plan, request={**(plan.request or {}), "iterations": 1}))
             follow(run)
             assert run.release() == 0

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from tuner.devices.found import Link, device_variables, nccl_variables, part_of
@@ -25,8 +26,7 @@ from tuner.probe import (
 )
 from tuner.running.prober import run_in
 from tuner.scaling.results import Measurement, Mode, Results, Route, Subject, read, write
-from tuner.study import Case, Config, ProbeSpec
-from tuner.trainers.base import Trainer
+from tuner.study import Config, ProbeSpec
 
 COUNTS = (1, 2, 4, 8)
 """The numbers of GPUs that are measured, as far as the machine has them."""
@@ -132,8 +132,7 @@ class Scaled:
 
     subject: Subject
     wanted: SubjectPlan
-    trainer: Trainer
-    case: Case
+    plan: Callable[[Config, Slot], ProbePlan]
     limits: ProbeSpec
     config: Callable[[int | None, bool], Config]
     """Returns the config for a size. The flag says whether the ranks exchange data."""
@@ -192,13 +191,9 @@ class Measuring:
             **subject.variables,
         }
 
-        def plan(slot: Slot) -> ProbePlan:
-            warm = subject.trainer.warm_plan(subject.case, config, slot) if subject.limits.warm else None
-            return warm or subject.trainer.plan(subject.case, config, slot)
-
         slot = Slot(devices=source.devices, out_dir=wanted, limits=subject.limits, variables=variables)
         try:
-            return run_in(slot, plan, lambda planned: prober(planned, together.stop(place)))
+            return run_in(slot, partial(subject.plan, config), lambda plan: prober(plan, together.stop(place)))
         finally:
             together.ended(place)
 

@@ -1,88 +1,43 @@
-"""What `tuner scale` can measure: the built-in workloads, seen as a trainer of cases, and a case of a study."""
+"""What `tuner scale` can measure: the built-in workloads, and a case of a study."""
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 
-from tuner.errors import StudyError, TrainerError
+from tuner.errors import StudyError
 from tuner.export import in_words
 from tuner.probe import ProbePlan, Slot
 from tuner.running.workbench import Workbench
 from tuner.scaling.campaign import Scaled, SubjectPlan
 from tuner.scaling.results import Subject
-from tuner.scaling.workloads.catalogue import CATALOGUE, EXCHANGE, MICRO_BATCHES, SIZE, Entry, run_settings
+from tuner.scaling.workloads.catalogue import CATALOGUE, EXCHANGE, MICRO_BATCHES, SIZE, Entry
 from tuner.study import LADDER, Case, Config, ProbeSpec, TrainerSpec
-from tuner.trainers.base import Dependencies, Trainer, device_names, interpreter, iterations, with_torch
+from tuner.trainers.base import Trainer, device_names, iterations, with_torch
 from tuner.trainers.reference.reference_trainer import ReferenceTrainer
 
 
-class WorkloadTrainer(Trainer):
-    """The built-in workloads. One session serves runs of all of them, so that its start is paid once."""
-
-    name = "workload"
-    accepts = frozenset({SIZE, EXCHANGE})
-
-    def __init__(self, spec: TrainerSpec) -> None:
-        """Take the study's `trainer` part; there are no options."""
-        super().__init__(spec)
-        self._python = interpreter(spec.python or sys.executable)
-
-    @property
-    def dependencies(self) -> Dependencies:
-        """The modules that the workloads import."""
-        return Dependencies(python=self._python, modules=("tuner", "torch"))
-
-    @property
-    def counts_samples(self) -> bool:
-        """Every workload reports its samples."""
-        return True
-
-    def cases(self) -> list[Case]:
-        """List the workloads."""
-        return [Case(name=name, method=name) for name in CATALOGUE]
-
-    def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
-        """Decide one run. Raises TrainerError for an unknown workload or a value that it cannot use."""
-        if case.name not in CATALOGUE:
-            raise TrainerError(f"workload {case.name!r} is unknown; known: {', '.join(CATALOGUE)}")
-        settings = run_settings(case.name, config, iterations=iterations(slot))
-        return ProbePlan(
-            config=config,
-            argv=(
-                *self._command(slot),
-                *("--workload", case.name, "--size", str(settings.size)),
-                *(() if settings.exchange else ("--apart",)),
-                *(() if slot.to_train else ("--iterations", str(settings.iterations))),
-            ),
-            cwd=slot.out_dir,
-            env={**slot.variables, "TUNER_PROGRESS": str(slot.progress)},
-            files={},
-            slot=slot,
-            session_key=self.session_key(case, config),
-        )
-
-    def session_key(self, case: Case, config: Config) -> str:
-        """Share one session between all workloads and sizes."""
-        return self.name
-
-    def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
-        """Decide the same run in a session. Raises as `plan` does."""
-        return replace(
-            self.plan(case, config, slot),
-            argv=self._command(slot),
-            request={"workload": case.name, "config": dict(config), "iterations": iterations(slot)},
-        )
-
-    def fingerprint(self) -> dict[str, str]:
-        """Return the name of the trainer."""
-        return {"name": self.name}
-
-    def _command(self, slot: Slot) -> tuple[str, ...]:
-        return (
-            *(with_torch(self._python), "-m", "tuner.scaling.workloads"),
+def workload_plan(name: str, config: Config, slot: Slot) -> ProbePlan:
+    """Decide one run of a workload. One session serves runs of all workloads, so that its start is paid once."""
+    return ProbePlan(
+        config=config,
+        argv=(
+            *(with_torch(sys.executable), "-m", "tuner.scaling.workloads"),
             *("--devices", *device_names(slot.devices)),
             *("--master-port", str(slot.port)),
-        )
+        ),
+        cwd=slot.out_dir,
+        env={**slot.variables, "TUNER_PROGRESS": str(slot.progress)},
+        files={},
+        slot=slot,
+        session_key="workload",
+        request={"workload": name, "config": dict(config), "iterations": iterations(slot)},
+    )
+
+
+def planned_by(trainer: Trainer, case: Case, config: Config, slot: Slot) -> ProbePlan:
+    """Decide one run of a trainer's case, in a session where the study and the trainer have one."""
+    warm = trainer.warm_plan(case, config, slot) if slot.limits.warm else None
+    return warm or trainer.plan(case, config, slot)
 
 
 PPO = "ppo"
@@ -111,8 +66,7 @@ def built_in(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | 
     return Scaled(
         subject=Subject(name=name, text=entry.text, unit=entry.unit, splits_model=split, micro_batches=parts),
         wanted=SubjectPlan(name=name, sizes=sizes, splits_model=split, can_stay_apart=not links, only_links=links),
-        trainer=WorkloadTrainer(TrainerSpec(name="workload")),
-        case=Case(name=name),
+        plan=partial(workload_plan, name),
         limits=limits(window_s),
         config=lambda size, exchange: {SIZE: size or 1, EXCHANGE: exchange},
         step_samples=_step_samples(name, entry),
@@ -135,8 +89,7 @@ def of_study(bench: Workbench, case: Case, config: Config, sizes: tuple[int, ...
     return Scaled(
         subject=Subject(name=case.name, text=text, unit="environments per GPU" if has_sizes else ""),
         wanted=SubjectPlan(name=case.name, sizes=sizes or ((own,) if isinstance(own, int) else (None,))),
-        trainer=bench.trainer,
-        case=case,
+        plan=partial(planned_by, bench.trainer, case),
         limits=bench.spec_for(case).probe,
         config=lambda size, _: config if size is None else {**config, LADDER: size},
         variables=bench.spec.environment.variables,
@@ -148,8 +101,7 @@ def _ppo(sizes: tuple[int, ...], window_s: float) -> Scaled:
     return Scaled(
         subject=Subject(name=PPO, text=text, unit="environments per GPU"),
         wanted=SubjectPlan(name=PPO, sizes=sizes),
-        trainer=ReferenceTrainer(TrainerSpec(name="reference")),
-        case=Case(name=PPO_CASE),
+        plan=partial(planned_by, ReferenceTrainer(TrainerSpec(name="reference")), Case(name=PPO_CASE)),
         limits=limits(window_s),
         config=lambda size, _: {LADDER: size or 1},
     )

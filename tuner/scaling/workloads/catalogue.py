@@ -3,9 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tuner.errors import TrainerError
-from tuner.study import Value
-
 SIZE, EXCHANGE = "size", "exchange"
 
 
@@ -18,16 +15,6 @@ class WorkloadRun:
     exchange: bool
     """Whether the ranks exchange gradients or other results. Where not, they only wait for each other."""
     iterations: int
-
-
-def run_settings(workload: str, config: Mapping[str, Value], *, iterations: int) -> WorkloadRun:
-    """Return the settings of a config. Raises TrainerError for a value that no workload can use."""
-    size, exchange = config.get(SIZE), config.get(EXCHANGE, True)
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        raise TrainerError(f"{SIZE} {size!r}: workload {workload} needs a whole number of at least 1")
-    if not isinstance(exchange, bool):
-        raise TrainerError(f"{EXCHANGE} {exchange!r}: workload {workload} needs true or false")
-    return WorkloadRun(workload=workload, size=size, exchange=exchange, iterations=iterations)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,7 @@ from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from torch.nn.parallel import DistributedDataParallel
 
 from tuner.progress import report
-from tuner.scaling.workloads.catalogue import MICRO_BATCHES, WorkloadRun, run_settings
+from tuner.scaling.workloads.catalogue import MICRO_BATCHES, WorkloadRun
 from tuner.trainers.reference.launch_settings import RankTeam
 from tuner.trainers.reference.team_ranks import Orders, TeamRank, busy_meter, prepare, process_group, start
 
@@ -255,7 +255,7 @@ ITERATION_S = 0.2
 MOST_STEPS = 20_000
 
 
-def run(rank: TeamRank[RankTeam], settings: WorkloadRun, stopped: Callable[[], bool] = lambda: False) -> None:
+def run(rank: TeamRank[RankTeam], settings: WorkloadRun, stopped: Callable[[], bool]) -> None:
     """Run a workload until its iterations are over or it is `stopped`, then free its memory."""
     for _ in _iterations(rank, settings):
         if stopped():
@@ -316,21 +316,18 @@ def _finish(rank: TeamRank[RankTeam]) -> None:
         torch.cuda.synchronize(rank.device)
 
 
-def begin(team: RankTeam, settings: WorkloadRun | None) -> None:
-    """Run what `settings` say; without settings, serve runs until the tuner requests no more.
+def serve(team: RankTeam) -> None:
+    """Serve runs until the tuner requests no more.
 
     Raises the error of the first rank that fails, which also ends the other ranks.
     """
-    start(_work, team, settings)
+    start(_serve, team)
 
 
-def _work(number: int, team: RankTeam, settings: WorkloadRun | None) -> None:
+def _serve(number: int, team: RankTeam) -> None:
     rank = prepare(number, team)
     with process_group(rank):
-        if settings is not None:
-            run(rank, settings)
-            return
         orders = Orders(leads=rank.leads)
         for request in orders.runs():
-            settings = run_settings(request["workload"], request["config"], iterations=request["iterations"])
+            settings = WorkloadRun(workload=request["workload"], iterations=request["iterations"], **request["config"])
             run(rank, settings, orders.stopped)
