@@ -9,8 +9,8 @@ from hypothesis import settings
 from tests_database import empty_database, migrations
 from tests_postgresql import private_server
 
-# The time of an example depends on the other load of the machine. Each run draws 60 other examples; 100 are usual.
-settings.register_profile("no clock", deadline=None, max_examples=60)
+# The time of an example depends on the other load of the machine. Each run draws 40 other examples; 100 are usual.
+settings.register_profile("no clock", deadline=None, max_examples=40)
 settings.load_profile("no clock")
 
 
