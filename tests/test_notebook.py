@@ -1,16 +1,22 @@
 import shutil
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
-import matplotlib.pyplot as plt
-import nbformat
 import optuna
 import pytest
-from nbclient import NotebookClient
+from tests_later import Later
 
 from tuner.export.write import export_study
+
+if TYPE_CHECKING:
+    import matplotlib
+    import nbclient
+    import nbformat
+    from matplotlib import pyplot as plt
+else:
+    nbclient, nbformat = Later("nbclient"), Later("nbformat")
+    matplotlib, plt = Later("matplotlib"), Later("matplotlib.pyplot")
 
 pytestmark = pytest.mark.early
 
@@ -47,7 +53,7 @@ def test_the_notebook_plots_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("TUNER_RUN", str(exported(tmp_path)))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     notebook = nbformat.read(shutil.copy(NOTEBOOK, tmp_path), as_version=4)
-    NotebookClient(
+    nbclient.NotebookClient(
         notebook, timeout=240, startup_timeout=240, resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]

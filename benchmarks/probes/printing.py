@@ -12,9 +12,6 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import torch
-from torch import distributed, nn
-from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
 STEPS, EVERY, ACCUMULATED = 200, 10, 4
@@ -58,6 +55,11 @@ def steps(style: str, epoch: int) -> Iterable[int]:
 
 def main() -> None:
     """Train for ever."""
+    # here, because who only compares need not wait for torch
+    import torch  # noqa: PLC0415
+    from torch import distributed, nn  # noqa: PLC0415
+    from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--style", choices=(*STYLES, *EACH_RANK), required=True)
     parser.add_argument("--batch-size", type=int, default=32)

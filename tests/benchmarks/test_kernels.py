@@ -2,51 +2,62 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from tests_later import Later
 
-from benchmarks.probes.bounds import CARDS, Card, Launches, bounds, count_launches, work
 from benchmarks.probes.kept_rows import append, recorded
 from benchmarks.probes.kernels_page import page
 from benchmarks.probes.kernels_rows import COLUMNS, best_config, row, rows
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure, ProbeResult
+from tuner.study.space import Value
 from tuner.trainers.reference.launch_settings import AgentSettings, agent_settings
 
+if TYPE_CHECKING:
+    from benchmarks.probes import bounds
+else:
+    bounds = Later("benchmarks.probes.bounds")
+
 AGENT = AgentSettings(hidden_layers=2, hidden_units=1024, update_epochs=5, batch_size=4)
-LAUNCHES = Launches(rollout=3000, update=100)
 RESULT = ProbeResult(
     config={"num_envs": 1024}, plan_digest="", started_at="", total_s=30.0, samples_per_s=1000.0, samples_per_s_se=10.0
 )
 
 
+def worked(agent: AgentSettings = AGENT, **config: Value) -> "bounds.Work":
+    """Return the work of an iteration of 1024 environments."""
+    return bounds.work(agent, 1024, bounds.Launches(rollout=3000, update=100), config=config)
+
+
 def test_a_graph_is_one_launch_and_more_workers_share_the_clips() -> None:
-    plain = work(AGENT, 1024, LAUNCHES, config={})
-    graphed = work(AGENT, 1024, LAUNCHES, config={"cuda_graphs": True, "num_workers": 4})
+    plain = worked()
+    graphed = worked(cuda_graphs=True, num_workers=4)
     assert (plain.launches, graphed.launches) == (3000 + 40 * 100, 1 + 40 * 100)
     assert (plain.samples, plain.clips, graphed.clips) == (1024 * 32, 1024, 256)
 
 
 def test_a_smaller_format_moves_fewer_bytes_and_a_larger_minibatch_makes_fewer_updates() -> None:
-    plain, small = (work(AGENT, 1024, LAUNCHES, config={"precision": name}) for name in ("fp32", "bf16"))
+    plain, small = (worked(precision=name) for name in ("fp32", "bf16"))
     assert 0.5 * plain.bytes < small.bytes < plain.bytes
-    whole = work(replace(AGENT, minibatch=1 << 20), 1024, LAUNCHES, config={})
+    whole = worked(replace(AGENT, minibatch=1 << 20))
     assert whole.launches == 3000 + 5 * 100
 
 
 def test_each_bound_is_what_one_limit_alone_allows() -> None:
-    made = work(AGENT, 1024, LAUNCHES, config={})
-    card = Card(bytes_per_s=made.bytes, flops={"fp32": made.flops / 2, "tf32": made.flops})
+    made = worked()
+    card = bounds.Card(bytes_per_s=made.bytes, flops={"fp32": made.flops / 2, "tf32": made.flops})
     asked = {"launch_s": 1.0 / made.launches, "clip_s": 1.0 / made.clips}
-    whole = bounds(made, card, config={}, **asked)
+    whole = bounds.bounds(made, card, config={}, **asked)
     assert whole == pytest.approx({"launches": 32768, "clips": 32768, "memory": 32768, "arithmetic": 16384})
-    assert bounds(made, card, config={"tf32": True}, **asked)["arithmetic"] == pytest.approx(32768)
-    assert set(bounds(made, None, config={}, **asked)) == {"launches", "clips"}
-    assert CARDS["H200"].bytes_per_s == 4.8e12
+    assert bounds.bounds(made, card, config={"tf32": True}, **asked)["arithmetic"] == pytest.approx(32768)
+    assert set(bounds.bounds(made, None, config={}, **asked)) == {"launches", "clips"}
+    assert bounds.CARDS["H200"].bytes_per_s == 4.8e12
 
 
 def test_a_rollout_launches_many_more_operations_than_a_minibatch() -> None:
-    counted = count_launches(agent_settings({}, hidden_units=8))
+    counted = bounds.count_launches(agent_settings({}, hidden_units=8))
     assert 32 * 50 < counted.rollout < 32 * 200
     assert 50 < counted.update < 200
 

@@ -6,15 +6,14 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
-import nbformat
 import optuna
 import pytest
 from tests_cli import Tuner
 from tests_database import empty_database, no_power_cut
 from tests_docs import ROOT, of
+from tests_later import Later
 from tests_store import CRASH, ask, case_study, ok, opened, stored, tell
 
 from benchmarks.diagnosis.studies import HEALTHY, STARVED, add
@@ -24,6 +23,12 @@ from tuner.diagnosis.waits import Kind
 from tuner.export.reader import connect
 from tuner.probe.result import DeviceSummary
 from tuner.search.verdict import State, Verdict
+
+if TYPE_CHECKING:
+    import matplotlib
+    import nbformat
+else:
+    matplotlib, nbformat = Later("matplotlib"), Later("nbformat")
 
 OURS = f"sqlite:///{ROOT}/benchmarks/results/pi_plus_auto_two_h200/study.db"
 WATCHED = ("--startup-seconds", 45, "--duty", 83, "--cores", 12, "--gpu-memory", 24, "--memory-used", 12)

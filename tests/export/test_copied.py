@@ -9,7 +9,7 @@ import optuna
 import pytest
 from optuna.artifacts import FileSystemArtifactStore, download_artifact, get_all_artifact_meta
 from optuna.distributions import CategoricalDistribution
-from optuna_dashboard import get_note, save_note
+from tests_later import Later
 
 from tuner.errors import OutputError
 from tuner.export.dashboard_copy import ARTIFACTS, DATABASE, PLOT, copy_study
@@ -22,7 +22,10 @@ from tuner.probe.window import Mark, Window
 from tuner.study.space import PATIENCE
 
 if TYPE_CHECKING:
+    import optuna_dashboard
     from conftest import FilledDatabase
+else:
+    optuna_dashboard = Later("optuna_dashboard")
 
 MARKS = tuple(Mark(iteration=number, t_s=2.0 + number) for number in range(6))
 SAMPLES = [DeviceSample(t_s=tick / 10, device=0, util_pct=50.0) for tick in range(90)]
@@ -42,7 +45,7 @@ def copied(database: "FilledDatabase", folder: Path, notes: dict[str, str] | Non
 def test_optuna_reads_the_copy_as_it_reads_the_study(any_database: "FilledDatabase", tmp_path: Path) -> None:
     case = any_database.case("add_pi_plus")
     any_database.add(case, {"num_envs": 64}, utils=(50.0, 60.0), out_dir="probes/0")
-    oom = any_database.add(case, {"num_envs": 4096}, status="gpu_oom", detail="CUDA out of memory", out_dir="probes/1")
+    any_database.add(case, {"num_envs": 4096}, status="gpu_oom", detail="CUDA out of memory", out_dir="probes/1")
     any_database.case("walk", study="other")
     any_database.running(case)
     before = [trial.user_attrs for trial in case.trials]
@@ -53,20 +56,20 @@ def test_optuna_reads_the_copy_as_it_reads_the_study(any_database: "FilledDataba
     assert optuna.get_all_study_names(study._storage) == ["pi_plus/add_pi_plus"]
     assert study.trials[0].user_attrs["min_avg_util"] == 50.0
     assert study.trials[0].user_attrs["folder"] == "probes/0"
-    failed = study.trials[oom.number].user_attrs
+    failed = study.trials[1].user_attrs
     assert (failed["failure"], failed["out of memory"]) == ("gpu_oom", True)
-    assert get_note(study) == "The **best** " + "x" * 5000
+    assert optuna_dashboard.get_note(study) == "The **best** " + "x" * 5000
     assert [trial.user_attrs for trial in case.trials] == before
 
 
 def test_a_probes_log_series_and_plot_are_artifacts_that_take_no_room(
     database: "FilledDatabase", tmp_path: Path
 ) -> None:
-    trial = database.add(database.case("add_pi_plus"), {"num_envs": 64}, utils=(50.0,), out_dir="probes/0")
+    database.add(database.case("add_pi_plus"), {"num_envs": 64}, utils=(50.0,), out_dir="probes/0")
     probe_folder(tmp_path / "probes/0")
     copied(database, tmp_path)
     study = copied(database, tmp_path)  # replaces the first copy
-    found = {one.filename: one for one in get_all_artifact_meta(study.trials[trial.number], storage=study._storage)}
+    found = {one.filename: one for one in get_all_artifact_meta(study.trials[0], storage=study._storage)}
     assert found.keys() == {"console.log", SERIES_FILE, PLOT}
     store = FileSystemArtifactStore(tmp_path / "dashboard" / ARTIFACTS)
     for name, meta in found.items():
@@ -142,7 +145,7 @@ def test_a_note_says_why_the_highest_single_value_is_not_the_best(
     mean = "35.21" if why.startswith("mean") else "30.00"
     database.add(case, {"num_envs": 128}, utils=(40.42,), digest="same" if same else "other", **other)
     database.add(case, {"num_envs": 128 if same else 64}, utils=(30.0,), digest="same")
-    note = get_note(copied(database, tmp_path, {"add_pi_plus": "More."}))
+    note = optuna_dashboard.get_note(copied(database, tmp_path, {"add_pi_plus": "More."}))
     assert f"trial #1, with {mean}" in note
     assert "trial #0, with 40.42" in note
     assert why in note
@@ -151,12 +154,12 @@ def test_a_note_says_why_the_highest_single_value_is_not_the_best(
 
 def test_what_somebody_wrote_stays(database: "FilledDatabase", tmp_path: Path) -> None:
     case = database.case("add_pi_plus")
-    save_note(case, "do not trust #3")
+    optuna_dashboard.save_note(case, "do not trust #3")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         case.set_metric_names(["my name"])
     study = copied(database, tmp_path, {"add_pi_plus": "The best"})
-    assert get_note(study) == "do not trust #3"
+    assert optuna_dashboard.get_note(study) == "do not trust #3"
     assert study.metric_names == ["my name"]
 
 

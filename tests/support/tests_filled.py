@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import optuna
 import pandas as pd
 from optuna.study import StudyDirection
-from optuna.trial import TrialState
+from optuna.trial import TrialState, create_trial
 from tests_database import no_power_cut
 
 from tuner.export.tables import Sheet
@@ -40,6 +41,7 @@ class FilledDatabase:
         self.url = url
         self.storage = optuna.storages.RDBStorage(url, skip_compatibility_check=True)  # this Optuna has just made it
         no_power_cut(self.storage.engine)
+        self._added = count()
 
     def case(self, name: str, *, study: str = "pi_plus", **facts: Any) -> optuna.Study:
         """Start a case. `facts` replace the facts of a case on two GPUs."""
@@ -63,16 +65,16 @@ class FilledDatabase:
         detail: str = "",
         retry: bool = False,
         **probe: Any,
-    ) -> optuna.trial.Trial:
-        """Add a finished probe whose devices were busy `utils` percent.
+    ) -> None:
+        """Add a finished probe whose devices were busy `utils` percent, in one transaction.
 
         `probe` replaces parts of its record. A second objective is samples/s.
         """
-        trial = case.ask()
+        number = next(self._added)
         failure = {"kind": status, "rule": "a rule", "detail": detail, "rank": 1, "overshoot_mib": None}
         record = {
             "config": config or {},
-            "digest": launch_digest(config) if config else f"digest{trial.number}",
+            "digest": launch_digest(config) if config else f"digest{number}",
             "status": status,
             "failure": None if status in ("ok", "pruned", "no_reading") else failure,
             "stopped": "far below the best" if status == "pruned" else None,
@@ -89,15 +91,13 @@ class FilledDatabase:
             "devices": [_device(rank, util) for rank, util in enumerate(utils)],
             "agent_config": "out/agent.yaml",
             "base_agent": "data/agents/ppo.yaml",
-            "out_dir": f"runs/pi_plus/{trial.number}",
+            "out_dir": f"runs/pi_plus/{number}",
         }
         record |= probe
-        trial.set_user_attr(PROBE, record)
-        if retry:
-            trial.set_user_attr(RETRY, True)
+        attributes = {PROBE: record} | ({RETRY: True} if retry else {})
         values = [min(utils), record["samples_per_s"]][: len(case.directions)] if status == "ok" else None
-        case.tell(trial, values, state=STATES.get(status, TrialState.FAIL))
-        return trial
+        state = STATES.get(status, TrialState.FAIL)
+        case.add_trial(create_trial(state=state, values=values, user_attrs=attributes))
 
 
 def _device(rank: int, util_pct: float) -> dict[str, Any]:

@@ -1,49 +1,35 @@
 """The parts of the reference trainer, in this process: motions, environment, returns, losses, learning."""
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
-from torch import Tensor, nn
+from tests_later import Later
 
-from tuner.trainers.reference import world
 from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, AgentSettings, Method, Precision
-from tuner.trainers.reference.methods import (
-    DifferenceDiscriminator,
-    Discriminator,
-    Learner,
-    NetworkLoss,
-    Networks,
-    PolicyLoss,
-    Samples,
-    Transfer,
-    brought,
-    clipped_loss,
-    numerics,
-)
-from tuner.trainers.reference.team_ranks import CpuBusyMeter, busy_meter
-from tuner.trainers.reference.training import (
-    DISCOUNT,
-    TD_LAMBDA,
-    BesidePlayer,
-    PlainPlayer,
-    Player,
-    collect,
-    lambda_returns,
-)
-from tuner.trainers.reference.world import (
-    OBSERVATION,
-    ClipStream,
-    MotionClips,
-    TrackingEnv,
-    frames_needed,
-    tracking_reward,
-)
 
-CPU = torch.device("cpu")
+if TYPE_CHECKING:
+    import torch
+
+    from tuner.trainers.reference import methods, team_ranks, training, world
+else:
+    torch = Later("torch")
+    room = "tuner.trainers.reference"
+    methods, team_ranks = Later(f"{room}.methods"), Later(f"{room}.team_ranks")
+    training, world = Later(f"{room}.training"), Later(f"{room}.world")
+
 SMALL = AgentSettings(hidden_layers=2, hidden_units=64, update_epochs=5, batch_size=2)
-FRAMES = frames_needed(STEPS_PER_ITERATION)
+
+
+def cpu() -> torch.device:
+    return torch.device("cpu")
+
+
+def frames() -> int:
+    return world.frames_needed(STEPS_PER_ITERATION)
 
 
 @pytest.fixture(autouse=True)
@@ -55,19 +41,19 @@ def _one_seeded_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def stream(num_envs: int, rank: int = 0, num_workers: int = 0) -> ClipStream:
-    return ClipStream(
-        MotionClips(frames=FRAMES),
+def stream(num_envs: int, rank: int = 0, num_workers: int = 0) -> world.ClipStream:
+    return world.ClipStream(
+        world.MotionClips(frames=frames()),
         num_envs=num_envs,
         rank=rank,
         ranks=2,
-        device=CPU,
+        device=cpu(),
         num_workers=num_workers,
         prefetch_factor=2 if num_workers else None,
     )
 
 
-def alone(loss: NetworkLoss) -> nn.Module:
+def alone(loss: methods.NetworkLoss) -> torch.nn.Module:
     return loss
 
 
@@ -77,13 +63,13 @@ def test_robot_is_that_of_pi_plus() -> None:
 
 
 def test_a_clip_is_the_same_whenever_asked_for() -> None:
-    clips = MotionClips(frames=FRAMES)
-    assert torch.equal(clips[7], MotionClips(frames=FRAMES)[7])
+    clips = world.MotionClips(frames=frames())
+    assert torch.equal(clips[7], world.MotionClips(frames=frames())[7])
     assert not torch.equal(clips[7], clips[8])
 
 
 def test_velocities_are_those_of_the_angles() -> None:
-    angles, velocities = MotionClips(frames=FRAMES)[3].split(world.JOINTS, dim=-1)
+    angles, velocities = world.MotionClips(frames=frames())[3].split(world.JOINTS, dim=-1)
     torch.testing.assert_close(velocities[1:-1], (angles[2:] - angles[:-2]) * world.CONTROL_HZ / 2, rtol=0, atol=1e-4)
 
 
@@ -94,20 +80,20 @@ def test_every_iteration_and_every_rank_gets_fresh_clips(num_workers: int) -> No
         clips = stream(300, rank, num_workers)
         taken += [clips.take(), clips.take()]
         clips.close()
-    assert all(batch.shape == (300, FRAMES, 2 * world.JOINTS) for batch in taken)
+    assert all(batch.shape == (300, frames(), 2 * world.JOINTS) for batch in taken)
     assert len(torch.unique(torch.cat(taken).flatten(1), dim=0)) == 4 * 300
 
 
 def test_perfect_tracking_earns_1_and_less_the_further_away() -> None:
     errors = torch.tensor([0.0, 0.1, 1.0])[:, None].expand(3, world.JOINTS)
-    reward = tracking_reward(errors, errors)
+    reward = world.tracking_reward(errors, errors)
     assert reward[0] == 1
     assert reward[0] > reward[1] > reward[2] > 0
 
 
 def test_joints_go_where_they_are_driven() -> None:
-    env = TrackingEnv(CPU)
-    env.follow(torch.zeros(5, FRAMES, 2 * world.JOINTS))
+    env = world.TrackingEnv(cpu())
+    env.follow(torch.zeros(5, frames(), 2 * world.JOINTS))
     target = torch.full((5, world.JOINTS), 0.3)
     for _ in range(STEPS_PER_ITERATION):
         env.step(target)
@@ -116,7 +102,7 @@ def test_joints_go_where_they_are_driven() -> None:
 
 
 def test_an_environment_that_lost_its_pose_is_put_back() -> None:
-    env = TrackingEnv(CPU)
+    env = world.TrackingEnv(cpu())
     env.follow(stream(6).take())
     target = torch.zeros(6, world.JOINTS)
     target[0] = 100.0
@@ -127,36 +113,37 @@ def test_an_environment_that_lost_its_pose_is_put_back() -> None:
 
 
 def test_observations_hold_the_pose_and_the_frames_ahead() -> None:
-    env = TrackingEnv(CPU)
+    env = world.TrackingEnv(cpu())
     clips = stream(4).take()
     env.follow(clips)
     described = world.features(*clips[:, :4].split(world.JOINTS, dim=-1))
-    assert OBSERVATION == 4 * world.FEATURES
+    assert world.OBSERVATION == 4 * world.FEATURES
     torch.testing.assert_close(env.observe(), described.flatten(1))
 
 
 def test_returns_add_up_rewards_until_an_episode_ends() -> None:
     ones, zeros = torch.ones(3, 2), torch.zeros(3, 2)
     alive = torch.tensor([[1.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
-    outcome = lambda_returns(ones, zeros, alive, torch.zeros(2))
-    step = DISCOUNT * TD_LAMBDA
+    outcome = training.lambda_returns(ones, zeros, alive, torch.zeros(2))
+    step = training.DISCOUNT * training.TD_LAMBDA
     torch.testing.assert_close(outcome[0], torch.tensor([1 + step + step**2, 1 + step]))
 
 
 def test_returns_of_right_values_are_those_values() -> None:
-    value = torch.full((5, 3), 1 / (1 - DISCOUNT))
-    outcome = lambda_returns(torch.ones(5, 3), value, torch.ones(5, 3), value[0])
+    value = torch.full((5, 3), 1 / (1 - training.DISCOUNT))
+    outcome = training.lambda_returns(torch.ones(5, 3), value, torch.ones(5, 3), value[0])
     torch.testing.assert_close(outcome, value)
 
 
 def test_the_clipped_loss_gains_nothing_beyond_the_clip() -> None:
     advantage = torch.tensor([1.0])
-    assert clipped_loss(torch.tensor([5.0]), advantage) == clipped_loss(torch.tensor([1.2]), advantage)
-    assert clipped_loss(torch.tensor([5.0]), -advantage) > clipped_loss(torch.tensor([1.2]), -advantage)
+    assert methods.clipped_loss(torch.tensor([5.0]), advantage) == methods.clipped_loss(torch.tensor([1.2]), advantage)
+    assert methods.clipped_loss(torch.tensor([5.0]), -advantage) > methods.clipped_loss(torch.tensor([1.2]), -advantage)
 
 
-@pytest.mark.parametrize("kind", [Discriminator, DifferenceDiscriminator])
-def test_a_discriminator_learns_to_distinguish_two_kinds(kind: type[Discriminator]) -> None:
+@pytest.mark.parametrize("name", ["Discriminator", "DifferenceDiscriminator"])
+def test_a_discriminator_learns_to_distinguish_two_kinds(name: str) -> None:
+    kind: type[methods.Discriminator] = getattr(methods, name)
     discriminator = kind(SMALL)
     shown = torch.randn(128, kind.inputs)
     wanted = torch.randn(128, kind.inputs) + 0.5
@@ -169,54 +156,54 @@ def test_a_discriminator_learns_to_distinguish_two_kinds(kind: type[Discriminato
 
 
 def test_the_difference_is_nothing_where_tracking_is_perfect() -> None:
-    env = TrackingEnv(CPU)
-    env.follow(torch.zeros(3, FRAMES, 2 * world.JOINTS))
-    shown, wanted = DifferenceDiscriminator(SMALL).evidence(env.step(torch.zeros(3, world.JOINTS)))
+    env = world.TrackingEnv(cpu())
+    env.follow(torch.zeros(3, frames(), 2 * world.JOINTS))
+    shown, wanted = methods.DifferenceDiscriminator(SMALL).evidence(env.step(torch.zeros(3, world.JOINTS)))
     assert torch.equal(shown, wanted)
 
 
 @pytest.mark.parametrize("precision", ["auto", "bf16", "fp16"])
 @pytest.mark.parametrize("method", ["add", "amp", "deepmimic"])
 def test_one_iteration_of_every_method_in_every_precision(method: Method, precision: Precision) -> None:
-    networks, formats = Networks(method, SMALL), numerics(precision, CPU)
-    samples = PlainPlayer(networks, formats).play(stream(8).take())
+    networks, formats = methods.Networks(method, SMALL), methods.numerics(precision, cpu())
+    samples = training.PlainPlayer(networks, formats).play(stream(8).take())
     assert {len(column) for column in samples.values()} == {8 * STEPS_PER_ITERATION}
     assert {column.dtype for column in samples.values()} == {torch.float32}
-    losses: list[NetworkLoss] = [PolicyLoss(networks.policy)]
+    losses: list[methods.NetworkLoss] = [methods.PolicyLoss(networks.policy)]
     if networks.discriminator is not None:
         losses.append(networks.discriminator)
     assert len(losses) == (1 if method == "deepmimic" else 2)
-    before = nn.utils.parameters_to_vector(networks.parameters())
+    before = torch.nn.utils.parameters_to_vector(networks.parameters())
     for loss in losses:
-        assert Learner(loss, epochs=1, minibatch=100, wrap=alone, formats=formats).update(samples).isfinite()
-    after = nn.utils.parameters_to_vector(networks.parameters())
+        assert methods.Learner(loss, epochs=1, minibatch=100, wrap=alone, formats=formats).update(samples).isfinite()
+    after = torch.nn.utils.parameters_to_vector(networks.parameters())
     assert (before != after).float().mean() > 0.5
 
 
 def test_layers_are_rounded_and_the_environment_is_not() -> None:
-    networks, clips = Networks("amp", SMALL), stream(8).take()
+    networks, clips = methods.Networks("amp", SMALL), stream(8).take()
 
-    def played(precision: Precision) -> Samples:
+    def played(precision: Precision) -> methods.Samples:
         torch.manual_seed(1)
-        return PlainPlayer(networks, numerics(precision, CPU)).play(clips)
+        return training.PlainPlayer(networks, methods.numerics(precision, cpu())).play(clips)
 
     exact, rounded = played("fp32"), played("bf16")
     first = slice(0, 8)
     assert torch.equal(exact["observation"][first], rounded["observation"][first])
     assert 0 < (exact["target"] - rounded["target"])[first].abs().max() < 0.01
-    env = TrackingEnv(CPU)
+    env = world.TrackingEnv(cpu())
     env.follow(clips)
     assert torch.equal(env.step(rounded["target"][first]).after, rounded["shown"][first, world.FEATURES :])
 
 
 def test_a_rollout_beside_the_learner_plays_with_what_has_been_learnt() -> None:
-    networks, clips = Networks("deepmimic", SMALL), stream(4).take()
-    beside, own = BesidePlayer(networks), PlainPlayer(networks, numerics("fp32", CPU))
+    networks, clips = methods.Networks("deepmimic", SMALL), stream(4).take()
+    beside, own = training.BesidePlayer(networks), training.PlainPlayer(networks, methods.numerics("fp32", cpu()))
     with torch.no_grad():
         for parameter in networks.parameters():
             parameter.add_(0.1)
 
-    def played(playing: Player) -> Samples:
+    def played(playing: training.Player) -> methods.Samples:
         torch.manual_seed(1)
         return playing.play(clips)
 
@@ -225,21 +212,24 @@ def test_a_rollout_beside_the_learner_plays_with_what_has_been_learnt() -> None:
     weights = sum(one.nbytes for one in networks.parameters()) / 2**20
     assert beside.transfer
     assert beside.transfer.mib == pytest.approx(weights)
-    there, copied = brought(samples, CPU)
+    there, copied = methods.brought(samples, cpu())
     assert all(torch.equal(there[name], column) for name, column in samples.items())
     assert copied.mib == pytest.approx(
         sum(column.numel() * column.element_size() for column in samples.values()) / 2**20
     )
-    assert str(Transfer(mib=1.0, seconds=0.002) + Transfer(mib=2.5, seconds=0.001)) == "transfer 3.5 MiB in 3.0 ms"
+    assert (
+        str(methods.Transfer(mib=1.0, seconds=0.002) + methods.Transfer(mib=2.5, seconds=0.001))
+        == "transfer 3.5 MiB in 3.0 ms"
+    )
 
 
 def test_the_policy_learns_to_track() -> None:
-    networks = Networks("deepmimic", SMALL)
-    learner = Learner(PolicyLoss(networks.policy), epochs=5, minibatch=128, wrap=alone)
-    env, clips = TrackingEnv(CPU), stream(64)
+    networks = methods.Networks("deepmimic", SMALL)
+    learner = methods.Learner(methods.PolicyLoss(networks.policy), epochs=5, minibatch=128, wrap=alone)
+    env, clips = world.TrackingEnv(cpu()), stream(64)
 
-    def iteration() -> Tensor:
-        samples = collect(env, networks.policy, None, clips.take())
+    def iteration() -> torch.Tensor:
+        samples = training.collect(env, networks.policy, None, clips.take())
         learner.update(samples)
         return samples["tracking"].mean()
 
@@ -249,7 +239,7 @@ def test_the_policy_learns_to_track() -> None:
 
 def test_only_work_inside_sections_is_busy() -> None:
     cpu_s = itertools.count(start=10.0, step=1.5)
-    meter = CpuBusyMeter(lambda: next(cpu_s))
+    meter = team_ranks.CpuBusyMeter(lambda: next(cpu_s))
     assert meter.settle() == 0
     for _ in range(3):
         with meter.working():
@@ -259,7 +249,7 @@ def test_only_work_inside_sections_is_busy() -> None:
 
 
 def test_tensor_work_on_the_cpu_is_busy() -> None:
-    meter = busy_meter(CPU)
+    meter = team_ranks.busy_meter(cpu())
     with meter.working():
         torch.randn(400, 400).matrix_power(20)
     assert meter.settle() > 0

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch
 from tests_sessions import Message, Served, follow, served
 
 from tuner.devices.found import open_devices
@@ -141,6 +140,8 @@ def test_two_ranks_train_to_the_end(plain: Plain) -> None:
     assert re.findall(r"^iteration (\d+)  samples (\d+) ", plain.done.stdout, re.MULTILINE) == [
         (str(iteration), str(2 * NUM_ENVS * STEPS_PER_ITERATION * (iteration + 1))) for iteration in range(3)
     ]
+    import torch  # noqa: PLC0415 - every process of the tests reads this file, and torch takes seconds to load
+
     assert "policy.actor.0.weight" in torch.load(plain.folder / "model.pt")
     for rank in (0, 1):
         marks = [record for record in plain.records if record["rank"] == rank]

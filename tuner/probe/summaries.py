@@ -113,9 +113,13 @@ def summarise(
 
 def _summary(samples: Sequence[DeviceSample], window: Window, device: Device, source: str) -> DeviceSummary:
     inside = _between(samples, window.first.t_s, window.last.t_s)
+    around = _between(samples, window.first.t_s - AROUND_S, window.last.t_s)
 
     def measure(field: str, past_s: float | None = None, varies: Usual = OF_UTILISATION) -> Estimate:
-        return _estimate(lambda part: _mean(samples, part, attrgetter(field), past_s), window, varies)
+        read = attrgetter(field)
+        if all(read(sample) is None for sample in around):
+            return Estimate()
+        return _estimate(lambda part: _mean(samples, part, read, past_s), window, varies)
 
     util, sm = measure("util_pct", NVML_PAST_S if device.is_gpu else None), measure("sm_pct", varies=OF_SM)
     power_w = measure("power_w", NVML_PAST_S).mean

@@ -47,6 +47,13 @@ def _by_optuna(method: Callable[..., Any]) -> Any:
     return call
 
 
+class _Decoded(dict[str, Any]):
+    """Attributes that have just been decoded. Nobody else holds them, so Optuna's copy for its caller may be these."""
+
+    def __deepcopy__(self, _: dict[int, Any]) -> "_Decoded":
+        return self
+
+
 class TrialStorage(BaseStorage):
     """Stores through Optuna's RDBStorage what every database can store, and reads trials without objects for each row.
 
@@ -92,7 +99,7 @@ class TrialStorage(BaseStorage):
 
     def _attributes(self, table: TableClause, study_id: int) -> dict[str, Any]:
         query = select(table.c.key, table.c.value_json).where(table.c.study_id == study_id)
-        return {row.key: read_json(row.value_json) for row in self.rows(query)}
+        return _Decoded((row.key, read_json(row.value_json)) for row in self.rows(query))
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
         """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""

@@ -4,6 +4,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,6 +25,8 @@ from tuner.probe import (
 from tuner.probe.run import run
 from tuner.study import ProbeSpec
 from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
+
+_TIME_S = attrgetter("t_s")
 
 
 class FakeClock:
@@ -56,7 +59,8 @@ class ScriptedTrainer:
     ) -> None:
         """With `exit_at_s` None, the trainer runs until the tuner ends it."""
         self._clock = clock
-        self._rest = sorted(lines, key=lambda line: line.t_s)
+        self._lines = sorted(lines, key=_TIME_S)
+        self._written = 0
         self._exit_at_s = exit_at_s
         self._exit_code = exit_code
         self._origin_s = clock.now()
@@ -77,14 +81,13 @@ class ScriptedTrainer:
 
     def lines(self, timeout_s: float) -> list[OutputLine]:
         """Let time pass up to the next line or the end of the wait, and return the lines that are due."""
-        events_s = [self._rest[0].t_s] if self._rest else []
-        events_s += [] if self._exit_at_s is None else [self._exit_at_s]
-        ahead_s = [event_s - self._now_s() for event_s in events_s if event_s > self._now_s()]
-        if not (self._rest and self._rest[0].t_s <= self._now_s()):
+        begin, now_s = self._written, self._now_s()
+        next_s = self._lines[begin].t_s if begin < len(self._lines) else math.inf
+        ahead_s = [event_s - now_s for event_s in (next_s, self._exit_at_s or 0.0) if event_s > now_s]
+        if next_s > now_s:
             self._clock.advance(min([*ahead_s, timeout_s]))
-        due = [line for line in self._rest if line.t_s <= self._now_s()]
-        self._rest = self._rest[len(due) :]
-        return due
+        self._written = bisect_right(self._lines, self._now_s(), lo=begin, key=_TIME_S)
+        return self._lines[begin : self._written]
 
     def exit_code(self) -> int | None:
         """Return the exit code once the trainer has ended; -15 if the tuner ended it."""
