@@ -10,6 +10,8 @@ from tests_cli import Tuner
 
 from tuner.study.load import load
 
+pytestmark = pytest.mark.early
+
 TRAINER = """
 import argparse, time
 parser = argparse.ArgumentParser()

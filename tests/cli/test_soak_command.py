@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from tests_cli import Tuner, study_file
 
+pytestmark = pytest.mark.early
+
 LIMIT_MIB = 100
 SOAK_MINUTES, HOURS = 0.025, 0.00417
 """The training takes ten times as long as the soak."""
