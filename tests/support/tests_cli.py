@@ -17,7 +17,7 @@ sys.path.insert(0, sys.argv[2])
 from progress import report
 envs, began_s = int(sys.argv[1]), time.monotonic()
 for iteration in range(60):
-    time.sleep(0.02)
+    time.sleep(0.05)
     print("iteration", iteration, flush=True)
     for rank in range(2):
         busy_s = (time.monotonic() - began_s) * envs / 20  # of the time that really passed, however busy the machine is
