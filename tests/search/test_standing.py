@@ -105,6 +105,19 @@ def test_of_equally_fast_ones_less_memory_wins_and_then_the_nearest_to_the_defau
     assert numbers(best([large, small, equal], [near])) == (2,)
 
 
+@pytest.mark.parametrize(("value", "chosen"), [(1986.0, 0), (2400.0, 1)])
+def test_where_speed_is_the_objective_a_command_changes_only_for_a_gain(value: float, chosen: int) -> None:
+    own, other = {"workers": 0}, {"workers": 2}
+    readings = [
+        reading(0, "own", 1921.0, speed=1921.0, error=99.0, speed_error=99.0, memory=4.0, config=own),
+        reading(1, "other", value, speed=value, error=111.0, speed_error=111.0, memory=2.0, config=other),
+    ]
+    found = leader(readings, [own])
+    assert found is not None
+    assert numbers(found.best) == (chosen,)
+    assert numbers(found.instead_of) == (() if chosen else (1,))
+
+
 def test_a_config_that_another_one_beats_in_both_is_no_tie() -> None:
     top, precise = reading(0, "a", 95.0, error=0.1, speed=10.0), reading(1, "b", 94.0, error=0.1, speed=30.0)
     vague = reading(2, "c", 93.0, error=5.0, speed=20.0)

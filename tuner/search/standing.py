@@ -283,16 +283,23 @@ def _led(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconfirmed:
     Among those whose means differ from the largest mean by no more than the standard error of the difference, the
     fastest is chosen; among equally fast ones the one with the least memory, then the nearest to its rung's default. A
     config that another one beats in both the first objective and samples/s is never chosen.
+
+    Where samples/s are the objective, they say nothing beside it. Then a default is chosen where it is among those, so
+    that a command changes only for a gain; otherwise the one with the largest mean.
     """
-    left = _unbeaten(rivals)
+    is_speed = all(one.value == one.samples_per_s for one in rivals)
+    left = rivals if is_speed else _unbeaten(rivals)
     top = max(left, key=_value)
     tie = TIE * top.value
     equal = [one for one in left if top.value - one.value <= _noise(one.error, top.error, least=tie)]
-    first = max(equal, key=_speed)
-    fast = [one for one in equal if _speed(first) - _speed(one) <= _noise(one.speed_error, first.speed_error)]
-    chosen = min(
-        fast, key=lambda one: (round(one.memory_share_pct or 0.0), _distance(one.config, defaults), -one.value)
-    )
+    if is_speed:
+        chosen = min(equal, key=lambda one: (_distance(one.config, defaults) > 0, -one.value))
+    else:
+        first = max(equal, key=_speed)
+        fast = [one for one in equal if _speed(first) - _speed(one) <= _noise(one.speed_error, first.speed_error)]
+        chosen = min(
+            fast, key=lambda one: (round(one.memory_share_pct or 0.0), _distance(one.config, defaults), -one.value)
+        )
     return Leader(
         best=chosen,
         instead_of=top if top.value > chosen.value + tie else None,
