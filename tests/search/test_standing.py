@@ -107,7 +107,8 @@ def test_of_equally_fast_ones_less_memory_wins_and_then_the_nearest_to_the_defau
 
 @pytest.mark.parametrize(("value", "chosen"), [(1986.0, 0), (2400.0, 1)])
 def test_where_speed_is_the_objective_a_command_changes_only_for_a_gain(value: float, chosen: int) -> None:
-    own, other = {"workers": 0}, {"workers": 2}
+    own: Config = {"workers": 0}
+    other: Config = {"workers": 2}
     readings = [
         reading(0, "own", 1921.0, speed=1921.0, error=99.0, speed_error=99.0, memory=4.0, config=own),
         reading(1, "other", value, speed=value, error=111.0, speed_error=111.0, memory=2.0, config=other),
