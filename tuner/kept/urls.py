@@ -1,15 +1,16 @@
 """Checks the URL of a study database before anything is opened, and shows it without its password."""
 
+import math
 import re
-from warnings import catch_warnings
 
 from sqlalchemy import URL, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SAWarning
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from tuner.errors import StoreError
 
 _FORM = "sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME"
 
+_SQLITE_OPTIONS = ("timeout", "uri", "mode", "cache", "immutable", "nolock", "vfs")
 _UNFIT = re.compile("[\0\ud800-\udfff]")
 
 
@@ -30,10 +31,10 @@ def checked_url(url: str) -> URL:
         raise StoreError(f"the storage URL cannot be used: {error}; its form is {_FORM}") from error
     if parsed.get_backend_name() == "sqlite":
         _check_file(parsed)
+        _check_options(parsed)
     try:
-        with catch_warnings(action="error", category=SAWarning):  # an option that SQLite does not know
-            dialect().create_connect_args(parsed)
-    except (ArgumentError, SAWarning, ValueError, TypeError) as error:
+        dialect().create_connect_args(parsed)
+    except (ArgumentError, ValueError, TypeError) as error:
         raise StoreError(f"database {shown(url)}: its options cannot be used: {error}; its form is {_FORM}") from error
     return parsed
 
@@ -65,3 +66,16 @@ def _check_file(url: URL) -> None:
         raise StoreError(f"database {shown(url)} would be lost at the end of this process; name a file: sqlite:///PATH")
     if file.startswith("~"):
         raise StoreError(f"database {shown(url)}: nothing expands the ~ in a URL; write the path out")
+
+
+def _check_options(url: URL) -> None:
+    if unknown := sorted(url.query.keys() - set(_SQLITE_OPTIONS)):
+        raise StoreError(
+            f"database {shown(url)}: SQLite knows no option {unknown[0]!r}; known: {', '.join(_SQLITE_OPTIONS)}"
+        )
+    try:
+        timeout_s = float(str(url.query.get("timeout", 0)))
+    except ValueError:
+        timeout_s = -1.0
+    if not 0.0 <= timeout_s < math.inf:
+        raise StoreError(f"database {shown(url)}: its timeout is no number of seconds from 0 up; write ?timeout=60")

@@ -226,6 +226,8 @@ _LOCK_NOT_AVAILABLE = "55P03"
 
 _BUSY_S = 60
 """How long SQLite waits until other programs release the file: a backup must not cost the result of a probe."""
+_OPTUNAS = {"studies", "trials", "version_info"}
+"""Tables that every database of Optuna has."""
 _FAILURES = (
     *(SQLAlchemyError, OSError, TimeoutError, UnicodeError),
     *(optuna.exceptions.StorageInternalError, ConnectionLostError, RolledBackError),
@@ -250,9 +252,10 @@ class Database:
         self._url = checked_url(url)
         self.shown_url = shown(self._url)
         with self.reported():
-            self._check_kind()
+            self._check_kind(begun=True)
             self._make_file()
             with self.lock():
+                self._check_kind()
                 self.storage = self._open()
         self._opened = True
         self._be_patient(self.storage.engine)
@@ -357,13 +360,17 @@ class Database:
             if not self._url.database.startswith("file:"):
                 make_private(file)
 
-    def _check_kind(self) -> None:
-        """Raise StoreError for a database of another kind, beside which nothing is written."""
+    def _check_kind(self, *, begun: bool = False) -> None:
+        """Raise StoreError for a database of another kind, beside which nothing is written.
+
+        `begun`: another worker may be making the tables now, so one of them is enough.
+        """
         if self._is_sqlite and not Path(self._url.database or "").exists():
             return
         with self._connection() as connection:
             tables = set(sql.inspect(connection).get_table_names())
-        if tables and not {"studies", "trials", "version_info"} <= tables:
+        known = tables & _OPTUNAS
+        if tables and not (known if begun else known == _OPTUNAS):
             found = ", ".join(sorted(tables)[:5])
             raise StoreError(
                 f"database {self.shown_url} is not an Optuna study database (its tables are {found}); name another"
