@@ -280,9 +280,10 @@ def of_both(standings: Iterable[Standing]) -> list[Standing]:
 def _led(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconfirmed: bool = False) -> Leader:
     """Choose among configs that were all measured in the same way.
 
-    Among those whose means differ from the largest mean by no more than the standard error of the difference, the
-    fastest is chosen; among equally fast ones the one with the least memory, then the nearest to its rung's default. A
-    config that another one beats in both the first objective and samples/s is never chosen.
+    Two means count as equal where they differ by no more than the standard error of their difference. Of the configs
+    that equal the largest mean, the fastest is chosen; of equally fast ones the one with the least memory, then the
+    nearest to its rung's default. A config that another one beats in both the first objective and samples/s is never
+    chosen.
 
     Where samples/s are the objective, they say nothing beside it. Then a default is chosen where it is among those, so
     that a command changes only for a gain; otherwise the one with the largest mean.
