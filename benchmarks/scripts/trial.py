@@ -1,13 +1,12 @@
 """Does with twenty training scripts what a new user would do, and compares what `tuner` tells with the side files.
 
-    python -m benchmarks.scripts.trial --python PYTHON [--no-optimize] [--only NAME] > benchmarks/results/scripts.md
+    python -m benchmarks.scripts.trial --python PYTHON [--hints] [--only NAME] > benchmarks/results/scripts.md
 
 `--python` is a Python that has the packages of `requirements.txt`. Each script runs in a folder of its own below
 `--work`. `tuner init` watches the command, and `tuner try` probes the study that it has written. No line is edited.
 The truth is that of the same probe and the same window. With `--hints`, the study is also tried with the line on
-samples that the script's author would take from its comments. `tuner optimize` then searches, and the best command and
-the user's own run for 20 s each. A row is written as soon as it is known; the same command goes on with the scripts
-that have none.
+samples that the script's author would take from its comments. A row is written as soon as it is known; the same command
+goes on with the scripts that have none. Whether the best is faster is measured by `benchmarks.scripts.faster`.
 """
 
 import argparse
@@ -89,10 +88,6 @@ class Row:
     verdict: str
     hinted: str = ""
     """The verdicts with the study's own hints; empty where they were not tried."""
-    own: str = ""
-    """The samples per second of the user's own command, in a plain run."""
-    best: str = ""
-    """The samples per second of the best command, in a plain run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -207,22 +202,13 @@ def hinted(name: str, place: Place) -> str:
     return "; ".join(found) or "none"
 
 
-def optimized(place: Place, hours: float, trials: int) -> str:
-    """Search for a short time; return a script with the best command, or an empty text where there is none."""
-    limits = ("--hours", str(hours), "--n-trials", str(trials), "--quiet")
-    place.tuner(place.folder / "optimize.tsv", "optimize", "--study", "study", *limits)
-    _, code, shown = place.tuner(place.folder / "plan.tsv", "plan", "--study", "study", "--best")
-    return "" if code else shown
-
-
-def plain_rate(command: Sequence[str], place: Place, side: Path) -> float | None:
-    """Run a command without `tuner` until it has trained for 20 s; return the samples per second by its side file."""
-    plain_run(command, place, side, SETTLE_S + PLAIN_S)
-    if (truth := truth_of(side)) is None:
-        return None
-    begin_s = truth.first_s + SETTLE_S
-    with suppress(ValueError):
-        return truth.rate(begin_s, min(begin_s + PLAIN_S, truth.last_s))
+def plain_rate(command: Sequence[str], place: Place, side: Path, seconds: float = PLAIN_S) -> float | None:
+    """Run a command without `tuner` for so many seconds of training; return its samples per second by its side file."""
+    plain_run(command, place, side, SETTLE_S + seconds)
+    if truth := truth_of(side):
+        begin_s = truth.first_s + SETTLE_S
+        with suppress(ValueError):
+            return truth.rate(begin_s, min(begin_s + seconds, truth.last_s))
     return None
 
 
@@ -265,25 +251,23 @@ def place_of(name: str, args: argparse.Namespace) -> Place:
     return Place(folder=folder, python=args.python.absolute())
 
 
-def trial(name: str, args: argparse.Namespace) -> Row:
-    """Do with one script all that was asked for."""
-    place = place_of(name, args)
-    folder = place.folder
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+def prepared(place: Place, name: str) -> Place:
+    """Return the place, its folder emptied but for the script."""
+    shutil.rmtree(place.folder, ignore_errors=True)
+    place.folder.mkdir(parents=True)
     for file in (HERE / "truth_file.py", *HERE.glob("train_*.py")):
         if file.name == "truth_file.py" or file.name in COMMANDS[name]:
-            shutil.copy(file, folder)
-    row = asdict(first_value(name, place))
-    if row["verdict"].startswith("refused"):
-        return Row(**row)
-    if args.hints:
-        row["hinted"] = hinted(name, place)
-    if not args.no_optimize and (best := optimized(place, args.hours, args.trials)):
-        (folder / "best.sh").write_text(best)
-        row["own"] = _shown(plain_rate(shlex.split(COMMANDS[name]), place, folder / "own.tsv"))
-        row["best"] = _shown(plain_rate(["bash", "best.sh"], place, folder / "best.tsv"))
-    return Row(**row)
+            shutil.copy(file, place.folder)
+    return place
+
+
+def trial(name: str, args: argparse.Namespace) -> Row:
+    """Do with one script all that was asked for."""
+    place = prepared(place_of(name, args), name)
+    row = first_value(name, place)
+    if args.hints and not row.verdict.startswith("refused"):
+        return replace(row, hinted=hinted(name, place))
+    return row
 
 
 def _row(name: str, began_s: float, *, verdict: str, **known: str) -> Row:
@@ -329,8 +313,8 @@ def page(rows: Sequence[Row], machine: dict[str, str], title: str, load: float) 
             f"{counts['vague']} vague, and {counts['WRONG']} wrong in silence.",
             "",
             "| script | minutes | lines edited | told samples/s | true | error, % | elsewhere, % | verdict "
-            "| with the study's hints | own command → best, samples/s |",
-            "|---|---|---|---|---|---|---|---|---|---|",
+            "| with the study's hints |",
+            "|---|---|---|---|---|---|---|---|---|",
             *(_line(row) for row in rows),
             "",
             "Minutes are those of `tuner init` and `tuner try`. The truth is that of the probe's own window, by the",
@@ -346,24 +330,16 @@ def page(rows: Sequence[Row], machine: dict[str, str], title: str, load: float) 
 
 def _line(row: Row) -> str:
     told = f"{row.told} ± {row.error}" if row.error else row.told
-    compared = ""
-    if row.own and row.best:
-        compared = f"{row.own} → {row.best} ({float(row.best) / float(row.own):.2f} times)"
     said = shorten(row.verdict, 120, placeholder=" …")
     cells = (row.name, row.minutes, "0", told, row.true, row.off_pct, row.elsewhere_pct, said, row.hinted)
-    return f"| {' | '.join((*(cell.replace('|', '/') for cell in cells), compared))} |"
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="a Python with the libraries")
     parser.add_argument("--only", action="append", choices=COMMANDS, help="one script; repeat for more")
-    parser.add_argument("--no-optimize", action="store_true", help="no search and no plain runs")
     parser.add_argument("--hints", action="store_true", help="also follow the study's own hints on samples")
-    parser.add_argument(
-        "--hours", type=float, default=0.15, help="the longest search of a script; no probe begins that could end later"
-    )
-    parser.add_argument("--trials", type=int, default=12, help="the most probes of a search")
     parser.add_argument("--work", type=Path, default=Path("runs/scripts"), help="the folder of all scripts")
     parser.add_argument("--title", default="Twenty training scripts, without an edited line")
     args = parser.parse_args()
