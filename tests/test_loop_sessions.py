@@ -189,6 +189,21 @@ def test_a_confirmation_is_measured_to_its_end(tmp_path: Path) -> None:
     assert watcher.told_status == ["ok"] * 7
 
 
+def test_a_config_that_is_measured_again_is_measured_to_its_end(tmp_path: Path) -> None:
+    pruner = {"name": "hyperband_patient", "min_resource": 1, "max_resource": 2, "patience": 1}
+    space = {"num_envs": {"choices": [64]}, "agent_variant": {"choices": ["hiutil"]}}
+    readings = iter([90.0, 5.0])
+
+    def scattered(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        return watched(measured(plan, next(readings)), stop)
+
+    search = {"trials": 2, "sampler": "gain"}
+    study = spec(pruner=pruner, space=space, search=search, probe={"warm": False})
+    _, watcher, _ = optimised(tmp_path, scattered, study=study)
+    assert watcher.told_status == ["ok"] * 2
+    assert best(tmp_path)["value"] == 47.5
+
+
 def test_gain_ends_by_itself_and_its_best_is_measured_cold(tmp_path: Path) -> None:
     outcome, _, probed = optimised(tmp_path, busy, study=spec(search={"trials": 100, "sampler": "gain"}))
     assert outcome.ending is Ending.EXHAUSTED

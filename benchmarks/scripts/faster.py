@@ -4,8 +4,8 @@
 
 `tuner init` watches the command. Where the study shows a line on samples, it is taken, as the script's author would
 answer the one question. `tuner optimize` searches for three minutes. Then both commands run without `tuner`, three
-times each, in turn. Where the command of the user stays the best, nothing is claimed, and nothing runs. A row is written
-as soon as it is known; the same command goes on with the scripts that have none.
+times each, in turn. Where the user's command stays the best, nothing is claimed, and nothing runs. A row is written as
+soon as it is known; the same command goes on with the scripts that have none.
 """
 
 import argparse

@@ -64,6 +64,15 @@ def test_a_command_to_train_with_has_the_programs_own_number_of_iterations(tmp_p
     assert plan(source, replace(make_slot(tmp_path, port=40123), to_train=True)).argv == ("train", "--port", "40123")
 
 
+def test_a_command_to_train_with_has_none_of_the_variables_that_let_a_probe_watch(tmp_path):
+    source = trainer(progress="lightning", env={"RANKS": "{ranks}"})
+
+    probe, training = (plan(source, replace(make_slot(tmp_path), to_train=to_train)).env for to_train in (False, True))
+
+    assert training == {"RANKS": "2", "NCCL_P2P_DISABLE": "1"}
+    assert probe.keys() - training.keys() == {"PYTHONUNBUFFERED", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "TUNER_PROGRESS"}
+
+
 def test_it_accepts_what_it_has_placeholders_for_and_declines_the_other_standard_parameters():
     source = trainer(command="train {num_envs} {lr} {port}", env={"WORKERS": "{num_workers}"})
 

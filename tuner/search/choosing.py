@@ -14,6 +14,9 @@ from tuner.search.standing import ended, front, is_failure, leader, ways
 from tuner.search.trials import frontier, kept, meaningful, since_mended
 from tuner.study import Config, Space, launch_digest, same_launch
 
+NARROW = 1.3
+"""Where the best is ahead of the user's own command by less than this factor, the command is measured twice."""
+
 
 class History:
     """What a study has probed so far; the trials are read once.
@@ -105,6 +108,14 @@ class History:
         found = leader(self._ended)
         return dict(found.unconfirmed.trials[-1].config) if found and found.unconfirmed else None
 
+    def is_narrowly_beaten(self, own: Config) -> bool:
+        """Check whether the best is ahead of a config by less than `NARROW` times, after a single cold probe of it."""
+        cold, _ = ways(self._ended)
+        known, found = cold.get(launch_digest(own)), leader(self._ended, [own])
+        if known is None or found is None or known.readings > 1:
+            return False
+        return known.value < found.best.value < NARROW * known.value
+
     def confirmed(self) -> list[Config]:
         """Return the configs that may be the best according to their cold trials, the best one first."""
         cold, _ = ways(self._ended)
@@ -131,7 +142,7 @@ class Why(Enum):
     SEARCH = "to learn about a config"
     CALIBRATE = "to make the rungs of an `auto` ladder, or an `auto` batch size"
     RETRY = "to repeat a failed probe"
-    CONFIRM = "to measure a session's best config by the trainer's plain command"
+    CONFIRM = "to measure by the trainer's plain command what the result hangs on"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -172,7 +172,9 @@ class Asked:
     cold: bool
     """Whether the trainer's plain command measures the config: a session has failed, or has found the best config."""
     confirms: bool = False
-    """Whether the trial measures the best config of the sessions again. Nothing ends such a probe early."""
+    """Whether the trial measures what the result hangs on again. Nothing ends such a probe early."""
+    repeats: bool = False
+    """Whether the config was measured before. A pruner that ends slow repeats would leave only the fast ones."""
     origin: str | None = None
     """The other case in which this config is the best, if the config comes from another case."""
     left: float | None = None
@@ -199,6 +201,7 @@ def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[Froze
         attempt=1 + trials.failures_in_a_row(before, config),
         cold=choice.cold,
         confirms=choice.why is Why.CONFIRM,
+        repeats=any(one.state == TrialState.COMPLETE and same_launch(one.params, config) for one in before),
         origin=choice.origin,
         left=choice.left,
     )

@@ -31,6 +31,7 @@ from tuner.probe import SCORE_GROUP, LinePatterns, ProbePlan, ProgressFile, Slot
 from tuner.study import Case, Config, TrainerSpec, Value, config_digest, expanded, masked_trainer, quoted, written
 from tuner.trainers.base import STANDARD, Trainer, checked, device_names, interpreter, programs
 from tuner.trainers.command_options import COUNTS, CommandOptions, Labels
+from tuner.trainers.presets import INTERACTIVE
 from tuner.trainers.template import Expression, fill, placeholders
 
 ARITHMETIC = ("samples_per_iteration", "total_batch")
@@ -90,11 +91,16 @@ class CommandTrainer(Trainer):
         """Fill the command line for one probe."""
         values = self._values(case, config, slot)
         env = {name: filled for name, text in self._options.env.items() for filled in fill((text,), values)}
+        env |= slot.variables
+        if slot.to_train:  # nobody watches, and a bar that is drawn slows the training
+            env = {name: text for name, text in env.items() if INTERACTIVE.get(name) != text}
+        else:
+            env = {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": str(slot.progress)}
         return ProbePlan(
             config=config,
             argv=fill(self._options.command, values),
             cwd=self._cwd,
-            env={"PYTHONUNBUFFERED": "1", **env, **slot.variables, "TUNER_PROGRESS": str(slot.progress)},
+            env=env,
             programs=programs(self._spec.python),
             files={},
             slot=slot,

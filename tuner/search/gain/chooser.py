@@ -1,5 +1,6 @@
 """Chooses the config with the largest expected gain per second, until there is nothing left to gain."""
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -60,15 +61,21 @@ class Gain:
     def confirm(self, history: History, price: Price) -> Choice | None:
         """Choose the config with the highest expected value, if only sessions have measured it.
 
-        None also where the best cold config is as good, as well as the search needs to know it.
+        It is not chosen where the best cold config is as good, as well as the search needs to know it. Then the user's
+        own config is chosen, if the study maximises a speed and the best beats the own config narrowly: one probe of
+        each does not show how much is gained.
         """
         outlook = self._look(history)
         best = self._best(outlook)
+        if best is None:
+            return None
         known = [launched(config) for config in history.confirmed()]
         confirmed = [config for config in known if config in self._pool.space]
-        if best is None or best in confirmed or (confirmed and outlook.is_as_good(confirmed[0], price)):
-            return None
-        return confirmation(self._whole(best, history.number))
+        if best not in confirmed and not (confirmed and outlook.is_as_good(confirmed[0], price)):
+            return confirmation(self._whole(best, history.number))
+        own = self._space.own
+        narrow = own and self._goal.ceiling == math.inf and history.is_narrowly_beaten(own)
+        return confirmation(self._whole(own, history.number)) if own and narrow else None
 
     def best(self, history: History) -> Config | None:
         """Return the eligible config with the highest expected value, without the pruner's patience."""
