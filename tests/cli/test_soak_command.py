@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_width import fit
 from tests_cli import Tuner, study_file
 
 pytestmark = pytest.mark.early
@@ -75,29 +76,38 @@ def soaked(tuner: Tuner, folder: Path) -> tuple[int, int]:
     assert code == 0, out + err
     code, out, err = tuner("soak", "--study", folder / "demo.yaml", "--minutes", SOAK_MINUTES, "--hours", HOURS)
     assert code == 0, out + err
-    chosen = int(out.rsplit("train with num_envs=", 1)[1].split()[0])
+    fit(out)
+    chosen = int(" ".join(out.split()).rsplit("train with num_envs=", 1)[1].split()[0])
     (file,) = folder.rglob("trials.tsv")
     rows = csv.DictReader(file.read_text().splitlines(), delimiter="\t")
     *_, soak = [row for row in rows if row["num_envs"] == str(chosen)]
     return chosen, round(float(soak["samples_per_s"]) / chosen**4 * HOURS * 3600)
 
 
+@pytest.fixture
+def narrow(tuner: Tuner, monkeypatch: pytest.MonkeyPatch) -> Tuner:
+    """Run the command line for a terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    return tuner
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("grow_kib", "every", "soak"), [(16, 10**6, ""), (0, 300, "2")], ids=["growing", "evaluation"])
 def test_what_a_soak_recommends_survives_ten_times_as_long_with_most_of_the_memory(
-    tuner: Tuner, tmp_path: Path, grow_kib: int, every: int, soak: str
+    narrow: Tuner, tmp_path: Path, grow_kib: int, every: int, soak: str
 ) -> None:
     command = limited(tmp_path, grow_kib, every, soak)
-    chosen, iterations = soaked(tuner, tmp_path)
+    chosen, iterations = soaked(narrow, tmp_path)
     largest = max(size for size in RUNGS if survives(command, size, iterations))
     assert 0.9 * largest <= chosen <= largest
     study = "--study", tmp_path / "demo.yaml"
-    code, again, _ = tuner("soak", *study, "--minutes", SOAK_MINUTES, "--hours", HOURS)
+    code, again, _ = narrow("soak", *study, "--minutes", SOAK_MINUTES, "--hours", HOURS)
     assert code == 0
-    assert f"train with num_envs={chosen}" in again
-    code, planned, err = tuner("plan", *study, "--set", f"num_envs={RUNGS[2]}", "--predict")
+    assert f"train with num_envs={chosen}" in " ".join(again.split())
+    code, planned, err = narrow("plan", *study, "--set", f"num_envs={RUNGS[2]}", "--predict")
     assert code == 0, err
-    assert "90 % sure" in planned
-    code, said, err = tuner("told", *study, "--oom")
+    assert "90 % sure" in " ".join(planned.split())
+    code, said, err = narrow("told", *study, "--oom")
     assert "host_oom" in said
-    assert f"train with num_envs={chosen}" not in said
+    fit(said)
+    assert f"train with num_envs={chosen}" not in " ".join(said.split())

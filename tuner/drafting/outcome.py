@@ -33,9 +33,12 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     whys = dict.fromkeys(view.changes_learning(best.config), "; this changes what is learnt")
     whys |= dict.fromkeys(after.keys() - best.config.keys(), "; the total batch stays")
     for name in {**before, **after}:
-        old, new = (str(values.get(name, "-")) for values in (before, after))
-        if old != new:
-            yield f"  {name}: {old} → {new}{whys.get(name, '')}"
+        if name not in before:
+            yield f"  {name}: {after[name]}; it had no effect before"
+        elif name not in after:
+            yield f"  {name}: has no effect any more"
+        elif str(before[name]) != str(after[name]):
+            yield f"  {name}: {before[name]} → {after[name]}{whys.get(name, '')}"
     env, words = typed_words(command)
     if line := retyped(words, bench.spec.trainer.command, after, before):
         yield "the command line to copy:"

@@ -66,6 +66,39 @@ def printed_end(line: str, at: int) -> float | None:
     return None if found is None else number(found["end"])
 
 
+class Unrounded:
+    """A count that keeps its step once the trainer rounds it: after `950` and `1K`, the next `1K` is 1,050.
+
+    The lines before must have had one step. Otherwise the count is the printed one.
+    """
+
+    def __init__(self) -> None:
+        self._last: float | None = None
+        self._step = 0.0
+        self._is_even = False
+
+    def __call__(self, text: str) -> float | None:
+        """Return the count of a line that prints it as `text`; None where this is no number."""
+        printed = number(text)
+        if printed is None:
+            return None
+        unit, last = _unit(text), self._last
+        foreseen = None if last is None else last + self._step
+        if foreseen and self._is_even and self._step < unit and abs(foreseen - printed) <= unit / 2:
+            printed = foreseen
+        if last is not None:
+            self._is_even = printed - last == self._step > 0
+            self._step = printed - last
+        self._last = printed
+        return printed
+
+
+def _unit(text: str) -> float:
+    """Return the smallest difference between two counts that are printed like this one: 100 for `1.2k`."""
+    mantissa, power = text.strip()[:-1], _POWERS.get(text.strip()[-1:], "")
+    return float(f"1{power}") / 10 ** len(mantissa.partition(".")[2]) if power else 1.0
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Epoch:
     """An epoch that is over."""

@@ -2,12 +2,22 @@
 
 import json
 import re
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from math import nan
 from typing import Any, TypeVar
 
-from tuner.probe.counting import EVALUATES, MOST, MOST_ITERATIONS, Bars, Unwrapped, number, printed_end, whole_numeral
+from tuner.probe.counting import (
+    EVALUATES,
+    MOST,
+    MOST_ITERATIONS,
+    Bars,
+    Unrounded,
+    Unwrapped,
+    number,
+    printed_end,
+    whole_numeral,
+)
 from tuner.probe.evidence import quoted
 from tuner.probe.probe_plan import SCORE_GROUP, LinePatterns
 from tuner.probe.protocols import OutputLine
@@ -89,6 +99,7 @@ class ProgressReader:
         self._counted: Counter[int | None] = Counter()
         self._origin_s = origin_s
         self._partial: dict[str, Any] = {}
+        self._unrounded: dict[tuple[str | None, str], Unrounded] = defaultdict(Unrounded)
         self._bars: dict[str | None, Bars] = {}
         self._samples: dict[str | None, Unwrapped] = {}
         self.score: Score | None = None
@@ -202,7 +213,7 @@ class ProgressReader:
     def _over_epochs(self, fields: dict[str, Any], t_s: float) -> dict[str, Any]:
         """Make printed counts continue when the trainer starts them again at a new epoch."""
         epoch, rank = number(fields.get("epoch")), fields.get("rank")
-        if (printed := number(fields.get("iteration"))) is not None:
+        if (printed := self._unrounded[rank, "iteration"](fields.get("iteration", ""))) is not None:
             bars, end = self._bars.setdefault(rank, Bars()), fields.get(_end_of("iteration"))
             over, name = len(bars.epoch_ends), fields.get(_NAME, "")
             counted = bars(printed, t_s, epoch=epoch, end=end, name=name, after=fields.get(_AFTER, ""))
@@ -212,7 +223,7 @@ class ProgressReader:
                 self._pause = Pause("an epoch's end", bars.epoch_ends[-1])
             elif counted is None:
                 self._note_pause(name)
-        if (printed := number(fields.get("samples"))) is not None:
+        if (printed := self._unrounded[rank, "samples"](fields.get("samples", ""))) is not None:
             unwrapped = self._samples.setdefault(rank, Unwrapped())
             fields["samples"] = unwrapped(printed, t_s, epoch=epoch, end=fields.get(_end_of("samples")))
             self._suspect(unwrapped.doubt and f"{unwrapped.doubt}, where samples are counted")
