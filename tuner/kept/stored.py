@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -84,18 +84,26 @@ Rows = Sequence[Row[Any]]
 
 
 def of_trials(
-    execute: Callable[[Any], Rows], wanted: ColumnElement[bool], tables: Sequence[TableClause]
+    execute: Callable[[Any], Rows], wanted: ColumnElement[bool], tables: tuple[TableClause, ...]
 ) -> Iterator[tuple[Row[Any], Sequence[Rows]]]:
     """Read the wanted trials, and yield each in the order of their ids with its rows of the other tables.
 
     `execute` returns all rows of an SQLAlchemy query. All queries have run before the first trial is yielded.
     """
+    of_wanted, of_others = _queries(wanted, tables)
+    trials = execute(of_wanted)
+    others = [by_trial(execute(one)) for one in of_others] if trials else []
+    return ((trial, [rows.get(trial.trial_id, ()) for rows in others]) for trial in trials)
+
+
+@lru_cache(maxsize=8)  # a search reads by the same conditions again and again
+def _queries(wanted: ColumnElement[bool], tables: tuple[TableClause, ...]) -> tuple[Any, list[Any]]:
+    """Return the query of the wanted trials, and those of their rows of the other tables."""
     columns = (TRIALS.c.trial_id, TRIALS.c.number, TRIALS.c.study_id, STATE)
     times = (TRIALS.c.datetime_start, TRIALS.c.datetime_complete)
-    trials = execute(select(*columns, *times).where(wanted).order_by(TRIALS.c.trial_id))
     ids = select(TRIALS.c.trial_id).where(wanted)
-    others = [by_trial(execute(select(*one.c).where(one.c.trial_id.in_(ids)))) for one in tables] if trials else []
-    return ((trial, [rows.get(trial.trial_id, ()) for rows in others]) for trial in trials)
+    others = [select(*one.c).where(one.c.trial_id.in_(ids)) for one in tables]
+    return select(*columns, *times).where(wanted).order_by(TRIALS.c.trial_id), others
 
 
 def by_trial(rows: Rows) -> Mapping[int, Rows]:

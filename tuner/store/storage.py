@@ -6,13 +6,13 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy as copied
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from optuna.distributions import json_to_distribution
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import ColumnElement, Row, TableClause, func, or_, select
+from sqlalchemy import ColumnElement, Row, TableClause, bindparam, func, or_, select
 
 from tuner.kept import stored
 from tuner.kept.case_record import KeptStudy
@@ -22,8 +22,15 @@ from tuner.kept.trial import is_kept, stored_facts
 NO_RECORD = "Record does not exist."
 """The text of Optuna's KeyError for a study or a trial that is gone."""
 _TABLES = (stored.PARAMETERS, stored.VALUES, stored.STEPS, stored.ATTRIBUTES, stored.CONSTRAINTS)
-_Rows = Callable[[Any], Sequence[Row[Any]]]
-"""Returns all rows of a query."""
+_Rows = Callable[..., Sequence[Row[Any]]]
+"""Returns all rows of a query, with the values of its parameters."""
+_ONE = TRIALS.c.trial_id == bindparam("trial")
+_NEW = or_(TRIALS.c.trial_id > bindparam("last"), TRIALS.c.trial_id.in_(bindparam("open", expanding=True)))
+_CHANGED = (TRIALS.c.study_id == bindparam("study")) & _NEW
+"""Conditions of trials. To write them anew at each read took longer than the database takes."""
+_OBJECTIVES = select(
+    select(func.count()).where(stored.DIRECTIONS.c.study_id == bindparam("study")).scalar_subquery()
+).where(STUDIES.c.study_id == bindparam("study"))
 
 
 @dataclass(kw_only=True, slots=True)
@@ -104,7 +111,7 @@ class TrialStorage(BaseStorage):
     def get_trial(self, trial_id: int) -> FrozenTrial:
         """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
         with self._reading() as rows:
-            found = [trial for _, _, trial in _trials(rows, TRIALS.c.trial_id == trial_id, None)]
+            found = [trial for _, _, trial in _trials(partial(rows, trial=trial_id), _ONE, None)]
         if not found or found[0] is None:
             raise KeyError(NO_RECORD)
         return found[0]
@@ -118,12 +125,11 @@ class TrialStorage(BaseStorage):
         """
         known = self._known[study_id]
         with self._reading() as rows:
-            directions = select(func.count()).where(stored.DIRECTIONS.c.study_id == study_id).scalar_subquery()
-            objectives = rows(select(directions).where(STUDIES.c.study_id == study_id))
+            objectives = rows(_OBJECTIVES, study=study_id)
             if not objectives:
                 raise KeyError(NO_RECORD)
-            changed = or_(TRIALS.c.trial_id > known.last, TRIALS.c.trial_id.in_(known.open))
-            read = list(_trials(rows, (TRIALS.c.study_id == study_id) & changed, objectives[0][0]))
+            changed = partial(rows, study=study_id, last=known.last, open=known.open)
+            read = list(_trials(changed, _CHANGED, objectives[0][0]))
         trials = dict(known.ended)
         for trial_id, is_open, trial in read:
             if trial:
@@ -166,7 +172,7 @@ class TrialStorage(BaseStorage):
         """Yield what runs a query on one connection, in the transaction that is open, if one is."""
         with self.rdb.scoped_session() as session:
             connection = session.connection()
-            yield lambda query: connection.execute(query).all()
+            yield lambda query, **values: connection.execute(query, values).all()
 
 
 def _trials(
