@@ -10,7 +10,6 @@ soon as it is known; the same command goes on with the scripts that have none.
 
 import argparse
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -28,7 +27,6 @@ from tuner.search.standing import Standing
 
 ROUNDS = 3
 """The plain runs of each command."""
-COLUMNS = ("script", "minutes", "objective", "changed", "told, own", "told, best", "own", "best")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,7 +154,6 @@ def main() -> None:
             rows.append(compared(name, settings))
             table.write_text("".join("\t".join(row) + "\n" for row in rows))
             print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
-    shutil.rmtree(settings.work / "__pycache__", ignore_errors=True)
     print(page(rows, describe_machine(open_devices("cpu:1")), settings))
 
 

@@ -99,3 +99,12 @@ def test_a_literal_key_is_warned_of_and_stored_masked_and_an_old_database_still_
     with closing(sqlite3.connect(database)) as renewed:
         kept = [text for (text,) in renewed.execute("select value_json from study_user_attributes")]
     assert not [text for text in kept if LITERAL in text]
+
+
+def test_init_warns_of_a_key_in_the_typed_command(tuner: Tuner, tmp_path: Path) -> None:
+    lines = "import time\nfor step in range(9): time.sleep(0.1); print('step', step, flush=True)"
+    (tmp_path / "leaks.py").write_text(lines)
+    command = [sys.executable, "leaks.py", "--workers", "2", f"--api-key={LITERAL}"]
+    code, out, err = tuner("init", "--yes", "--devices", "cpu:1", "--name", "leaks", "--", *command)
+    assert code == 0, out + err
+    assert "api-key looks like a key" in " ".join(out.split())

@@ -80,6 +80,13 @@ def test_a_training_is_printed_as_a_batch_script(tuner: Tuner, tmp_path: Path) -
     assert subprocess.run(["/bin/bash", "-n"], input=out, text=True, check=False).returncode == 0
 
 
+def test_a_job_for_a_best_that_is_not_there_prints_no_part_of_a_script(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path, slurm={"gpus": 8})
+    code, out, err = tuner("plan", "--study", study, "--best", "--launcher", "slurm")
+    assert (code, out) == (2, "")
+    assert "tuner optimize" in err
+
+
 def test_the_devices_of_a_job_do_not_depend_on_the_machine_that_plans_it(tuner: Tuner, tmp_path: Path) -> None:
     """This machine has no driver, as a login node."""
     trainer = {"name": "command", "options": {"command": "train {num_envs} --devices {devices}", "cases": ["walk"]}}

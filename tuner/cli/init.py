@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from tuner.cli.hints import exposed
 from tuner.cli.options import RUNS, Runs, devices_option, open_console, say
 from tuner.drafting import draft as drafting
 from tuner.drafting.searches import ask_searches, shown
@@ -169,7 +170,8 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
     samples = _samples(console, choices, refuted)
     text = study_text(name, drafted, watched, used_devices, uses, samples=samples)
     _write(file, text)
-    load(str(file))
+    for line in exposed(load(str(file))):
+        say(line)
     console.print(f"wrote {file}")
     return study
 

@@ -125,10 +125,10 @@ def plan(
     opened = job_bench if launcher == "slurm" else open_workbench
     bench = _with_fixed_values(opened(study, devices=devices, runs=runs), storage)
     chosen = chosen_cases(bench, cases)
+    planned = list(_found(bench, chosen, storage, member) if best else _as_set(bench, chosen, settings or []))
     if launcher == "slurm":
         for line in batch_lines(bench.spec, devices):
             say(line)
-    planned = _found(bench, chosen, storage, member) if best else _as_set(bench, chosen, settings or [])
     for line in stand_in(bench.spec, study):
         comment(line)
     broken: list[str] = []

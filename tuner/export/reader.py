@@ -105,7 +105,8 @@ class StudyReader:
             ids = [row.study_id for row in begun]
             facts = connection.execute(select(*stored.FACTS.c).where(stored.FACTS.c.study_id.in_(ids))).all()
             tables, wanted = (stored.VALUES, stored.ATTRIBUTES), TRIALS.c.study_id.in_(ids)
-            found = list(stored.of_trials(lambda query: connection.execute(query).all(), wanted, tables))
+            queries = stored.trial_queries(wanted, tables)
+            found = list(stored.of_trials(lambda query: connection.execute(query).all(), queries))
         cases: list[CaseView] = []
         for study_id, study_name in begun:
             kept = KeptStudy({one.key: read_json(one.value_json) for one in facts if one.study_id == study_id})

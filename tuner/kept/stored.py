@@ -6,8 +6,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cache, lru_cache
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import ColumnElement, Row, String, TableClause, cast, column, func, select, table
@@ -83,27 +83,35 @@ def of_study(study: str) -> ColumnElement[bool]:
 Rows = Sequence[Row[Any]]
 
 
-def of_trials(
-    execute: Callable[[Any], Rows], wanted: ColumnElement[bool], tables: tuple[TableClause, ...]
-) -> Iterator[tuple[Row[Any], Sequence[Rows]]]:
+class TrialQueries(NamedTuple):
+    """What reads some trials: the query of the trials, and those of their rows of other tables."""
+
+    trials: Any
+    others: Sequence[Any]
+
+
+def trial_queries(wanted: ColumnElement[bool], tables: Sequence[TableClause]) -> TrialQueries:
+    """Return what reads the trials that meet a condition, with their rows of the tables.
+
+    To build it takes about as long as to read a few trials. So who reads again and again builds it once.
+    """
+    columns = (TRIALS.c.trial_id, TRIALS.c.number, TRIALS.c.study_id, STATE)
+    times = (TRIALS.c.datetime_start, TRIALS.c.datetime_complete)
+    ids = select(TRIALS.c.trial_id).where(wanted)
+    return TrialQueries(
+        trials=select(*columns, *times).where(wanted).order_by(TRIALS.c.trial_id),
+        others=[select(*one.c).where(one.c.trial_id.in_(ids)) for one in tables],
+    )
+
+
+def of_trials(execute: Callable[[Any], Rows], queries: TrialQueries) -> Iterator[tuple[Row[Any], Sequence[Rows]]]:
     """Read the wanted trials, and yield each in the order of their ids with its rows of the other tables.
 
     `execute` returns all rows of an SQLAlchemy query. All queries have run before the first trial is yielded.
     """
-    of_wanted, of_others = _queries(wanted, tables)
-    trials = execute(of_wanted)
-    others = [by_trial(execute(one)) for one in of_others] if trials else []
+    trials = execute(queries.trials)
+    others = [by_trial(execute(one)) for one in queries.others] if trials else []
     return ((trial, [rows.get(trial.trial_id, ()) for rows in others]) for trial in trials)
-
-
-@lru_cache(maxsize=8)  # a search reads by the same conditions again and again
-def _queries(wanted: ColumnElement[bool], tables: tuple[TableClause, ...]) -> tuple[Any, list[Any]]:
-    """Return the query of the wanted trials, and those of their rows of the other tables."""
-    columns = (TRIALS.c.trial_id, TRIALS.c.number, TRIALS.c.study_id, STATE)
-    times = (TRIALS.c.datetime_start, TRIALS.c.datetime_complete)
-    ids = select(TRIALS.c.trial_id).where(wanted)
-    others = [select(*one.c).where(one.c.trial_id.in_(ids)) for one in tables]
-    return select(*columns, *times).where(wanted).order_by(TRIALS.c.trial_id), others
 
 
 def by_trial(rows: Rows) -> Mapping[int, Rows]:

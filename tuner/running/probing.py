@@ -231,8 +231,7 @@ class Probing:
         hopeless = (
             number is not None and not so_far.level_changed and self._study.report(asked, so_far.iterations, number)
         )
-        again = asked.confirms or asked.repeats
-        competing = self._job.purpose.competing and not again and not self._is_default(asked.config)
+        competing = self._job.purpose.competing and not asked.repeats and not self._is_default(asked.config)
         if hopeless and competing and (so_far.window_s or 0.0) >= self._spec.probe.window_seconds:
             return Pruned(f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)")
         rival = self._study.incumbent if competing else None

@@ -15,7 +15,7 @@ from tuner.search.trials import frontier, kept, meaningful, since_mended
 from tuner.study import Config, Space, launch_digest, same_launch
 
 NARROW = 1.3
-"""Where the best is ahead of the user's own command by less than this factor, the command is measured twice."""
+"""Where the best is ahead of the user's own command by less than this factor, each of the two is measured twice."""
 
 
 class History:
@@ -108,13 +108,13 @@ class History:
         found = leader(self._ended)
         return dict(found.unconfirmed.trials[-1].config) if found and found.unconfirmed else None
 
-    def is_narrowly_beaten(self, own: Config) -> bool:
-        """Check whether the best is ahead of a config by less than `NARROW` times, after a single cold probe of it."""
+    def close_call(self, own: Config) -> Config | None:
+        """Return which of the user's own config and the best has a single probe, if the best is narrowly ahead."""
         cold, _ = ways(self._ended)
-        known, found = cold.get(launch_digest(own)), leader(self._ended, [own])
-        if known is None or found is None or known.readings > 1:
-            return False
-        return known.value < found.best.value < NARROW * known.value
+        mine, found = cold.get(launch_digest(own)), leader(self._ended, [own])
+        if mine is None or found is None or not mine.value < found.best.value < NARROW * mine.value:
+            return None
+        return next((one.config for one in (mine, found.best) if one.readings == 1), None)
 
     def confirmed(self) -> list[Config]:
         """Return the configs that may be the best according to their cold trials, the best one first."""

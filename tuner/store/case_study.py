@@ -172,9 +172,9 @@ class Asked:
     cold: bool
     """Whether the trainer's plain command measures the config: a session has failed, or has found the best config."""
     confirms: bool = False
-    """Whether the trial measures what the result hangs on again. Nothing ends such a probe early."""
+    """Whether the trial measures again what the result hangs on."""
     repeats: bool = False
-    """Whether the config was measured before. A pruner that ends slow repeats would leave only the fast ones."""
+    """Whether the config was measured before. Nothing ends such a probe early: only fast repeats would be left."""
     origin: str | None = None
     """The other case in which this config is the best, if the config comes from another case."""
     left: float | None = None

@@ -12,7 +12,7 @@ from typing import Any
 from optuna.distributions import json_to_distribution
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import ColumnElement, Row, TableClause, bindparam, func, or_, select
+from sqlalchemy import Row, TableClause, bindparam, func, or_, select
 
 from tuner.kept import stored
 from tuner.kept.case_record import KeptStudy
@@ -24,10 +24,9 @@ NO_RECORD = "Record does not exist."
 _TABLES = (stored.PARAMETERS, stored.VALUES, stored.STEPS, stored.ATTRIBUTES, stored.CONSTRAINTS)
 _Rows = Callable[..., Sequence[Row[Any]]]
 """Returns all rows of a query, with the values of its parameters."""
-_ONE = TRIALS.c.trial_id == bindparam("trial")
+_ONE = stored.trial_queries(TRIALS.c.trial_id == bindparam("trial"), _TABLES)
 _NEW = or_(TRIALS.c.trial_id > bindparam("last"), TRIALS.c.trial_id.in_(bindparam("open", expanding=True)))
-_CHANGED = (TRIALS.c.study_id == bindparam("study")) & _NEW
-"""Conditions of trials. To write them anew at each read took longer than the database takes."""
+_CHANGED = stored.trial_queries((TRIALS.c.study_id == bindparam("study")) & _NEW, _TABLES)
 _OBJECTIVES = select(
     select(func.count()).where(stored.DIRECTIONS.c.study_id == bindparam("study")).scalar_subquery()
 ).where(STUDIES.c.study_id == bindparam("study"))
@@ -176,10 +175,10 @@ class TrialStorage(BaseStorage):
 
 
 def _trials(
-    rows: _Rows, wanted: ColumnElement[bool], objectives: int | None
+    rows: _Rows, wanted: stored.TrialQueries, objectives: int | None
 ) -> Iterator[tuple[int, bool, FrozenTrial | None]]:
     """Yield the id of each wanted trial, whether it may change, and the trial, if it is the tuner's and undamaged."""
-    for row, others in stored.of_trials(rows, wanted, _TABLES):
+    for row, others in stored.of_trials(rows, wanted):
         is_open = row.state in {TrialState.RUNNING.name, TrialState.WAITING.name}
         yield row.trial_id, is_open, _trial(row, others, objectives)
 

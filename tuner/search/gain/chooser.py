@@ -61,9 +61,9 @@ class Gain:
     def confirm(self, history: History, price: Price) -> Choice | None:
         """Choose the config with the highest expected value, if only sessions have measured it.
 
-        It is not chosen where the best cold config is as good, as well as the search needs to know it. Then the user's
-        own config is chosen, if the study maximises a speed and the best beats the own config narrowly: one probe of
-        each does not show how much is gained.
+        It is not chosen where the best cold config is as good, as well as the search needs to know it. A study of a
+        speed then compares the best with the user's own config: where the best is narrowly ahead, one probe of each
+        does not show how much is gained.
         """
         outlook = self._look(history)
         best = self._best(outlook)
@@ -73,9 +73,9 @@ class Gain:
         confirmed = [config for config in known if config in self._pool.space]
         if best not in confirmed and not (confirmed and outlook.is_as_good(confirmed[0], price)):
             return confirmation(self._whole(best, history.number))
-        own = self._space.own
-        narrow = own and self._goal.ceiling == math.inf and history.is_narrowly_beaten(own)
-        return confirmation(self._whole(own, history.number)) if own and narrow else None
+        own = self._space.own if self._goal.ceiling == math.inf else None
+        close = history.close_call(own) if own else None
+        return confirmation(self._whole(close, history.number)) if close else None
 
     def best(self, history: History) -> Config | None:
         """Return the eligible config with the highest expected value, without the pruner's patience."""
