@@ -108,3 +108,5 @@ def test_init_warns_of_a_key_in_the_typed_command(tuner: Tuner, tmp_path: Path) 
     code, out, err = tuner("init", "--yes", "--devices", "cpu:1", "--name", "leaks", "--", *command)
     assert code == 0, out + err
     assert "api-key looks like a key" in " ".join(out.split())
+    assert "reading the flags" not in out  # the script reads none
+    assert Path("studies/leaks.yaml").stat().st_mode & 0o077 == 0

@@ -77,6 +77,7 @@ SHELL = {
     "pip install .",
     "pip install '.[reference,report,dashboard]'",
     "export MIMICKIT_ROOT=~/MimicKit MIMICKIT_PYTHON=~/mimickit-env/bin/python",
+    "export TUNER_STORAGE=postgresql+psycopg://me@db/tuner",
 }
 TUNER = commands("tuner")
 

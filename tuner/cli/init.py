@@ -23,6 +23,8 @@ from tuner.study.load import load
 from tuner.trainers.presets import PRESETS
 
 STUDIES = Path("studies")
+PRIVATE = 0o600
+"""The mode of a file that only its owner reads and writes."""
 
 Command = Annotated[list[str] | None, typer.Argument(help="The command line to tune, after `--`.", show_default=False)]
 Preset = Annotated[
@@ -145,7 +147,7 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
         preset=wanted.preset,
         python=wanted.python,
         free_batch=wanted.free_batch,
-        print_help=drafting.printed_help(folder / "help"),
+        print_help=drafting.printed_help(folder / "help", say=console.print),
         ask=ask,
     )
     if to_search and not drafted.varies:
@@ -170,8 +172,9 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
     samples = _samples(console, choices, refuted)
     text = study_text(name, drafted, watched, used_devices, uses, samples=samples)
     _write(file, text)
-    for line in exposed(load(str(file))):
-        say(line)
+    if keys := exposed(load(str(file))):
+        file.chmod(PRIVATE)
+        say("\n".join([*keys, f"until then, {file} can be read by you alone"]))
     console.print(f"wrote {file}")
     return study
 

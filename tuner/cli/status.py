@@ -8,7 +8,7 @@ from rich.table import Table
 
 from tuner.cli import options
 from tuner.cli.case_tables import front_rows, front_tables, print_tables, summary_table
-from tuner.cli.hints import fitted, ladder, load_shown, notes, written
+from tuner.cli.hints import fitted, ladder, load_shown, notes, script_of_best, written
 from tuner.cli.options import RUNS, Json, Runs, Storage, Study, database_url, open_console, print_document
 from tuner.errors import StoreError
 from tuner.export import StudyReader, at_its_end, connect, export_study
@@ -83,6 +83,7 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS, as_json: Js
         *(fitted(name, "the batch size", str(one.batch)) for name, one in facts if one.batch),
         *(f"{name}: {at_its_end(one.ended)}" for name, one in facts if one.ended),
         *notes(rows),
+        *([script_of_best(study, devices=None, storage=storage, runs=runs)] if any(row.best for row in rows) else []),
     ):
         console.print(line)
 

@@ -245,13 +245,19 @@ def draft(
     )
 
 
-def printed_help(folder: Path, limit_s: float = HELP_S) -> Callable[[Sequence[str], str], str]:
-    """Return what runs the help of a command's script, without a GPU and for seconds at most; `folder` keeps a log."""
+def printed_help(
+    folder: Path, limit_s: float = HELP_S, *, say: Callable[[str], None] = lambda line: None
+) -> Callable[[Sequence[str], str], str]:
+    """Return what runs the help of a command's script, without a GPU and for seconds at most.
+
+    `folder` keeps a log. `say` tells the person which command runs, because a script can take long to say its flags.
+    """
 
     def ask(words: Sequence[str], python: str) -> str:
         command = [command_lines.literal_text(word, {}) for word in help_command(words, python)]
         if not command:
             return ""
+        say(f"reading the flags: {shlex.join(command)}")
         trainer, clock = CommandTrainer(TrainerSpec(name="command", options={"command": command})), MonotonicClock()
         hidden = {"CUDA_VISIBLE_DEVICES": "", "COLUMNS": "300", "NO_COLOR": "1", "TERM": "dumb"}
         slot = Slot(devices=open_devices("cpu").devices, out_dir=folder.resolve(), limits=ProbeSpec(), variables=hidden)

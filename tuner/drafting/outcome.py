@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
+from math import hypot
 
 from tuner.drafting.command_lines import retyped
 from tuner.drafting.draft import typed_words
@@ -26,8 +27,7 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     if mine and mine.launch == best.launch:
         yield "no other config is better; your command stays as it is"
         return
-    times = _times(best, mine, view)
-    yield f"the best:     {_speed(best, view)}{f', {times:.3g} times as many' if times else ''}"
+    yield f"the best:     {_speed(best, view)}{_gain(best, mine, view)}"
     ranks = len(bench.devices)
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best.config, ranks)
     whys = dict.fromkeys(view.changes_learning(best.config), "; this changes what is learnt")
@@ -45,11 +45,19 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
         yield shlex.join([*(f"{name}={value}" for name, value in env.items()), *line])
 
 
-def _times(best: Standing, mine: Standing | None, view: CaseView) -> float | None:
-    """Return how many times as fast the best is as the person's own command; None where that is unknown."""
-    if mine is None or view.objective in SPEEDS:
-        return best.value / mine.value if mine and mine.value else None
-    return best.samples_per_s / mine.samples_per_s if mine.samples_per_s and best.samples_per_s else None
+def _gain(best: Standing, mine: Standing | None, view: CaseView) -> str:
+    """Return how many times as fast the best is as the person's own command; empty where that is unknown."""
+    if mine is None:
+        return ""
+    is_speed = view.objective in SPEEDS
+    (fast, unsure), (slow, doubt) = (
+        (one.value, one.error) if is_speed else (one.samples_per_s, one.speed_error) for one in (best, mine)
+    )
+    if not fast or not slow:
+        return ""
+    times = fast / slow
+    error = None if unsure is None or doubt is None else times * hypot(unsure / fast, doubt / slow)
+    return f", {with_error(times, error, 2)} times as many, by {best.readings + mine.readings} runs"
 
 
 def _speed(one: Standing | None, view: CaseView) -> str:

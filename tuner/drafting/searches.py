@@ -327,7 +327,7 @@ def ask_searches(known: Known, *, say: Callable[[str], None], answer: Callable[[
         say(line)
     if not kept:
         say(_nothing_known(known))
-    how = "Enter takes these; FLAG=VALUE,VALUE adds or changes one, FLAG= leaves one out: "
+    how = "Enter takes these; with spaces between, FLAG=VALUE,VALUE adds or changes one, FLAG= leaves one out: "
     for left in range(MOST_ANSWERS, 0, -1):
         try:
             chosen = _changed(kept, answer(how if kept else "FLAG=VALUE,VALUE: ").split(), known)

@@ -286,7 +286,7 @@ class Ending(StrEnum):
     CRASHES = "stopped: the trainer keeps crashing"
     HOST = "stopped: the machine keeps failing"
     UNREAD = "stopped: the objective is not measured"
-    INTERRUPTED = "interrupted"
+    INTERRUPTED = "not finished"
 
 
 def given_up(result: ProbeResult, streak: int, *, has_run: bool) -> Ending | None:
