@@ -216,7 +216,8 @@ def measure_beside_mib() -> float:
     Net().cuda()(torch.ones(64, LENGTH, WIDTH, device="cuda")).backward()
     torch.cuda.synchronize()
     pynvml.nvmlInit()
-    used = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).used
+    card = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(0).uuid}")  # not NVML's card 0
+    used = pynvml.nvmlDeviceGetMemoryInfo(card).used
     beside_mib = (used - torch.cuda.memory_reserved()) / 2**20
     torch.cuda.empty_cache()
     return beside_mib
