@@ -7,6 +7,7 @@ from tuner.report.charts import BEST, FRONT, OTHER, THIRD, Picture, Trace, axis,
 from tuner.report.page import filled
 from tuner.scaling.comparing import ROUTES, Machine, PricedRow, number, sized, topology
 from tuner.scaling.laws import LOSSES, Quantity
+from tuner.scaling.results import grouped
 from tuner.scaling.scaling_table import link_table
 from tuner.scaling.subjects import LINKS
 
@@ -78,9 +79,7 @@ def _devices(lines: Sequence[PricedRow]) -> dict[str, Any]:
 
 def _curves(lines: Sequence[PricedRow], of: Callable[[PricedRow], Quantity], single: float) -> list[Trace]:
     """Return a curve for each machine, workload, size and route, from its one device on."""
-    groups: dict[str, list[PricedRow]] = {}
-    for line in lines:
-        groups.setdefault(f"{_workload(line)} over {ROUTES[line.row.route] if line.row.route else ''}", []).append(line)
+    groups = grouped(lines, lambda line: f"{_workload(line)} over {ROUTES[line.row.route] if line.row.route else ''}")
     return [
         trace(
             [1, *(line.row.gpus for line in group)],

@@ -56,7 +56,11 @@ class ReferenceTrainer(base.Trainer):
 
     def cases(self) -> list[Case]:
         """List the three pi_plus cases."""
-        return [Case(name=name, options=_files(method)) for name, method in CASES.items()]
+        files = {"env_config": "reference/pi_plus.env", "engine_config": "reference/pd.engine"}
+        return [
+            Case(name=name, options={"agent_config": f"reference/{method}.agent", **files})
+            for name, method in CASES.items()
+        ]
 
     def updates_per_iteration(self, case: Case, config: Config) -> float | None:
         """Return how many minibatches the policy learns from."""
@@ -73,7 +77,7 @@ class ReferenceTrainer(base.Trainer):
         if parameter != "minibatch":
             why = "counts multiples of num_envs" if parameter == "batch_size" else "is no batch size"
             raise TrainerError(f"{parameter} {why} for the reference trainer; write `minibatch: auto`")
-        return whole(config, LADDER, default=1024) * STEPS_PER_ITERATION
+        return _num_envs(config) * STEPS_PER_ITERATION
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Decide one run. Raises TrainerError for an unknown case or a value that the trainer cannot use."""
@@ -117,10 +121,7 @@ class ReferenceTrainer(base.Trainer):
                 *("--hidden-units", str(self._hidden_units(slot))),
             ),
             expected=(),
-            request={
-                "config": {name: value for name, value in config.items() if name in self.accepts},
-                "iterations": base.iterations(slot),
-            },
+            request=self.request(config, base.iterations(slot)),
         )
 
     def fingerprint(self) -> dict[str, str]:
@@ -139,14 +140,6 @@ class ReferenceTrainer(base.Trainer):
 
     def _hidden_units(self, slot: Slot) -> int:
         return self._options.hidden_units or default_hidden_units(base.device_names(slot.devices)[0])
-
-
-def _files(method: str) -> dict[str, str]:
-    return {
-        "agent_config": f"reference/{method}.agent",
-        "env_config": "reference/pi_plus.env",
-        "engine_config": "reference/pd.engine",
-    }
 
 
 def _num_envs(config: Config) -> int:
