@@ -97,10 +97,6 @@ class Results:
         """Return the results with more points."""
         return replace(self, points=(*self.points, *points))
 
-    def subject(self, name: str) -> Subject:
-        """Return the subject of that name."""
-        return next(one for one in self.subjects if one.name == name)
-
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")

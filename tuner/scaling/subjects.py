@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tuner.errors import StudyError
@@ -13,26 +13,14 @@ from tuner.scaling.campaign import Scaled, SubjectPlan
 from tuner.scaling.results import Subject
 from tuner.scaling.workloads import MICRO_BATCHES
 from tuner.study import LADDER, Case, Config, ProbeSpec, TrainerSpec
-from tuner.trainers.base import Trainer, device_names, iterations, with_torch
+from tuner.trainers.base import Trainer, iterations, own_plan
 from tuner.trainers.reference.reference_trainer import ReferenceTrainer
 
 
 def workload_plan(name: str, config: Config, slot: Slot) -> ProbePlan:
     """Decide one run of a workload. One session serves runs of all workloads, so that its start is paid once."""
-    return ProbePlan(
-        config=config,
-        argv=(
-            *(with_torch(sys.executable), "-m", "tuner.scaling.workloads"),
-            *("--devices", *device_names(slot.devices)),
-            *("--master-port", str(slot.port)),
-        ),
-        cwd=slot.out_dir,
-        env={**slot.variables, "TUNER_PROGRESS": str(slot.progress)},
-        files={},
-        slot=slot,
-        session_key="workload",
-        request={"workload": name, "config": dict(config), "iterations": iterations(slot)},
-    )
+    planned = own_plan(sys.executable, ("tuner.scaling.workloads",), config, slot, session_key="workload")
+    return replace(planned, request={"workload": name, "config": dict(config), "iterations": iterations(slot)})
 
 
 def planned_by(trainer: Trainer, case: Case, config: Config, slot: Slot) -> ProbePlan:

@@ -130,11 +130,25 @@ def interpreter(python: str) -> str:
     return str(Path(python).expanduser().absolute()) if os.sep in python else python
 
 
-def with_torch(python: str) -> str:
-    """Return the Python that runs our own programs. Raises TrainerError if it is the tuner's own and lacks torch."""
+def own_plan(
+    python: str, program: Sequence[str], config: Config, slot: Slot, *words: str, session_key: str
+) -> ProbePlan:
+    """Return the plan of a program that ships with the tuner: a module, and its words before and after the devices.
+
+    Raises TrainerError if the Python is the tuner's own and lacks torch.
+    """
     if python == sys.executable and find_spec("torch") is None:
         raise TrainerError(f"tuner's own trainers need torch: {installs('reference')} installs it")
-    return python
+    devices = ("--devices", *device_names(slot.devices), "--master-port", str(slot.port))
+    return ProbePlan(
+        config=config,
+        argv=(python, "-m", *program, *devices, *words),
+        cwd=slot.out_dir,
+        env={**slot.variables, "TUNER_PROGRESS": str(slot.progress)},
+        files={},
+        slot=slot,
+        session_key=session_key,
+    )
 
 
 def programs(python: str | None) -> Path | None:
