@@ -25,11 +25,8 @@ from tuner.probe import (
     Stop,
 )
 from tuner.running.prober import run_in
-from tuner.scaling.results import Measurement, Mode, Results, Route, Subject, read, write
+from tuner.scaling.results import COUNTS, Measurement, Mode, Results, Route, Subject, read, write
 from tuner.study import Config, ProbeSpec
-
-COUNTS = (1, 2, 4, 8)
-"""The numbers of GPUs that are measured, as far as the machine has them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

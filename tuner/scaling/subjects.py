@@ -10,7 +10,7 @@ from tuner.export import in_words
 from tuner.probe import ProbePlan, Slot
 from tuner.running.workbench import Workbench
 from tuner.scaling.campaign import Scaled, SubjectPlan
-from tuner.scaling.results import Subject
+from tuner.scaling.results import LINKS, Subject
 from tuner.scaling.workloads import MICRO_BATCHES
 from tuner.study import LADDER, Case, Config, ProbeSpec, TrainerSpec
 from tuner.trainers.base import Trainer, iterations, own_plan
@@ -31,7 +31,6 @@ def planned_by(trainer: Trainer, case: Case, config: Config, slot: Slot) -> Prob
 
 PPO = "ppo"
 PPO_CASE = "deepmimic_pi_plus_ppo"
-LINKS = "allreduce"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
