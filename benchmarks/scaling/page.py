@@ -28,9 +28,8 @@ from tuner.scaling.comparing import (
     topology,
 )
 from tuner.scaling.laws import LOSSES
-from tuner.scaling.results import Results, read
+from tuner.scaling.results import LINKS, Results, read
 from tuner.scaling.scaling_table import LinkRow, ScalingRow, divisions, fits, link_table, mean_pct, table
-from tuner.scaling.subjects import LINKS
 
 SPLIT = "_split"
 WIDE = 400

@@ -25,8 +25,8 @@ LEARNT = {64: 3.0, 32: 8.0, 16: 5.0, 8: 1.0}
 """How many points of return a config gains per 100 s of training, by its environments."""
 
 
-class Memory:
-    """Keeps runs in memory."""
+class Memory(RaceRuns):
+    """Keeps runs in memory, without a database."""
 
     def __init__(self) -> None:
         self.made: list[KeptRun] = []

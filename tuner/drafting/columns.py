@@ -54,18 +54,18 @@ _UNIT = re.compile(r"(?: ?(?:secs?|seconds?|mins?|minutes?|hours?|[KMGT]i?B)|[mu
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
-    """One number of the lines of one form."""
+    """One number of the lines of one form, or a column of a file, whose name stands before its numbers."""
 
-    form: str
+    form: str = ""
     place: int
     """The position among the numbers of the line."""
     gaps: tuple[str, ...]
     """The texts before each number up to this one, in the first such line."""
-    after: str
+    after: str = ""
     values: tuple[float, ...]
-    is_plain: bool
+    is_plain: bool = True
     """Whether every value is printed with digits alone."""
-    first_line: int
+    first_line: int = 0
     """The position of the first such line among all lines."""
     lines: tuple[str, ...] = ()
     """The lines of the values."""

@@ -68,6 +68,11 @@ class Setting:
         """The name as a parameter of a study: `num-workers` and `trainer.num_workers` are `num_workers`."""
         return as_parameter(self.full or self.name)
 
+    def is_called(self, flag: str) -> bool:
+        """Return whether a flag that the user names is this one: in full, or by its last part."""
+        same = ({name.replace("-", "_"), as_parameter(name)} for name in (self.full or self.name, self.name))
+        return any(flag.replace("-", "_") in names for names in same)
+
 
 def as_parameter(name: str) -> str:
     """Return the last part of a name, with underscores in place of hyphens."""
@@ -154,26 +159,21 @@ def template(
     """
     literal = [literal_text(word, searched) for word in words]
     replaced: list[tuple[str, str]] = []
-    known = settings(words, flags)
-    written = (*words, *variables)
+    known, written = settings(words, flags), (*words, *variables)
     for setting in known:
-        names = (setting.full or setting.name, setting.name)
-        own = (to for flag, to in searched.items() if any(_same(flag, name) for name in names))
+        own = (to for flag, to in searched.items() if setting.is_called(flag))
         fact = next(own, _launch_fact(setting, words))
         if fact is None:
             continue
-        typed = words[setting.word]
-        before = literal[setting.word][: len(literal[setting.word]) - len(literal_text(setting.value, searched))]
+        before = literal[setting.word].removesuffix(literal_text(setting.value, searched))
         literal[setting.word] = before + fact
-        shown = typed if before else f"{words[setting.word - 1]} {typed}"
-        replaced.append((shown, literal[setting.word] if before else f"{words[setting.word - 1]} {fact}"))
+        flag = "" if before else f"{words[setting.word - 1]} "
+        replaced.append((f"{flag}{words[setting.word]}", f"{flag}{literal[setting.word]}"))
     for flag, placeholder in searched.items():
         if f"--{flag}" in words and placeholder.startswith(_SWITCH):
             literal[words.index(f"--{flag}")] = placeholder
             replaced.append((f"--{flag}", placeholder))
-        elif not any(_same(flag, name) for setting in known for name in (setting.full, setting.name)) and not any(
-            placeholder in word for word in written
-        ):
+        elif not any(one.is_called(flag) for one in known) and not any(placeholder in word for word in written):
             added = _added(flag, placeholder, words)
             literal += added
             replaced.append(("", " ".join(added)))
@@ -220,11 +220,6 @@ def _spelled(flag: str, words: Sequence[str]) -> str:
     own = [one.name for one in settings(words[program_place(words) or 0 :])]
     dashes = any("-" in name for name in own) and not any("_" in name for name in own)
     return flag.replace("_", "-") if dashes else flag
-
-
-def _same(flag: str, name: str) -> bool:
-    """Return whether a flag named by the user is this one: in full, or by its last part."""
-    return flag.replace("-", "_") in {name.replace("-", "_"), as_parameter(name)}
 
 
 def literal_text(text: str, searched: Mapping[str, str]) -> str:

@@ -312,10 +312,10 @@ def environment(program: str) -> str:
 
 def _devices(count: int | None) -> str:
     """Return the devices to watch for so many ranks; without a number, every card or one CPU rank."""
-    if not open_devices("auto").devices[0].is_gpu:
+    found = open_devices("auto").devices
+    if not found[0].is_gpu:
         return f"cpu:{count or 1}"
-    cards = len(open_devices("auto").devices)
-    return "auto" if count is None or count >= cards else ",".join(map(str, range(count)))
+    return "auto" if count is None or count >= len(found) else ",".join(map(str, range(count)))
 
 
 def imported(words: Sequence[str]) -> tuple[str, ...]:

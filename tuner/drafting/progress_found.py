@@ -413,19 +413,11 @@ def _columns(rows: Sequence[FileRow], *, is_tensorboard: bool) -> dict[str, str]
 
 
 def _numbers(rows: Sequence[FileRow]) -> Iterator[Column]:
-    """Yield the columns with a number in each of their rows. The name of a column stands before its numbers."""
+    """Yield the columns with a number in each of their rows."""
     names = list(dict.fromkeys(name for row in rows for name in row.values))
+    has_environments = bool(ENVIRONMENT.search(" ".join(names)))
     for place, name in enumerate(names):
         values = [number(row.values[name]) for row in rows if row.values.get(name) not in (None, "")]
         known = tuple(value for value in values if value is not None)
         if known and len(known) == len(values):
-            yield Column(
-                form="",
-                place=place,
-                gaps=(name,),
-                after="",
-                values=known,
-                is_plain=True,
-                first_line=0,
-                has_environments=bool(ENVIRONMENT.search(" ".join(names))),
-            )
+            yield Column(place=place, gaps=(name,), values=known, has_environments=has_environments)

@@ -328,17 +328,16 @@ def ask_searches(known: Known, *, say: Callable[[str], None], answer: Callable[[
     if not kept:
         say(_nothing_known(known))
     how = "Enter takes these; with spaces between, FLAG=VALUE,VALUE adds or changes one, FLAG= leaves one out: "
-    for left in range(MOST_ANSWERS, 0, -1):
+    refused = 0
+    while True:
         try:
             chosen = _changed(kept, answer(how if kept else "FLAG=VALUE,VALUE: ").split(), known)
+            break
         except StudyError as error:
-            if left == 1:
+            refused += 1
+            if refused == MOST_ANSWERS:
                 raise
             say(str(error))
-        else:
-            break
-    else:
-        raise AssertionError("the last answer leaves the loop")
     rest = [one for name, one in precision.items() if name not in chosen]
     question = f"{' '.join(map(str, rest))}: may the precision vary, too? It may change what is learnt. [y/N] "
     if rest and answer(question).strip().lower() in _YES:

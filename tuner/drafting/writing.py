@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from tuner.drafting.amounts import Checked, check
-from tuner.drafting.command_lines import Setting, settings
+from tuner.drafting.command_lines import settings
 from tuner.drafting.draft import Draft, Used, working_ranks
 from tuner.drafting.progress_found import Found
 from tuner.drafting.searches import ENVIRONMENTS
@@ -137,17 +137,14 @@ def of_one_rank(draft: Draft, found: Found, ranks: int) -> float | None:
     batch, each = draft.batch_size, _samples_of_an_iteration(found)
     if ranks < 2 or each is None or not batch:
         return None
-    steps = {1, *(int(one.value) for one in settings(draft.words) if _accumulates(one))}
+    known = (one for one in settings(draft.words) if one.value.isdecimal())
+    steps = {1, *(int(one.value) for one in known if "accum" in one.parameter)}
     if any(_is_close(each / batch, own) for own in steps):
         return each
     counts_steps = found.preset is None and any("(?P<iteration>" in pattern for pattern in found.patterns)
     may_accumulate = counts_steps and draft.batch not in ENVIRONMENTS and 1 < each / batch < MOST_BATCHES
     of_all = any(_is_close(each / batch, own * ranks) for own in steps)
     return each if may_accumulate and not of_all else None
-
-
-def _accumulates(setting: Setting) -> bool:
-    return "accum" in setting.parameter and setting.value.isdecimal()
 
 
 def _is_close(batches: float, expected: float) -> bool:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
 from statistics import fmean, median
-from typing import Protocol
 
 from tuner.errors import TrainerError
 from tuner.export import figure, in_words, score_text
@@ -30,7 +29,8 @@ from tuner.racing.entrants import Entrant, Round, better_half, rounds
 from tuner.running.prober import run_in
 from tuner.running.workbench import Job
 from tuner.search.scores import Mean, agreement, ahead, constant, means, standings, thinned
-from tuner.study import Case, Config, ProbeSpec, same_launch
+from tuner.store.races import RaceRuns
+from tuner.study import Case, ProbeSpec, same_launch
 
 SAMPLE_S = 1.0
 """A run's devices are read so often, in seconds: a long run would otherwise keep very many readings."""
@@ -109,30 +109,6 @@ _NOT_THE_CONFIG = {Blame.HOST, Blame.SETUP}
 """Failures of the machine and of the set-up end the race, because they say nothing about a config."""
 
 
-class Runs(Protocol):
-    """Keeps the runs of a race; see `tuner.store.races.RaceRuns`."""
-
-    def read(self) -> tuple[KeptRun, ...]:
-        """Return the runs so far."""
-        ...
-
-    def claim(self, config: Config, seed: int, is_made: Callable[[Sequence[KeptRun]], bool]) -> bool:
-        """Claim a run for this process; False where another process makes it, or `is_made` says that it is made."""
-        ...
-
-    def beat(self) -> None:
-        """Say that this process still makes its run."""
-        ...
-
-    def release(self) -> None:
-        """Give back the claim of a run that was not made."""
-        ...
-
-    def add(self, run: KeptRun) -> None:
-        """Store a run in place of its claim."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
     """Where a config stands in a race."""
@@ -157,7 +133,7 @@ class Race:
         self,
         job: Job,
         case: Case,
-        runs: Runs,
+        runs: RaceRuns,
         say: Callable[[str], None],
         *,
         configs: Sequence[Entrant],

@@ -25,11 +25,8 @@ from tuner.probe import (
     Stop,
 )
 from tuner.running.prober import run_in
-from tuner.scaling.results import Measurement, Mode, Results, Route, Subject, read, write
+from tuner.scaling.results import COUNTS, Measurement, Mode, Results, Route, Subject, read, write
 from tuner.study import Config, ProbeSpec
-
-COUNTS = (1, 2, 4, 8)
-"""The numbers of GPUs that are measured, as far as the machine has them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,15 +213,12 @@ class _Together:
         def answer(so_far: ProbeResult | None) -> Answer:
             if self._interrupted():
                 return Interrupted()
-            if so_far is None:
+            if so_far is None or len(self._windows_s) == 1:
                 return Go()
             self._windows_s[place] = so_far.window_s or 0.0
             return Go() if min(self._windows_s) >= self._window_s else More()
 
-        return answer if len(self._windows_s) > 1 else self._alone
-
-    def _alone(self, _: ProbeResult | None) -> Answer:
-        return Interrupted() if self._interrupted() else Go()
+        return answer
 
 
 def _point(run: Run, subject: Scaled, team: CardTeam, result: ProbeResult) -> Measurement:

@@ -13,7 +13,7 @@ from tuner.errors import StudyError, TunerError
 from tuner.export import Sheet, tsv
 from tuner.probe import BUSY_PCT, HOUR_S, DeviceSummary
 from tuner.scaling.laws import LOSSES, Quantity, difference
-from tuner.scaling.results import Mode, Results, Route, Subject, grouped
+from tuner.scaling.results import Measurement, Mode, Results, Route, Subject, grouped
 from tuner.scaling.scaling_table import Division, Fit, ScalingRow, ceilings, mean_pct, placement, table
 from tuner.study import Number, Strict, complaints, read_mapping
 
@@ -58,7 +58,7 @@ def short(one: Quantity) -> str:
     return f"{number(one.times(1 / unit))} {letter}".rstrip()
 
 
-def sized(row: ScalingRow | Fit | Division) -> str:
+def sized(row: ScalingRow | Fit | Division | Measurement) -> str:
     """Return the name of what a row is about."""
     return row.workload if row.size is None else f"{row.workload} {row.size:,}"
 
@@ -80,9 +80,8 @@ def failure_sentences(results: Results) -> Iterator[str]:
     """Yield which measurements failed, and why."""
     for one in results.points:
         if one.failure:
-            size = "" if one.size is None else f" {one.size:,}"
             cards = ",".join(map(str, one.gpus))
-            yield f"not measured: {one.workload}{size} {one.mode} on {cards}: {one.failure}: {one.detail}"
+            yield f"not measured: {sized(one)} {one.mode} on {cards}: {one.failure}: {one.detail}"
 
 
 def ceiling_sentences(rows: Sequence[ScalingRow]) -> Iterator[str]:

@@ -17,6 +17,10 @@ from tuner.study import regular_content
 FORMAT = "tuner_scale"
 VERSION = 1
 """The version of the file's form. A reader refuses every other version."""
+COUNTS = (1, 2, 4, 8)
+"""The numbers of GPUs that are measured, as far as the machine has them."""
+LINKS = "allreduce"
+"""The name of the workload that measures the links."""
 
 Mode = Literal["single", "beside", "apart", "joined"]
 """How the ranks of a measurement work.
@@ -96,10 +100,6 @@ class Results:
     def with_points(self, *points: Measurement) -> "Results":
         """Return the results with more points."""
         return replace(self, points=(*self.points, *points))
-
-    def subject(self, name: str) -> Subject:
-        """Return the subject of that name."""
-        return next(one for one in self.subjects if one.name == name)
 
 
 Item = TypeVar("Item")

@@ -7,8 +7,8 @@ from tuner.report.charts import BEST, FRONT, OTHER, THIRD, Picture, Trace, axis,
 from tuner.report.page import filled
 from tuner.scaling.comparing import ROUTES, Machine, PricedRow, number, sized, topology
 from tuner.scaling.laws import LOSSES, Quantity
+from tuner.scaling.results import LINKS, grouped
 from tuner.scaling.scaling_table import link_table
-from tuner.scaling.subjects import LINKS
 
 COLOURS = (FRONT, BEST, THIRD, OTHER)
 LOSS_COLOURS = ("#76839a", "#b0731a", "#4c9a5f", "#8a63a6", "#8a63a6", "#2584ad", "#cf4358", "#cf4358")
@@ -78,9 +78,7 @@ def _devices(lines: Sequence[PricedRow]) -> dict[str, Any]:
 
 def _curves(lines: Sequence[PricedRow], of: Callable[[PricedRow], Quantity], single: float) -> list[Trace]:
     """Return a curve for each machine, workload, size and route, from its one device on."""
-    groups: dict[str, list[PricedRow]] = {}
-    for line in lines:
-        groups.setdefault(f"{_workload(line)} over {ROUTES[line.row.route] if line.row.route else ''}", []).append(line)
+    groups = grouped(lines, lambda line: f"{_workload(line)} over {ROUTES[line.row.route] if line.row.route else ''}")
     return [
         trace(
             [1, *(line.row.gpus for line in group)],

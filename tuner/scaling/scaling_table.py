@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tuner.probe import DeviceSummary
-from tuner.scaling.campaign import COUNTS
 from tuner.scaling.laws import LostTime, Quantity, SerialPart, Steps, fill_share, losses, ratio, serial_part, total
-from tuner.scaling.results import Measurement, Mode, Results, Route, Subject, grouped
+from tuner.scaling.results import COUNTS, Measurement, Mode, Results, Route, Subject, grouped
 
 Scaling = Literal["single", "weak", "strong"]
 """`weak`: the batch per GPU stays the same. `strong`: the whole batch stays the same. `single`: the baseline."""

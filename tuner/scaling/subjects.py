@@ -1,7 +1,8 @@
 """What `tuner scale` can measure: the built-in workloads, and a case of a study."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tuner.errors import StudyError
@@ -9,29 +10,17 @@ from tuner.export import in_words
 from tuner.probe import ProbePlan, Slot
 from tuner.running.workbench import Workbench
 from tuner.scaling.campaign import Scaled, SubjectPlan
-from tuner.scaling.results import Subject
-from tuner.scaling.workloads.catalogue import CATALOGUE, EXCHANGE, MICRO_BATCHES, SIZE, Entry
+from tuner.scaling.results import LINKS, Subject
+from tuner.scaling.workloads import MICRO_BATCHES
 from tuner.study import LADDER, Case, Config, ProbeSpec, TrainerSpec
-from tuner.trainers.base import Trainer, device_names, iterations, with_torch
+from tuner.trainers.base import Trainer, iterations, own_plan
 from tuner.trainers.reference.reference_trainer import ReferenceTrainer
 
 
 def workload_plan(name: str, config: Config, slot: Slot) -> ProbePlan:
     """Decide one run of a workload. One session serves runs of all workloads, so that its start is paid once."""
-    return ProbePlan(
-        config=config,
-        argv=(
-            *(with_torch(sys.executable), "-m", "tuner.scaling.workloads"),
-            *("--devices", *device_names(slot.devices)),
-            *("--master-port", str(slot.port)),
-        ),
-        cwd=slot.out_dir,
-        env={**slot.variables, "TUNER_PROGRESS": str(slot.progress)},
-        files={},
-        slot=slot,
-        session_key="workload",
-        request={"workload": name, "config": dict(config), "iterations": iterations(slot)},
-    )
+    planned = own_plan(sys.executable, ("tuner.scaling.workloads",), config, slot, session_key="workload")
+    return replace(planned, request={"workload": name, "config": dict(config), "iterations": iterations(slot)})
 
 
 def planned_by(trainer: Trainer, case: Case, config: Config, slot: Slot) -> ProbePlan:
@@ -42,34 +31,96 @@ def planned_by(trainer: Trainer, case: Case, config: Config, slot: Slot) -> Prob
 
 PPO = "ppo"
 PPO_CASE = "deepmimic_pi_plus_ppo"
-PPO_GPU_SIZES, PPO_CPU_SIZES = (2048, 4096), (32, 64)
-LINKS = "allreduce"
-NAMES = (PPO, *CATALOGUE)
-"""The built-in workloads."""
 
 
-def limits(window_s: float) -> ProbeSpec:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuiltIn:
+    """A built-in workload, and the sizes that are measured by default. Its shapes stand in `workloads/programs.py`."""
+
+    subject: Subject
+    gpu_sizes: tuple[int, ...]
+    cpu_sizes: tuple[int, ...]
+
+
+_ALL = (
+    BuiltIn(
+        subject=Subject(
+            name=PPO, text="trains a controller with PPO: the reference trainer", unit="environments per GPU"
+        ),
+        gpu_sizes=(2048, 4096),
+        cpu_sizes=(32, 64),
+    ),
+    BuiltIn(
+        subject=Subject(
+            name="fusion",
+            text="trains a network that fuses camera, lidar and inertial readings",
+            unit="samples per GPU and step",
+        ),
+        gpu_sizes=(128, 512, 1024),
+        cpu_sizes=(8, 16, 32),
+    ),
+    BuiltIn(
+        subject=Subject(
+            name="voxelize",
+            text="sums point clouds into one grid of voxels that all ranks share",
+            unit="points per GPU and step",
+        ),
+        gpu_sizes=(1 << 18, 1 << 21, 1 << 22),
+        cpu_sizes=(1 << 14, 1 << 16, 1 << 17),
+    ),
+    BuiltIn(
+        subject=Subject(
+            name="pipeline",
+            text="trains one transformer, split into a stage per GPU",
+            unit="samples per step of all GPUs",
+            splits_model=True,
+            micro_batches=MICRO_BATCHES,
+        ),
+        gpu_sizes=(64, 128),
+        cpu_sizes=(8, 16),
+    ),
+    BuiltIn(
+        subject=Subject(name=LINKS, text="sums a buffer over all ranks, to measure the links", unit="bytes"),
+        gpu_sizes=(1 << 12, 1 << 18, 1 << 22, 1 << 25, 1 << 28),
+        cpu_sizes=(1 << 12, 1 << 18, 1 << 22),
+    ),
+)
+CATALOGUE: Mapping[str, BuiltIn] = {one.subject.name: one for one in _ALL}
+NAMES = tuple(CATALOGUE)
+
+
+def _limits(window_s: float) -> ProbeSpec:
     """Return the limits of a probe of a built-in workload, with windows of `window_s` seconds."""
     return ProbeSpec(iterations=6, min_iterations=4, window_seconds=window_s, max_seconds=window_s + 120)
 
 
 def built_in(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | None = None) -> Scaled:
     """Return a built-in workload; without `sizes` it has those that suit the devices. Raises StudyError."""
-    if name == PPO:
-        return _ppo(sizes or (PPO_GPU_SIZES if gpu else PPO_CPU_SIZES), window_s)
     if name not in CATALOGUE:
         raise StudyError(f"workload {name!r} is unknown; known: {', '.join(NAMES)}")
-    entry = CATALOGUE[name]
-    parts = MICRO_BATCHES if entry.splits_model else None
-    split, links = entry.splits_model, name == LINKS
-    sizes = sizes or entry.sizes(gpu=gpu)
+    found = CATALOGUE[name]
+    subject, limits = found.subject, _limits(window_s)
+    sizes = sizes or (found.gpu_sizes if gpu else found.cpu_sizes)
+    if name == PPO:
+        return Scaled(
+            subject=subject,
+            wanted=SubjectPlan(name=name, sizes=sizes),
+            plan=partial(planned_by, ReferenceTrainer(TrainerSpec(name="reference")), Case(name=PPO_CASE)),
+            limits=limits,
+            config=lambda size, _: {LADDER: size or 1},
+        )
+    split, links = subject.splits_model, name == LINKS
+
+    def step_samples(size: int, ranks: int) -> float:
+        return ranks if links else size if split else size * ranks
+
     return Scaled(
-        subject=Subject(name=name, text=entry.text, unit=entry.unit, splits_model=split, micro_batches=parts),
+        subject=subject,
         wanted=SubjectPlan(name=name, sizes=sizes, splits_model=split, can_stay_apart=not links, only_links=links),
         plan=partial(workload_plan, name),
-        limits=limits(window_s),
-        config=lambda size, exchange: {SIZE: size or 1, EXCHANGE: exchange},
-        step_samples=_step_samples(name, entry),
+        limits=limits,
+        config=lambda size, exchange: {"size": size or 1, "exchange": exchange},
+        step_samples=step_samples,
     )
 
 
@@ -94,20 +145,3 @@ def of_study(bench: Workbench, case: Case, config: Config, sizes: tuple[int, ...
         config=lambda size, _: config if size is None else {**config, LADDER: size},
         variables=bench.spec.environment.variables,
     )
-
-
-def _ppo(sizes: tuple[int, ...], window_s: float) -> Scaled:
-    text = "trains a controller with PPO: the reference trainer"
-    return Scaled(
-        subject=Subject(name=PPO, text=text, unit="environments per GPU"),
-        wanted=SubjectPlan(name=PPO, sizes=sizes),
-        plan=partial(planned_by, ReferenceTrainer(TrainerSpec(name="reference")), Case(name=PPO_CASE)),
-        limits=limits(window_s),
-        config=lambda size, _: {LADDER: size or 1},
-    )
-
-
-def _step_samples(name: str, entry: Entry) -> Callable[[int, int], float]:
-    if name == LINKS:
-        return lambda _, ranks: ranks
-    return lambda size, ranks: size if entry.splits_model else size * ranks

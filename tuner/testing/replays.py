@@ -1,12 +1,13 @@
 """Replays a recorded probe without a trainer: clock, scripted trainer, and recorder."""
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import numpy as np
 
 from tuner.probe import (
     Device,
@@ -212,7 +213,9 @@ def timed_lines(log: Path, progress: LinePatterns, recording: RecordedProbe) -> 
     if not anchors:
         return [OutputLine(t_s=LINE_S * position, text=text) for position, text in enumerate(texts)]
     positions = sorted(anchors)
-    times_s = accumulate((_between(position, positions, anchors) for position in range(len(texts))), max)
+    known_s = [anchors[position] for position in positions]
+    spread_s = np.interp(range(len(texts)), [-1, *positions], [0.0, *known_s])
+    times_s = np.maximum.accumulate(spread_s).tolist()
     return [OutputLine(t_s=t_s, text=text) for t_s, text in zip(times_s, texts, strict=True)]
 
 
@@ -229,15 +232,6 @@ def _anchors(texts: list[str], progress: LinePatterns, recording: RecordedProbe)
                 anchors[position] = recording.error_s
                 break
     return anchors
-
-
-def _between(position: int, positions: list[int], anchors: dict[int, float]) -> float:
-    index = bisect_left(positions, position)
-    if index == len(positions):
-        return anchors[positions[-1]]
-    later = positions[index]
-    earlier, start_s = (positions[index - 1], anchors[positions[index - 1]]) if index else (-1, 0.0)
-    return start_s + (anchors[later] - start_s) * (position - earlier) / (later - earlier)
 
 
 _TWO_CPU_RANKS = tuple(Device(name=f"cpu:{rank}", model="recorded CPU") for rank in range(2))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -90,14 +90,11 @@ def conflicts(imported: Sequence[Imported], limits: Sequence[Limit]) -> Iterator
     """Yield a complaint about each module that is newer than a limit allows."""
     versions = {one.module: one.version for one in imported if one.version is not None}
     for limit in limits:
-        found = versions.get(limit.module)
-        if found is not None and _applies(limit, versions) and _numbers(found) >= _numbers(limit.below):
-            beside = f" beside {limit.beside[0]} {versions[limit.beside[0]]}" if limit.beside else ""
+        found, (other, begins) = versions.get(limit.module), limit.beside or ("", "")
+        applies = versions.get(other, "").startswith(begins)
+        if found is not None and applies and _numbers(found) >= _numbers(limit.below):
+            beside = f" beside {other} {versions[other]}" if other else ""
             yield f"{limit.module} {found} does not work{beside}; install a version below {limit.below}"
-
-
-def _applies(limit: Limit, versions: Mapping[str, str]) -> bool:
-    return limit.beside is None or versions.get(limit.beside[0], "").startswith(limit.beside[1])
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -133,11 +130,25 @@ def interpreter(python: str) -> str:
     return str(Path(python).expanduser().absolute()) if os.sep in python else python
 
 
-def with_torch(python: str) -> str:
-    """Return the Python that runs our own programs. Raises TrainerError if it is the tuner's own and lacks torch."""
+def own_plan(
+    python: str, program: Sequence[str], config: Config, slot: Slot, *words: str, session_key: str
+) -> ProbePlan:
+    """Return the plan of a program that ships with the tuner: a module, and its words before and after the devices.
+
+    Raises TrainerError if the Python is the tuner's own and lacks torch.
+    """
     if python == sys.executable and find_spec("torch") is None:
         raise TrainerError(f"tuner's own trainers need torch: {installs('reference')} installs it")
-    return python
+    devices = ("--devices", *device_names(slot.devices), "--master-port", str(slot.port))
+    return ProbePlan(
+        config=config,
+        argv=(python, "-m", *program, *devices, *words),
+        cwd=slot.out_dir,
+        env={**slot.variables, "TUNER_PROGRESS": str(slot.progress)},
+        files={},
+        slot=slot,
+        session_key=session_key,
+    )
 
 
 def programs(python: str | None) -> Path | None:
@@ -287,3 +298,7 @@ class Trainer(ABC):
         The program that serves the session reports progress and takes requests as `tuner.progress` does.
         """
         return None
+
+    def request(self, config: Config, iterations: int) -> dict[str, Any]:
+        """Return what a session gets for one run: the parameters that this trainer varies, and the most iterations."""
+        return {"config": {name: config[name] for name in config if name in self.accepts}, "iterations": iterations}

@@ -32,7 +32,7 @@ from tuner.study import Case, Config, TrainerSpec, Value, config_digest, expande
 from tuner.trainers.base import STANDARD, Trainer, checked, device_names, interpreter, programs
 from tuner.trainers.command_options import COUNTS, CommandOptions, Labels
 from tuner.trainers.presets import INTERACTIVE
-from tuner.trainers.template import Expression, fill, placeholders
+from tuner.trainers.template import Expression, fill, flags, placeholders
 
 ARITHMETIC = ("samples_per_iteration", "total_batch")
 """The options that are computed from a config."""
@@ -134,10 +134,7 @@ class CommandTrainer(Trainer):
             progress=replace(cold.progress, patterns=(), block_s=None),
             progress_file=None,
             expected=(),
-            request={
-                "config": {name: value for name, value in config.items() if name in self.accepts},
-                "iterations": slot.limits.most_iterations,
-            },
+            request=self.request(config, slot.limits.most_iterations),
         )
 
     def missing_program(self) -> str | None:
@@ -162,8 +159,7 @@ class CommandTrainer(Trainer):
     @property
     def heeds_devices(self) -> bool:
         """Whether the command, its session or its environment names the devices or their number."""
-        options = self._options
-        return bool(placeholders((*options.command, *options.session, *options.env.values())) & {"ranks", "devices"})
+        return bool(placeholders(self._options.words) & {"ranks", "devices"})
 
     def _finds(self, program: str) -> bool:
         if os.sep in program:
@@ -188,7 +184,7 @@ class CommandTrainer(Trainer):
         for name, text in {**self._arithmetic, **self._options.computed}.items():
             if text and parameter in Expression(text).names and isinstance(value, bool | str):
                 raise TrainerError(f"{parameter} {value!r}: no number, but {name} counts with {parameter}")
-        if parameter in self._options.flags and not isinstance(value, bool):
+        if parameter in flags(self._options.words) and not isinstance(value, bool):
             raise TrainerError(
                 f"{parameter} {value!r}: {{flag:{parameter}}} takes true or false; write choices: [false, true]"
             )

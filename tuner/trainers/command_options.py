@@ -207,9 +207,9 @@ class CommandOptions(Strict):
         return parameters((*self.command, *self.env.values())) - self.computed.keys() | frozenset(used)
 
     @property
-    def flags(self) -> frozenset[str]:
-        """The parameters that are flags, there or not."""
-        return flags((*self.command, *self.session, *self.env.values()))
+    def words(self) -> tuple[str, ...]:
+        """All words that may have placeholders."""
+        return (*self.command, *self.session, *self.env.values())
 
     @property
     def counts_samples(self) -> bool | None:

@@ -26,11 +26,8 @@ def main() -> None:
 
 def version(name: str, module: object) -> "str | None":
     """Return the version that the module names, or else the version of its package."""
-    own = getattr(module, "__version__", None)
-    return str(own) if own else _package_version(name)
-
-
-def _package_version(name: str) -> "str | None":
+    if own := getattr(module, "__version__", None):
+        return str(own)
     try:
         from importlib.metadata import packages_distributions, version  # noqa: PLC0415 - Python 3.10 and later
 

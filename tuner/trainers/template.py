@@ -14,7 +14,6 @@ _FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
 _NAMES_ITSELF = re.compile(r"-|[+~@\w.-]+=")
 """How a word begins that is no value of the flag before it: `--envs={num_envs}`, `env.num_envs={num_envs}`."""
 _NAME = re.compile(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*")
-_FLAG_FIELD = "flag"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,9 @@ def flags(words: Iterable[str]) -> frozenset[str]:
 
 
 def pieces(word: str) -> list[TemplatePiece]:
-    """Split a word at its placeholders. Raises the errors of `placeholders`."""
-    return [_piece(word, *field) for field in Formatter().parse(_literal_references(word))]
+    """Split a word at its placeholders; references to environment variables are none. Raises as `placeholders` does."""
+    references_doubled = REFERENCE.sub(lambda found: found[0].replace("{", "{{").replace("}", "}}"), word)
+    return [_piece(word, *field) for field in Formatter().parse(references_doubled)]
 
 
 def fill(words: Sequence[str], values: Mapping[str, object]) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def fill(words: Sequence[str], values: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _piece(word: str, text: str, name: str | None, spec: str | None, conversion: str | None) -> TemplatePiece:
-    is_flag = name == _FLAG_FIELD and bool(spec)
+    is_flag = name == "flag" and bool(spec)
     name, spec = (spec, None) if is_flag else (name, spec)
     if name is not None and (not _NAME.fullmatch(name) or spec or conversion):
         raise ValueError(f"{word!r} holds a placeholder that is not {{name}} or {{flag:name}}; double a literal brace")
@@ -81,11 +81,6 @@ def _filled(part: TemplatePiece, values: Mapping[str, object]) -> str:
     if part.is_flag:
         return f"--{part.name}" if value is True else ""
     return written(value) if isinstance(value, bool) else str(value)
-
-
-def _literal_references(word: str) -> str:
-    """Double the braces of references to environment variables, which are no placeholders."""
-    return REFERENCE.sub(lambda found: found[0].replace("{", "{{").replace("}", "}}"), word)
 
 
 MOST_CHARS = 200

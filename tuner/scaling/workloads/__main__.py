@@ -17,6 +17,7 @@ def team_from(argv: list[str] | None = None) -> RankTeam:
 if __name__ == "__main__":
     team = team_from()  # before torch is loaded, which takes seconds: a wrong argument is named at once
 
-    from tuner.scaling.workloads.programs import serve
+    from tuner.scaling.workloads.programs import run
+    from tuner.trainers.reference.team_ranks import serve
 
-    serve(team)
+    serve(team, run)

@@ -1,12 +1,11 @@
 """The programs: sensor fusion, a pipeline, a voxel map, an all-reduce; what they share; and how ranks run them."""
 
-import gc
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, distributed, nn
@@ -14,9 +13,9 @@ from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from torch.nn.parallel import DistributedDataParallel
 
 from tuner.progress import report
-from tuner.scaling.workloads.catalogue import MICRO_BATCHES, WorkloadRun
+from tuner.scaling.workloads import MICRO_BATCHES
 from tuner.trainers.reference.launch_settings import RankTeam
-from tuner.trainers.reference.team_ranks import Orders, TeamRank, busy_meter, prepare, process_group, start
+from tuner.trainers.reference.team_ranks import TeamRank, busy_meter
 
 SEED = 0
 LEARNING_RATE = 1e-4
@@ -255,46 +254,36 @@ ITERATION_S = 0.2
 MOST_STEPS = 20_000
 
 
-def run(rank: TeamRank[RankTeam], settings: WorkloadRun, stopped: Callable[[], bool]) -> None:
-    """Run a workload until its iterations are over or it is `stopped`, then free its memory."""
-    for _ in _iterations(rank, settings):
-        if stopped():
-            break
-    gc.collect()
-    if rank.device.type == "cuda":
-        torch.cuda.empty_cache()
-
-
-def _iterations(rank: TeamRank[RankTeam], settings: WorkloadRun) -> Iterator[int]:
-    """Run the workload and yield the number of each iteration that has been reported."""
+def run(rank: TeamRank[RankTeam], request: dict[str, Any], stopped: Callable[[], bool]) -> None:
+    """Run a workload until its iterations are over or it is `stopped`; report each iteration to the tuner."""
+    size, exchange = request["config"]["size"], request["config"]["exchange"]
     torch.set_float32_matmul_precision("high")
-    workload = BUILDS[settings.workload](rank, settings.size, settings.exchange)
-    step = _with_meeting(workload, rank, settings)
+    workload = BUILDS[request["workload"]](rank, size, exchange)
+    step = workload.step if exchange or len(rank.team.devices) == 1 else _with_meeting(workload.step, rank)
     steps = _agreed_steps(rank, step)
     meter = busy_meter(rank.device)
-    for iteration in range(settings.iterations):
+    for iteration in range(request["iterations"]):
         with meter.working():
             for _ in range(steps):
                 step()
         busy_s = meter.settle()
         report(iteration=iteration, samples=(iteration + 1) * steps * workload.samples, rank=rank.number, busy_s=busy_s)
-        yield iteration
+        if stopped():
+            break
 
 
-def _with_meeting(workload: Workload, rank: TeamRank[RankTeam], settings: WorkloadRun) -> Callable[[], object]:
-    """Return the step to repeat. Ranks that exchange nothing of use still wait for each other after each step.
+def _with_meeting(step: Callable[[], object], rank: TeamRank[RankTeam]) -> Callable[[], object]:
+    """Return a step after which ranks that exchange nothing of use still wait for each other.
 
     On a GPU, the stream of the device waits, not the host.
     """
-    if settings.exchange or len(rank.team.devices) == 1:
-        return workload.step
     word = torch.zeros(1, device=rank.device)
 
-    def step() -> None:
-        workload.step()
+    def step_and_meet() -> None:
+        step()
         distributed.all_reduce(word)
 
-    return step
+    return step_and_meet
 
 
 def _agreed_steps(rank: TeamRank[RankTeam], step: Callable[[], object]) -> int:
@@ -314,20 +303,3 @@ def _agreed_steps(rank: TeamRank[RankTeam], step: Callable[[], object]) -> int:
 def _finish(rank: TeamRank[RankTeam]) -> None:
     if rank.device.type == "cuda":
         torch.cuda.synchronize(rank.device)
-
-
-def serve(team: RankTeam) -> None:
-    """Serve runs until the tuner requests no more.
-
-    Raises the error of the first rank that fails, which also ends the other ranks.
-    """
-    start(_serve, team)
-
-
-def _serve(number: int, team: RankTeam) -> None:
-    rank = prepare(number, team)
-    with process_group(rank):
-        orders = Orders(leads=rank.leads)
-        for request in orders.runs():
-            settings = WorkloadRun(workload=request["workload"], iterations=request["iterations"], **request["config"])
-            run(rank, settings, orders.stopped)

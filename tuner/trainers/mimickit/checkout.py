@@ -28,18 +28,14 @@ def parse(text: str) -> dict[str, tuple[str, ...]]:
     """
     table: dict[str, list[str]] = {}
     values: list[str] = []
-    for word in _words(text):
+    lines = (line for line in re.split(r"[\r\n]+", text) if not line.startswith("#"))
+    for word in (word for line in lines for word in line.split() if not word.startswith("#")):
         if word.startswith("--") and len(word) > 2:
             values = []
             table.setdefault(word.removeprefix("--"), values)
         else:
             values.append(word)
     return {key: tuple(values) for key, values in table.items()}
-
-
-def _words(text: str) -> list[str]:
-    lines = [line for line in re.split(r"[\r\n]+", text) if not line.startswith("#")]
-    return [word for line in lines for word in line.split() if not word.startswith("#")]
 
 
 _ALWAYS = ("torch", "numpy", "yaml", "gymnasium", "diffusers", "tensorboardX", "wandb", "moviepy")

@@ -137,8 +137,7 @@ class MimicKitTrainer(base.Trainer):
             progress=LinePatterns(),
             expected=(),
             request={
-                "config": {name: choice for name, choice in config.items() if name in self.accepts},
-                "iterations": base.iterations(slot),
+                **self.request(config, base.iterations(slot)),
                 "thin": slot.limits.thin,
                 "agent_config": cold.agent_config,
                 "out_dir": str(slot.out_dir / "train"),

@@ -56,7 +56,11 @@ class ReferenceTrainer(base.Trainer):
 
     def cases(self) -> list[Case]:
         """List the three pi_plus cases."""
-        return [Case(name=name, options=_files(method)) for name, method in CASES.items()]
+        files = {"env_config": "reference/pi_plus.env", "engine_config": "reference/pd.engine"}
+        return [
+            Case(name=name, options={"agent_config": f"reference/{method}.agent", **files})
+            for name, method in CASES.items()
+        ]
 
     def updates_per_iteration(self, case: Case, config: Config) -> float | None:
         """Return how many minibatches the policy learns from."""
@@ -73,7 +77,7 @@ class ReferenceTrainer(base.Trainer):
         if parameter != "minibatch":
             why = "counts multiples of num_envs" if parameter == "batch_size" else "is no batch size"
             raise TrainerError(f"{parameter} {why} for the reference trainer; write `minibatch: auto`")
-        return whole(config, LADDER, default=1024) * STEPS_PER_ITERATION
+        return _num_envs(config) * STEPS_PER_ITERATION
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Decide one run. Raises TrainerError for an unknown case or a value that the trainer cannot use."""
@@ -82,24 +86,13 @@ class ReferenceTrainer(base.Trainer):
         out_dir = slot.out_dir / "train"
         settings = run_settings(config, hidden_units=self._hidden_units(slot), iterations=base.iterations(slot))
         settings.kernels.check_on(base.device_names(slot.devices)[0])
-        return ProbePlan(
-            config=config,
-            argv=(
-                *self._command("tuner.trainers.reference", case, config, slot),
-                *("--hidden-units", str(settings.agent.hidden_units)),
-                *(word for name in PARAMETERS if name in config for word in (option(name), written(config[name]))),
-                *(() if slot.to_train else ("--iterations", str(settings.iterations))),
-                *("--out-dir", str(out_dir)),
-            ),
-            cwd=slot.out_dir,
-            env={**slot.variables, "TUNER_PROGRESS": str(slot.progress)},
-            files={},
-            slot=slot,
-            expected=(out_dir / "model.pt", out_dir / "log.txt"),
-            session_key=self.session_key(case, config),
-            base_agent=f"reference/{case.method}.default",
-            agent_config=f"reference/{case.method}.{config.get(VARIANT, 'default')}",
+        words = (
+            *(word for name in PARAMETERS if name in config for word in (option(name), written(config[name]))),
+            *(() if slot.to_train else ("--iterations", str(settings.iterations))),
+            *("--out-dir", str(out_dir)),
         )
+        planned = self._planned("tuner.trainers.reference", case, config, slot, *words)
+        return replace(planned, expected=(out_dir / "model.pt", out_dir / "log.txt"))
 
     def session_key(self, case: Case, config: Config) -> str:
         """Share a session between the agents and loaders of a rung.
@@ -110,43 +103,32 @@ class ReferenceTrainer(base.Trainer):
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Decide the same run in a session; it leaves no files. Raises as `plan` does."""
-        return replace(
-            self.plan(case, config, slot),
-            argv=(
-                *self._command("tuner.trainers.reference.serve", case, config, slot),
-                *("--hidden-units", str(self._hidden_units(slot))),
-            ),
-            expected=(),
-            request={
-                "config": {name: value for name, value in config.items() if name in self.accepts},
-                "iterations": base.iterations(slot),
-            },
-        )
+        self.plan(case, config, slot)  # raises for a value that the trainer cannot use
+        planned = self._planned("tuner.trainers.reference.serve", case, config, slot)
+        return replace(planned, request=self.request(config, base.iterations(slot)))
 
     def fingerprint(self) -> dict[str, str]:
         """Return the name of the trainer and the options that are set."""
         return {"name": self.name, **{option: str(value) for option, value in self._options if value is not None}}
 
-    def _command(self, module: str, case: Case, config: Config, slot: Slot) -> tuple[str, ...]:
-        return (
-            *(base.with_torch(self._python), "-m", module),
-            *("--case", case.name),
-            *("--devices", *base.device_names(slot.devices)),
-            *("--master-port", str(slot.port)),
+    def _planned(self, module: str, case: Case, config: Config, slot: Slot, *words: str) -> ProbePlan:
+        """Return the plan of a run or a session; `words` are those that only a run has."""
+        planned = base.own_plan(
+            self._python,
+            (module, "--case", case.name),
+            config,
+            slot,
             *("--num-envs", str(_num_envs(config))),
             *(("--seed", str(slot.seed)) if slot.seed is not None else ()),
+            *("--hidden-units", str(self._hidden_units(slot))),
+            *words,
+            session_key=self.session_key(case, config),
         )
+        agent, variant = f"reference/{case.method}", config.get(VARIANT, "default")
+        return replace(planned, base_agent=f"{agent}.default", agent_config=f"{agent}.{variant}")
 
     def _hidden_units(self, slot: Slot) -> int:
         return self._options.hidden_units or default_hidden_units(base.device_names(slot.devices)[0])
-
-
-def _files(method: str) -> dict[str, str]:
-    return {
-        "agent_config": f"reference/{method}.agent",
-        "env_config": "reference/pi_plus.env",
-        "engine_config": "reference/pd.engine",
-    }
 
 
 def _num_envs(config: Config) -> int:

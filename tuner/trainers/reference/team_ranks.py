@@ -1,5 +1,6 @@
 """The processes that train together: how they start, agree on orders, and tell how busy they were."""
 
+import gc
 import itertools
 import time
 import warnings
@@ -167,3 +168,33 @@ def process_group(rank: TeamRank[AnyTeam]) -> Iterator[None]:
     )
     yield
     distributed.destroy_process_group()
+
+
+Run = Callable[[TeamRank[AnyTeam], dict[str, Any], Callable[[], bool]], None]
+"""Makes one run of a session on a rank, as the request says, and ends it early where the last argument returns True."""
+
+
+def serve(team: AnyTeam, run: Run[AnyTeam]) -> None:
+    """Serve runs on every rank until the tuner requests no more.
+
+    Raises the error of the first rank that fails, which also ends the other ranks.
+    """
+    start(_serve, team, run)
+
+
+def _serve(number: int, team: AnyTeam, run: Run[AnyTeam]) -> None:
+    rank = prepare(number, team)
+    with process_group(rank):
+        orders = Orders(leads=rank.leads)
+        for request in orders.runs():
+            run(rank, request, orders.stopped)
+            _free(rank.device)
+
+
+def _free(device: torch.device) -> None:
+    """Free all memory and compiled code of the run that has ended, and count allocator retries from 0 again."""
+    torch.compiler.reset()
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_accumulated_memory_stats(device)
