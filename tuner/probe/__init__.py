@@ -21,8 +21,7 @@ from tuner.probe.metrics import (
     value,
     with_sure_speed,
 )
-from tuner.probe.out_dir import folder_of, make_private, reserved_out_dir
-from tuner.probe.output import LineSplitter
+from tuner.probe.output import LineSplitter, folder_of, make_private, reserved_out_dir
 from tuner.probe.probe_plan import SCORE_GROUP, STEP, Device, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
 from tuner.probe.process import Launcher, reserved_port
 from tuner.probe.progress_file import FileRow, ProgressFileReader, check_reader, open_rows
@@ -47,7 +46,6 @@ from tuner.probe.protocols import (
     never,
     remembering,
 )
-from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import (
     STOPPED,
     DeviceSample,
@@ -59,7 +57,7 @@ from tuner.probe.result import (
     unlaunched,
     unreadable,
 )
-from tuner.probe.series import SERIES_FILE, DeviceSeries, read_series
+from tuner.probe.series import SERIES_FILE, DeviceSeries, SamplingRecorder, read_series
 from tuner.probe.session import Sessions
 from tuner.probe.steady import FULL_PCT, Block, error_of_mean, known_well_enough, standard_error, student_tail
 from tuner.probe.summaries import BUSY_PCT, LOADED, NO_RATE, RISE, WITHOUT_PAUSE
