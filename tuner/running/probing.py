@@ -153,7 +153,7 @@ class Probing:
 
     def _tell(self, asked: Asked, result: ProbeResult, verdict: Verdict, plan: ProbePlan | None) -> None:
         folder, target = self._job.bench.folder, self._job.target(self._spec)
-        record = kept_probe(result, verdict, plan, launched=result.launched, folder=folder)
+        record = kept_probe(result, verdict, plan, folder=folder)
         try:
             self._study.tell(asked, verdict, record)
         except StoreError as lost:
