@@ -5,7 +5,6 @@ The guard process runs `guard.py` as a script, which loads nothing of this.
 
 from tuner.probe.counting import EVALUATES, EXAMPLES, MOST, PREPARES, number, printed_end, whole_numeral
 from tuner.probe.evidence import OUT_OF_MEMORY, TOLD, Evidence
-from tuner.probe.failing import IDLE_PCT
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import (
     ITERATIONS_PER_S,
@@ -62,4 +61,5 @@ from tuner.probe.session import Sessions
 from tuner.probe.steady import FULL_PCT, Block, error_of_mean, known_well_enough, standard_error, student_tail
 from tuner.probe.summaries import BUSY_PCT, LOADED, NO_RATE, RISE, WITHOUT_PAUSE
 from tuner.probe.units import BYTES_PER_MIB, HOUR_S, MIB_PER_GIB, MINUTE_S, duration, mib
+from tuner.probe.watch import IDLE_PCT
 from tuner.probe.window import LEAST_SPAN_S

@@ -74,7 +74,13 @@ class Workbench:
     @property
     def commit(self) -> str | None:
         """The commit of the trainer's checkout, with `-dirty` where files differ; None without such a checkout."""
-        return commit_of(self.spec.trainer.root)
+        root, git = self.spec.trainer.root, shutil.which("git")
+        if not root or git is None:
+            return None
+        described = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+        command = [git, "-C", str(Path(root).expanduser()), *described]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        return answer.stdout.strip() or None
 
     @property
     def kind(self) -> DeviceKind:
@@ -229,16 +235,6 @@ def launch_variables(
         **memory_variables(spec.environment.memory_mib, source.devices),
         **spec.environment.variables,
     }
-
-
-def commit_of(root: str) -> str | None:
-    """Return the commit of a checkout, with `-dirty` where files differ from it; None where `root` is no checkout."""
-    git = shutil.which("git")
-    if not root or git is None:
-        return None
-    command = [git, "-C", str(Path(root).expanduser()), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    return answer.stdout.strip() or None
 
 
 StrategyOf = Callable[[Space, StudySpec, int, Siblings], Strategy]
