@@ -53,7 +53,11 @@ def open_study(
     study = optuna.load_study(study_name=name, storage=database.storage, pruner=pruner, sampler=RandomSampler())
     known = KeptStudy(study.user_attrs).identity
     if study.directions != directions:
-        raise StoreError(_of_others(database, study, len(directions)))
+        there = ", ".join(direction.name.lower() for direction in study.directions) or "nothing"
+        raise StoreError(
+            f"study {name} in {database.shown_url} was begun by another program: its objectives are to {there}, and "
+            f"the tuner maximises {len(directions)}; give the study file another `name:`, or name another database"
+        )
     if known is not None and known != storable(identity):
         trials = study.get_trials(deepcopy=False)
         if any(differences(known, identity)) and _may_be_mended(known, identity, trials):
@@ -74,14 +78,6 @@ def check_unchanged(database: Database, study: optuna.Study, identity: dict[str,
     known = KeptStudy(study.user_attrs).identity or {}
     if known != identity:
         check_identity(known, identity, study=study.study_name, shown_url=database.shown_url)
-
-
-def _of_others(database: Database, study: optuna.Study, objectives: int) -> str:
-    there = ", ".join(direction.name.lower() for direction in study.directions) or "nothing"
-    return (
-        f"study {study.study_name} in {database.shown_url} was begun by another program: its objectives are to "
-        f"{there}, and the tuner maximises {objectives}; give the study file another `name:`, or name another database"
-    )
 
 
 def _may_be_mended(known: Mapping[str, Any], now: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> bool:

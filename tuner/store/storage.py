@@ -229,13 +229,15 @@ def _trial(row: Row[Any], others: Sequence[Sequence[Row[Any]]], objectives: int 
             for one in sorted(parameters, key=lambda one: one.param_id)
         }
         numbers = {one.param_name: float(one.param_value) for one in parameters}
-        told = [_finite(one.value) for one in sorted(values, key=lambda one: one.objective)]
+        told = [float(one.value) for one in sorted(values, key=lambda one: one.objective)]
+        if not (isinstance(row.number, int) and all(map(math.isfinite, told))):
+            return None
         facts = stored_facts(attributes)
         is_told = state != TrialState.COMPLETE or len(told) == objectives
         if objectives is not None and not (is_told and is_kept(facts, finished=state.is_finished())):
             return None
         return FrozenTrial(
-            number=_whole(row.number),
+            number=row.number,
             trial_id=row.trial_id,
             state=state,
             value=None,
@@ -261,19 +263,6 @@ def _constraint(key: str, document: str) -> Any:
     if key.startswith("constraints") and not isinstance(value, int | float):
         raise TypeError("a constraint is a number")
     return value
-
-
-def _whole(value: Any) -> int:
-    if not isinstance(value, int):
-        raise TypeError("a trial has a number")
-    return value
-
-
-def _finite(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError("a value is finite")
-    return number
 
 
 def _number(value: Any) -> float:
