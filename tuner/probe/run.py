@@ -62,10 +62,10 @@ class _Probe:
         self._recorder = recorder
         self._clock = clock
         self._origin_s = clock.now()
-        reader = ProgressReader(plan.progress, self._origin_s)
+        self._reader = ProgressReader(plan.progress, self._origin_s)
         self._watch = Watch(
             plan.slot.limits,
-            reader,
+            self._reader,
             len(plan.slot.devices),
             late=plan.progress_file is not None and plan.progress_file.format == "tensorboard",
         )
@@ -144,14 +144,14 @@ class _Probe:
             start_up_s=marks[0].t_s if marks else None,
             samples=marks[-1].samples if marks else None,
             iterations=len(marks),
-            score=self._watch.score,
+            score=self._reader.score,
         )
         if window is None:
             return known
         shares = busy_shares(self._watch.progress, window, len(self._plan.slot.devices))
-        doubt = self._watch.doubt or doubtful(window)
+        doubt = self._reader.doubt or doubtful(window)
         speed, devices = Estimate() if doubt else rate(window), self._summaries(window, shares)
-        steps = Estimate() if self._watch.doubt or window.is_queued else pace(window)
+        steps = Estimate() if self._reader.doubt or window.is_queued else pace(window)
         return replace(
             known,
             window_s=window.seconds,

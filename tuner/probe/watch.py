@@ -15,7 +15,7 @@ from tuner.probe.kinds import KILLED, FailureKind
 from tuner.probe.probe_plan import Device
 from tuner.probe.progress_reader import ProgressReader, Unmatched, record
 from tuner.probe.protocols import OutputLine
-from tuner.probe.result import STOPPED, Failure, ProbeResult, Progress, Score, unreadable
+from tuner.probe.result import STOPPED, Failure, ProbeResult, Progress, unreadable
 from tuner.probe.window import Mark, counted, first_mark, marks
 from tuner.study import ProbeSpec
 
@@ -77,16 +77,6 @@ class Watch:
         """Why the newest rows of the progress file are not known yet; None where all are."""
         self.progress: list[Progress] = []
         self.marks: list[Mark] = []
-
-    @property
-    def doubt(self) -> str | None:
-        """Why the samples that are counted may be wrong; None where nothing speaks against them."""
-        return self._reader.doubt
-
-    @property
-    def score(self) -> Score | None:
-        """The newest score that the trainer has printed or reported."""
-        return self._reader.score
 
     def feed(self, lines: Sequence[OutputLine], now_s: float) -> bool:
         """Take lines and the time into account; return whether all ranks have completed another iteration."""

@@ -15,7 +15,7 @@ from typing import Any
 from tuner.devices.found import THREADS, device_variables, links, memory_variables, nccl_variables, open_devices
 from tuner.errors import StudyError
 from tuner.probe import HOUR_S, Answer, Clock, Device, DeviceSource, ProbePlan, ProbeResult, Slot, Stop, check_metrics
-from tuner.running.events import Event, Watcher
+from tuner.running.events import Watcher
 from tuner.search.calibration import BatchToFit, of_batch, of_ladder, usual
 from tuner.search.choosing import Strategy
 from tuner.search.strategies import Siblings, calibrating, in_order, recovery, searching
@@ -292,10 +292,6 @@ Probe = Callable[[ProbePlan, Stop], ProbeResult]
 """Probes once; the second argument may end the probe early."""
 
 
-def unwatched(_: Event) -> None:
-    """Show nothing: a watcher for those who do not watch."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pulse:
     """How often a watcher hears of the running probe."""
@@ -315,7 +311,7 @@ class Job:
     probe: Probe
     interrupted: Callable[[], bool]
     """Returns whether the user wants to stop, or the time is over."""
-    watcher: Watcher = unwatched
+    watcher: Watcher = lambda _: None
     pulse: Pulse | None = None
     """How often the watcher hears of the running probe; None where it does not."""
     has_time: Callable[[float | None], bool] = lambda _: True
