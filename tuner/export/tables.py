@@ -128,7 +128,7 @@ def best_row(case: CaseView, best: Standing) -> Row:
         **_device_columns(trial.devices),
         **{name: getattr(probe, name) for name in ("agent_config", "base_agent")},
         "status": OK,
-        "variant": trial.variant,
+        "variant": trial.config.get(VARIANT),
         "elapsed_s": rounded("elapsed_s", probe.total_s),
         "iteration": probe.iterations,
         **_beside_default(case, best),

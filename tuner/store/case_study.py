@@ -31,7 +31,7 @@ from tuner.search.standing import Standing, best, incumbent, leads
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
 from tuner.store.leases import BEAT_S, Lease, is_held
-from tuner.store.opening import check_unchanged, fixed, open_study
+from tuner.store.opening import check_unchanged, open_study
 from tuner.store.storage import Neighbour
 from tuner.study import LADDER, BatchFit, Config, Space, launch_digest, same_launch
 
@@ -314,15 +314,32 @@ class CaseStudy:
 
     def fix_rungs(self, make: Callable[[Sequence[FrozenTrial]], tuple[int, ...]]) -> tuple[int, ...]:
         """Return the rungs of an `auto` ladder. If the study has none, `make` makes them from the trials, for good."""
-        return self._transact(
-            lambda: fixed(self._study, RUNGS, lambda kept: kept.rungs, lambda: make(self._read()), tuple), alone=True
-        )
+        return self._fixed(RUNGS, lambda kept: kept.rungs, make, tuple)
 
     def fix_batch(self, make: Callable[[Sequence[FrozenTrial]], BatchFit | None]) -> BatchFit | None:
         """Return the batch size that is `auto`. If the study has none, `make` makes it from the trials, for good."""
-        return self._transact(
-            lambda: fixed(self._study, BATCH, lambda kept: kept.batch, lambda: make(self._read()), asdict), alone=True
-        )
+        return self._fixed(BATCH, lambda kept: kept.batch, make, asdict)
+
+    def _fixed(
+        self,
+        name: str,
+        known: Callable[[KeptStudy], Answer | None],
+        make: Callable[[Sequence[FrozenTrial]], Answer],
+        form: Callable[..., object],
+    ) -> Answer:
+        """Return what the study keeps as the attribute `name`; if it keeps nothing, what `make` makes for it to keep.
+
+        The study keeps its `form`. Nothing is kept if `make` returns None.
+        """
+
+        def fixed() -> Answer:
+            if (kept := known(self.kept)) is not None:
+                return kept
+            if (made := make(self._read())) is not None:
+                self._study.set_user_attr(name, form(made))
+            return made
+
+        return self._transact(fixed, alone=True)
 
     def take_back(self, probes: Path) -> TakenBack:
         """End the trials whose process is gone, with the results that are in files. `probes` holds the probes' folders.

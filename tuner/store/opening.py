@@ -1,14 +1,14 @@
 """Begins the study of a case, or resumes it with unchanged settings; and what similar cases lend to a case."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import optuna
 from optuna.pruners import BasePruner
 from optuna.samplers import RandomSampler
-from optuna.study import Study, StudyDirection
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import StoreError
@@ -125,27 +125,6 @@ def _changes(known: object, now: object, where: str = "") -> Iterator[str]:
         yield f"  {where}: was another text, is {now!r}"
     else:
         yield f"  {where}: was {known!r}, is {now!r}"
-
-
-Made = TypeVar("Made")
-
-
-def fixed(
-    study: Study,
-    name: str,
-    known: Callable[[KeptStudy], Made | None],
-    make: Callable[[], Made],
-    form: Callable[..., object],
-) -> Made:
-    """Return what a study keeps as the attribute `name`. If it keeps nothing, `make` makes it, and it keeps its `form`.
-
-    Nothing is kept if `make` returns None.
-    """
-    if (kept := known(KeptStudy(study.user_attrs))) is not None:
-        return kept
-    if (made := make()) is not None:
-        study.set_user_attr(name, form(made))
-    return made
 
 
 def siblings(database: Database, study: str, case: Case, identity: Mapping[str, Any]) -> list[Sibling]:
