@@ -100,6 +100,7 @@ class Probing:
         return result, self._judge(result, asked), plan
 
     def _judge(self, result: ProbeResult, asked: Asked) -> Verdict:
+        """Judge a result, and count the sessions in a row that failed."""
         failed = result.failure is not None and result.failure.kind.blame in _NOT_THE_CONFIG
         if result.warm:
             self._failed_sessions = self._failed_sessions + 1 if failed else 0
