@@ -36,9 +36,9 @@ from tuner.probe.probe_plan import LinePatterns, ProbePlan, Slot
 from tuner.probe.process import Launcher, Process, reserved_port
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import Answer, DeviceSource, Enough, Go, MonotonicClock, OutputLine, Stop
-from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.run import run
+from tuner.probe.series import SamplingRecorder
 from tuner.probe.window import Mark, marks
 from tuner.running.loop import optimise
 from tuner.running.workbench import Job, Workbench, open_workbench

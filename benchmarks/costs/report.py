@@ -143,9 +143,7 @@ def add(
     config = {**found.result.config, "num_workers": number}
     result = replace(found.result, config=config, devices=devices)
     verdict = judge(result, "min_avg_util", headroom_pct=5.0)
-    kept = replace(
-        kept_probe(result, verdict, None, launched=True, folder=folder), out_dir=str(out_dir.relative_to(folder))
-    )
+    kept = replace(kept_probe(result, verdict, None, folder=folder), out_dir=str(out_dir.relative_to(folder)))
     key = {"trial_id": trial_id}
     state = TrialState[verdict.state.name]
     rows[models.TrialModel].append(key | {"number": number, "study_id": study_id, "state": state} | TIMES)

@@ -23,9 +23,9 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.probe.process import Launcher, Process, reserved_port
 from tuner.probe.protocols import Go, MonotonicClock, OutputLine
-from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
+from tuner.probe.series import SamplingRecorder
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.study.cases import select
 

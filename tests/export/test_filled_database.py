@@ -4,8 +4,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuner.kept.case_record import KeptCase
 from tuner.kept.case_record import encode as encode_case
-from tuner.kept.case_record import kept_case
 from tuner.kept.stored import CASE, PROBE
 from tuner.kept.trial import encode
 from tuner.probe.kinds import FailureKind
@@ -13,7 +13,7 @@ from tuner.probe.metrics import measured
 from tuner.probe.result import DeviceSummary, Failure, unlaunched
 from tuner.search.verdict import judge
 from tuner.store.case_study import kept_probe
-from tuner.study.cases import Case
+from tuner.study.cases import FILES
 
 if TYPE_CHECKING:
     from conftest import FilledDatabase
@@ -25,7 +25,7 @@ def test_a_made_up_probe_holds_what_a_real_one_may(database: "FilledDatabase") -
     database.add(walk, {"num_envs": 16}, status="hang")
     result = unlaunched({}, Failure(kind=FailureKind.HANG, rule="", detail=""), "")
     verdict = judge(result, "min_avg_util", headroom_pct=5.0)
-    real = encode(kept_probe(result, verdict, None, launched=False, folder=Path()))
+    real = encode(kept_probe(result, verdict, None, folder=Path()))
     made_up = [trial.user_attrs[PROBE] for trial in walk.trials]
     assert {name for record in made_up for name in record} <= real.keys()
     assert made_up[0]["metrics"].keys() <= measured(result).keys()
@@ -35,5 +35,4 @@ def test_a_made_up_probe_holds_what_a_real_one_may(database: "FilledDatabase") -
 
 def test_a_made_up_case_holds_what_a_real_one_does(database: "FilledDatabase") -> None:
     made_up = database.case("walk").user_attrs[CASE]
-    identity = {"trainer": {}, "source": "", "devices": [], "objective": ""}
-    assert made_up.keys() <= encode_case(kept_case(Case(name="walk"), identity, defaults=[], learning=[])).keys()
+    assert made_up.keys() <= encode_case(KeptCase(files=dict.fromkeys(FILES, ""))).keys()

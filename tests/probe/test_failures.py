@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.probe.evidence import Evidence
-from tuner.probe.failing import ProbeEnd, classify
 from tuner.probe.kinds import BREACH, FailureKind
 from tuner.probe.probe_plan import LinePatterns
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Failure
-from tuner.probe.watch import Watch
+from tuner.probe.watch import ProbeEnd, Watch
 from tuner.study.spec import ProbeSpec
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 NCCL = "torch.distributed.DistBackendError: NCCL error"
 GRACE_S = ProbeSpec().grace_seconds
+PATTERNS = LinePatterns(patterns=(r"^iter (?P<iteration>\d+)",))
 
 
 def named(
@@ -28,16 +28,12 @@ def named(
     end: ProbeEnd = ProbeEnd.FATAL,
     exit_code: int = 0,
     measured: bool = False,
-    seen: int = 0,
-    silent: bool = False,
 ) -> Failure:
-    evidence = Evidence()
-    for line in lines:
-        evidence.feed(line, 1.0)
-    for record in told:
-        evidence.feed_report(record, 2.0)
-    how = {"exit_code": exit_code, "measured": measured, "seen": seen, "silent": silent}
-    failure = classify(evidence, end, missing=(), oom_kills=0, **how)
+    watch = Watch(ProbeSpec(), ProgressReader(PATTERNS, 0.0), 1)
+    reports = [json.dumps({"type": "failed", **record}) for record in told]
+    watch.feed([OutputLine(t_s=1.0, text=line) for line in lines], 1.0)
+    watch.feed([OutputLine(t_s=2.0, text=text, stream="progress") for text in reports], 2.0)
+    failure = watch.failure(end, exit_code=exit_code, measured=measured)
     assert failure is not None
     return failure
 
@@ -126,7 +122,7 @@ def test_a_probe_whose_progress_is_not_understood_shows_what_it_said(
     assert named(lines=["step 1", "step 2"], end=end).detail == (
         f"{over} before an iteration was seen; the last line: step 2"
     )
-    short = named(lines=["iter 2"], end=end, seen=2)
+    short = named(lines=["iter 1", "iter 2"], end=end)
     assert short.kind is enough
     assert "2" in short.detail
     assert short.detail.endswith("the last line: iter 2")
@@ -141,19 +137,19 @@ def test_a_probe_whose_progress_is_not_understood_shows_what_it_said(
     ],
 )
 def test_a_trainer_that_says_nothing_is_pointed_to_report(end: ProbeEnd, over: str, slow: str) -> None:
-    failure = named(end=end, silent=True)
+    failure = named(end=end)
     assert (failure.kind, failure.rule) == (FailureKind.NO_PROGRESS, "silent")
     assert failure.detail.partition(", as")[0] == f"{over} printed nothing and nothing called report(){slow}"
     assert "`report()`" in (failure.kind.remedy or "")
 
 
 def test_a_trainer_that_dies_without_a_word_has_crashed() -> None:
-    failure = named(end=ProbeEnd.EXITED, exit_code=3, silent=True)
+    failure = named(end=ProbeEnd.EXITED, exit_code=3)
     assert (failure.kind, failure.detail) == (FailureKind.CRASH, "exit code 3: no output")
 
 
 def test_a_hang_shows_what_was_said_last() -> None:
-    assert named(lines=["iter 2"], end=ProbeEnd.HANG, seen=2).detail == "no new iteration; the last line: iter 2"
+    assert named(lines=["iter 2"], end=ProbeEnd.HANG).detail == "no new iteration; the last line: iter 2"
 
 
 LONG = "9" * 5000

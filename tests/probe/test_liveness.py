@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tuner.probe.evidence import Evidence
-from tuner.probe.failing import ProbeEnd, classify
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device, LinePatterns, ProgressFile
+from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import OutputLine, never
 from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
+from tuner.probe.watch import ProbeEnd, Watch
 from tuner.study.spec import ProbeSpec
 from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
 from tuner.testing.replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
@@ -41,6 +41,13 @@ def reported(rank: int, times_s: Sequence[float], first: int = 0) -> list[Output
         )
         for number, t_s in enumerate(times_s)
     ]
+
+
+def watched(*lines: str) -> Watch:
+    """Return a watch of lines that came a second apart."""
+    watch = Watch(ProbeSpec(), ProgressReader(PATTERN, 0.0), 1)
+    watch.feed([said(float(second), line) for second, line in enumerate(lines, start=1)], float(len(lines)))
+    return watch
 
 
 def every(step_s: float, count: int, start_s: float = 30.0) -> list[float]:
@@ -168,28 +175,25 @@ def test_a_hang_that_the_time_limit_ends_is_no_result() -> None:
 
 
 def test_a_killed_rank_is_named_by_the_signal_or_by_the_memory_it_lacked() -> None:
-    evidence = Evidence()
-    evidence.feed("[tuner] process 7 was killed by SIGKILL", 1.0)
-    evidence.feed("[rank0]: torch.distributed.DistBackendError: NCCL error", 2.0)
+    watch = watched(
+        "[tuner] process 7 was killed by SIGKILL", "[rank0]: torch.distributed.DistBackendError: NCCL error"
+    )
     for oom_kills, expected in ((0, FailureKind.CRASH), (1, FailureKind.HOST_OOM)):
-        failure = classify(evidence, ProbeEnd.FATAL, exit_code=None, missing=(), measured=True, oom_kills=oom_kills)
+        failure = watch.failure(ProbeEnd.FATAL, exit_code=None, measured=True, oom_kills=oom_kills)
         assert failure is not None
         assert failure.kind is expected
 
 
 def test_a_kill_elsewhere_on_the_host_is_not_taken_for_ours() -> None:
-    evidence = Evidence()
-    evidence.feed(OOM, 1.0)
-    failure = classify(evidence, ProbeEnd.EXITED, exit_code=1, missing=(), measured=False, oom_kills=3)
+    failure = watched(OOM).failure(ProbeEnd.EXITED, exit_code=1, oom_kills=3)
     assert failure is not None
     assert failure.kind is FailureKind.GPU_OOM
 
 
 def test_an_abort_after_a_collective_s_time_out_is_nccl() -> None:
-    evidence = Evidence()
-    evidence.feed("[rank0]:[E1121] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)", 1.0)
-    evidence.feed("[tuner] process 7 was killed by SIGABRT", 2.0)
-    failure = classify(evidence, ProbeEnd.FATAL, exit_code=None, missing=(), measured=False, oom_kills=0)
+    timeout = "[rank0]:[E1121] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)"
+    watch = watched(timeout, "[tuner] process 7 was killed by SIGABRT")
+    failure = watch.failure(ProbeEnd.FATAL, exit_code=None)
     assert failure is not None
     assert failure.kind is FailureKind.NCCL
 

@@ -1,7 +1,7 @@
 """What a live view learns about the devices of a running probe."""
 
-from tuner.probe.recorder import busy_pct
 from tuner.probe.result import DeviceSample
+from tuner.probe.series import busy_pct
 
 
 def readings(*shares: tuple[float | None, float | None]) -> list[DeviceSample]:

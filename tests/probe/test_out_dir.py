@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import OutputError
-from tuner.probe.out_dir import folder_of, reserved_out_dir
+from tuner.probe.output import folder_of, reserved_out_dir
 
 
 def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:

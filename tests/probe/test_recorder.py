@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import MonotonicClock
-from tuner.probe.recorder import MOST_MISSED, SamplingRecorder, next_tick
 from tuner.probe.result import DeviceSample
+from tuner.probe.series import MOST_MISSED, SamplingRecorder, next_tick
 from tuner.testing.replays import FakeClock
 
 PATIENCE_S = 30.0

@@ -30,9 +30,9 @@ from tuner.probe.protocols import (
     RunningTrainer,
     Stop,
 )
-from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
+from tuner.probe.series import SamplingRecorder
 from tuner.probe.session import STOP_S, Sessions
 from tuner.study.spec import ProbeSpec
 from tuner.testing.replays import FakeClock, scripted_plan

@@ -1,5 +1,6 @@
 """The cards of this machine outside a probe: who uses them, when they are free, which cores are near."""
 
+import math
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -243,12 +244,9 @@ def _not_free(
 
 def _held_by_others(card: Occupancy, before: Occupancy) -> str | None:
     known = {occupant.pid for occupant in before.occupants}
-    others = [one for one in card.occupants if one.pid not in known or _holds_much(one, card)]
+    much_mib = TOLERATED_SHARE * (card.device.mem_total_mib or math.inf)
+    others = [one for one in card.occupants if one.pid not in known or (one.mem_mib or 0.0) > much_mib]
     return f"is used by {', '.join(map(shown, others))}" if others else None
-
-
-def _holds_much(occupant: Occupant, card: Occupancy) -> bool:
-    return (occupant.mem_mib or 0.0) > TOLERATED_SHARE * (card.device.mem_total_mib or float("inf"))
 
 
 def _memory_in_use(card: Occupancy, before: Occupancy) -> str | None:

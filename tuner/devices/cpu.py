@@ -267,16 +267,12 @@ class CpuSource:
         """`memory_mib`: the memory that each rank's process may have; its memory is then what counts against that."""
         self._limited = memory_mib is not None
         model, total_mib = cpu_model(), memory_mib or mib(usable_memory())
-        self._devices = tuple(Device(name=f"cpu:{rank}", model=model, mem_total_mib=total_mib) for rank in range(ranks))
+        self.devices = tuple(Device(name=f"cpu:{rank}", model=model, mem_total_mib=total_mib) for rank in range(ranks))
+        """One device per rank."""
         self._cores_per_rank = max(1, (cores or usable_cores()) // ranks)
         self._open_process = open_process
         self._others = others or Others()
         self._follow(None)
-
-    @property
-    def devices(self) -> tuple[Device, ...]:
-        """Return one device per rank."""
-        return self._devices
 
     def attach(self, pid: int) -> None:
         """Follow the process `pid` and all processes below it from now on."""
@@ -302,7 +298,7 @@ class CpuSource:
             own_before = {**_of(rank, owners_before, before), **_of(rank, self._owners, before)}
             return 100 * spent_s(own_before, _of(rank, self._owners, after)) / room_s
 
-        ranks: list[int | None] = [*self._tree.ranks, *[None] * len(self._devices)]
+        ranks: list[int | None] = [*self._tree.ranks, *[None] * len(self.devices)]
         return [
             DeviceSample(
                 t_s=t_s,
@@ -313,7 +309,7 @@ class CpuSource:
                 mem_total_mib=device.mem_total_mib,
                 others_pct=others_pct,
             )
-            for position, (device, rank) in enumerate(zip(self._devices, ranks, strict=False))
+            for position, (device, rank) in enumerate(zip(self.devices, ranks, strict=False))
             for memory in [self._memory_mib(rank)]
         ]
 
@@ -326,7 +322,7 @@ class CpuSource:
 
     def _follow(self, root: psutil.Process | None) -> None:
         self._gaps: dict[int, float] = {}
-        self._tree = ProcessTree(root, len(self._devices))
+        self._tree = ProcessTree(root, len(self.devices))
         self._rescan_at_s = -math.inf
         self._owners: dict[int, int] = {}
         self._before: tuple[float, Times] = math.inf, {}

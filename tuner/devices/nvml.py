@@ -229,12 +229,9 @@ class NvmlSource:
     def __init__(self, nvml: Nvml, uuids: Sequence[str], memory_mib: float | None = None) -> None:
         """`memory_mib`: the memory that each card has for the trainer; None for all of it."""
         self._cards = [_Card(nvml, f"cuda:{position}", uuid, memory_mib) for position, uuid in enumerate(uuids)]
+        self.devices = tuple(card.device for card in self._cards)
+        """The cards, in rank order."""
         self._gpm_interval: int | None = None
-
-    @property
-    def devices(self) -> tuple[Device, ...]:
-        """Return the cards, in rank order."""
-        return tuple(card.device for card in self._cards)
 
     def attach(self, pid: int) -> None:
         """Begin a new GPM interval, so that no mean includes time before this probe.

@@ -60,22 +60,6 @@ class Header(Circumstances):
     rows: int
 
 
-def header(case: CaseView, study: str, *, rows: int, date: str) -> Header:
-    """Return the header for the table of a recorded case."""
-    return Header(
-        **dict(Circumstances.model_validate(case.kept.recording)),
-        study=study,
-        case=case.name,
-        files=dict(case.kept.files),
-        objective=case.objective,
-        unit=next((metric.unit for metric in METRICS if metric.name == case.objective), ""),
-        source=case.kept.source or "",
-        trainer=dict(case.kept.trainer),
-        date=date,
-        rows=rows,
-    )
-
-
 HEADER_SUFFIX, TABLE_SUFFIX = ".json", ".parquet"
 
 _TEXT, _WHOLE, _NUMBER, _FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
@@ -137,7 +121,18 @@ def _type(name: str, parameter: ParameterSpec) -> pa.DataType:
 
 def _files(reader: StudyReader, case: CaseView, trials: list[KeptTrial]) -> Iterator[tuple[str, list[bytes]]]:
     rows = [_row(trial, reader.series.get((case.name, trial.number), [])) for trial in trials]
-    facts = header(case, reader.study, rows=len(rows), date=max(trial.probe.started_at or "" for trial in trials))
+    facts = Header(
+        **dict(Circumstances.model_validate(case.kept.recording)),
+        study=reader.study,
+        case=case.name,
+        files=dict(case.kept.files),
+        objective=case.objective,
+        unit=next((metric.unit for metric in METRICS if metric.name == case.objective), ""),
+        source=case.kept.source or "",
+        trainer=dict(case.kept.trainer),
+        date=max(trial.probe.started_at or "" for trial in trials),
+        rows=len(rows),
+    )
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=columns(facts.space)), sink)
     yield f"{case.name}{TABLE_SUFFIX}", [sink.getvalue().to_pybytes()]

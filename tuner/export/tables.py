@@ -87,31 +87,6 @@ MOST_ADDED = 20
 _FIRST_ADDED = ("measured_on", "min_avg_util_se", "samples_per_s_se", "total_batch", "headroom_pct", "mem_peak_mib")
 
 
-def best_columns(
-    devices: int,
-    parameters: Sequence[str],
-    metrics: Sequence[str],
-    more: Sequence[str] = (),
-    decisive: Sequence[str] = (),
-) -> list[str]:
-    """Return the columns of `best_by_case.tsv`: a fixed part, the searched parameters, `more`, then measurements.
-
-    Measurements are left out where the columns after the fixed part would be more than `MOST_ADDED`; `decisive` ones
-    stay longest.
-    """
-    average, *maxima = _OF_DEVICE
-    averages = [f"{average}{rank}" for rank in range(devices)]
-    extremes = [f"{maximum}{rank}" for maximum in maxima for rank in range(devices)]
-    fixed = [*_BEFORE_DEVICES, *averages, "min_avg_util", *extremes, *_FILES]
-    added = [name for name in parameters if name not in {VARIANT, *fixed}]  # the variant is the column `variant`
-    added += ["samples_per_s_vs_default", "changes_learning", "objective", "value", "source", "measured"]
-    added += ["readings", "trials", "trial", "digest", *more]
-    known = {"measured_on", "start_up_s", "window_s", *metrics} - {*fixed, *added}
-    ordered = [*decisive, *_FIRST_ADDED, *metrics, "start_up_s", "window_s"]
-    filled = [name for name in dict.fromkeys(ordered) if name in known]
-    return [*fixed, *added, *filled[: max(0, MOST_ADDED - len(added))]]
-
-
 RACE_COLUMNS = ("race_winner", "race_score", "race_score_se", "race_s", "race_runs")
 """The columns about a race, in `best_by_case.tsv` if a case had a race."""
 
@@ -139,22 +114,6 @@ def race_row(runs: Sequence[KeptRun]) -> Row:
     }
 
 
-def trial_columns(parameters: Sequence[str], metrics: Sequence[str]) -> list[str]:
-    """Return the columns of `trials.tsv`."""
-    columns = ["case", "method", "trial", "state", "status", "failure", "detail", "launched", "value", *parameters]
-    columns += ["iterations", "samples", "samples_per_s", *metrics, "started_at", "completed_at"]
-    columns += ["start_up_s", "window_s", "total_s", "measured", "measured_on"]
-    return list(dict.fromkeys([*columns, "out_dir", "digest"]))
-
-
-def front_columns(objectives: Sequence[str], parameters: Sequence[str]) -> list[str]:
-    """Return the columns of `pareto.tsv`."""
-    values = [name for objective in objectives for name in (objective, f"{objective}_se")]
-    columns = ["case", "method", "trial", *parameters, *values, "samples_per_s", "samples_per_s_vs_default"]
-    columns += ["changes_learning", "headroom_pct", "measured", "readings", "out_dir", "digest"]
-    return list(dict.fromkeys(columns))
-
-
 def front_row(case: CaseView, member: Standing) -> Row:
     """Return the row of a front's member."""
     return trial_row(case, _pooled(member)) | _beside_default(case, member) | {"readings": member.readings}
@@ -169,7 +128,7 @@ def best_row(case: CaseView, best: Standing) -> Row:
         **_device_columns(trial.devices),
         **{name: getattr(probe, name) for name in ("agent_config", "base_agent")},
         "status": OK,
-        "variant": trial.variant,
+        "variant": trial.config.get(VARIANT),
         "elapsed_s": rounded("elapsed_s", probe.total_s),
         "iteration": probe.iterations,
         **_beside_default(case, best),
@@ -245,20 +204,42 @@ def best_by_case(study: StudyReader) -> Sheet:
         if case.best:
             row = best_row(case, case.best)
         rows.append(row | {"trials": case.finished, REPLAY_OF: case.replay_of} | race_row(case.race))
-    raced = RACE_COLUMNS if any(case.race for case in study.cases) else ()
-    replayed = (REPLAY_OF,) if any(case.replay_of for case in study.cases) else ()
-    devices = max(2, *(len(case.kept.devices) for case in study.cases))
+    return Sheet(_best_columns(study), rows)
+
+
+def _best_columns(study: StudyReader) -> list[str]:
+    """Return the columns of `best_by_case.tsv`: a fixed part, the searched parameters, the best, then measurements.
+
+    Measurements are left out where the columns after the fixed part would be more than `MOST_ADDED`. Those whose
+    constraints bar a config stay longest.
+    """
     parameters, metrics = study.fields
+    ranks = range(max(2, *(len(case.kept.devices) for case in study.cases)))
+    average, *maxima = _OF_DEVICE
+    averages = [f"{average}{rank}" for rank in ranks]
+    extremes = [f"{maximum}{rank}" for maximum in maxima for rank in ranks]
+    fixed = [*_BEFORE_DEVICES, *averages, "min_avg_util", *extremes, *_FILES]
+    added = [name for name in parameters if name not in {VARIANT, *fixed}]  # the variant is the column `variant`
+    added += ["samples_per_s_vs_default", "changes_learning", "objective", "value", "source", "measured"]
+    added += ["readings", "trials", "trial", "digest"]
+    added += [REPLAY_OF] if any(case.replay_of for case in study.cases) else []
+    added += RACE_COLUMNS if any(case.race for case in study.cases) else []
     missed = {word for trial in study.trials() for word in re.findall(r"\w+", trial.probe.ineligible or "")}
-    decisive = [name for name in metrics if name in missed]  # their constraints bar a config
-    return Sheet(best_columns(devices, parameters, metrics, [*replayed, *raced], decisive), rows)
+    decisive = [name for name in metrics if name in missed]
+    known = {"measured_on", "start_up_s", "window_s", *metrics} - {*fixed, *added}
+    ordered = [*decisive, *_FIRST_ADDED, *metrics, "start_up_s", "window_s"]
+    filled = [name for name in dict.fromkeys(ordered) if name in known]
+    return [*fixed, *added, *filled[: max(0, MOST_ADDED - len(added))]]
 
 
 def pareto(study: StudyReader) -> Sheet:
     """Return a row per member of each case's Pareto front, the largest first objective first."""
     objectives = dict.fromkeys(name for case in study.cases for name in case.objectives)
+    values = [name for objective in objectives for name in (objective, f"{objective}_se")]
+    columns = ["case", "method", "trial", *study.fields[0], *values, "samples_per_s", "samples_per_s_vs_default"]
+    columns += ["changes_learning", "headroom_pct", "measured", "readings", "out_dir", "digest"]
     rows = [front_row(case, member) for case in study.cases for member in case.front]
-    return Sheet(front_columns(list(objectives), study.fields[0]), rows)
+    return Sheet(list(dict.fromkeys(columns)), rows)
 
 
 def case_manifest(study: StudyReader) -> Sheet:
@@ -281,8 +262,12 @@ def method_summary(study: StudyReader) -> Sheet:
 
 def all_trials(study: StudyReader) -> Sheet:
     """Return a row per trial of each case, in their order."""
+    parameters, metrics = study.fields
+    columns = ["case", "method", "trial", "state", "status", "failure", "detail", "launched", "value", *parameters]
+    columns += ["iterations", "samples", "samples_per_s", *metrics, "started_at", "completed_at"]
+    columns += ["start_up_s", "window_s", "total_s", "measured", "measured_on", "out_dir", "digest"]
     rows = (trial_row(case, trial) for case in study.cases for trial in case.trials)
-    return Sheet(trial_columns(*study.fields), rows)
+    return Sheet(list(dict.fromkeys(columns)), rows)
 
 
 def _method_row(study: StudyReader, method: str) -> dict[str, Any]:

@@ -79,33 +79,6 @@ class KeptCase:
         return self.trainer.get("name")
 
 
-def kept_case(
-    case: Case,
-    identity: Mapping[str, Any],
-    *,
-    ladder: str | None = LADDER,
-    defaults: Sequence[Config],
-    learning: Iterable[str],
-    recording: Mapping[str, Any] | None = None,
-) -> KeptCase:
-    """Return what is kept of a case whose study has this `identity`. Missing files are empty."""
-    return KeptCase(
-        case=case.name,
-        method=case.method,
-        robot=case.robot,
-        mode=case.mode,
-        files={name: case.options.get(name, "") for name in case.files},
-        trainer=identity["trainer"],
-        source=identity["source"],
-        devices=tuple(identity["devices"]),
-        objective=identity["objective"],
-        ladder=ladder,
-        defaults=tuple(defaults),
-        learning=tuple(sorted(learning)),
-        recording=recording,
-    )
-
-
 def encode(case: KeptCase) -> dict[str, Any]:
     """Return the case as values of JSON; each of its files has a key of its own."""
     record = asdict(case)

@@ -12,7 +12,7 @@ from sqlalchemy import Row
 from tuner.kept import stored
 from tuner.kept.stored import read_json, record_of, storable
 from tuner.probe import METRICS, MOST, DeviceSummary, FailureKind, ProbeNumbers, error_of_mean
-from tuner.study import VARIANT, Config, Value, launch_digest
+from tuner.study import Config, launch_digest
 
 OK, PRUNED, NO_READING, INTERRUPTED = "ok", "pruned", "no_reading", "interrupted"
 """The status of a probe that gave a number, that the pruner stopped, that ran and gave no number, and that something
@@ -198,11 +198,6 @@ class KeptTrial:
     def devices(self) -> tuple[DeviceSummary, ...]:
         """The summary of each device, in rank order."""
         return self.probe.devices
-
-    @property
-    def variant(self) -> Value | None:
-        """How the agent file was changed."""
-        return self.config.get(VARIANT)
 
     @property
     def memory_share_pct(self) -> float | None:

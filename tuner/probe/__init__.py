@@ -5,7 +5,6 @@ The guard process runs `guard.py` as a script, which loads nothing of this.
 
 from tuner.probe.counting import EVALUATES, EXAMPLES, MOST, PREPARES, number, printed_end, whole_numeral
 from tuner.probe.evidence import OUT_OF_MEMORY, TOLD, Evidence
-from tuner.probe.failing import IDLE_PCT
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import (
     ITERATIONS_PER_S,
@@ -21,8 +20,7 @@ from tuner.probe.metrics import (
     value,
     with_sure_speed,
 )
-from tuner.probe.out_dir import folder_of, make_private, reserved_out_dir
-from tuner.probe.output import LineSplitter
+from tuner.probe.output import LineSplitter, folder_of, make_private, reserved_out_dir
 from tuner.probe.probe_plan import SCORE_GROUP, STEP, Device, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
 from tuner.probe.process import Launcher, reserved_port
 from tuner.probe.progress_file import FileRow, ProgressFileReader, check_reader, open_rows
@@ -47,7 +45,6 @@ from tuner.probe.protocols import (
     never,
     remembering,
 )
-from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import (
     STOPPED,
     DeviceSample,
@@ -59,9 +56,10 @@ from tuner.probe.result import (
     unlaunched,
     unreadable,
 )
-from tuner.probe.series import SERIES_FILE, DeviceSeries, read_series
+from tuner.probe.series import SERIES_FILE, DeviceSeries, SamplingRecorder, read_series
 from tuner.probe.session import Sessions
 from tuner.probe.steady import FULL_PCT, Block, error_of_mean, known_well_enough, standard_error, student_tail
 from tuner.probe.summaries import BUSY_PCT, LOADED, NO_RATE, RISE, WITHOUT_PAUSE
 from tuner.probe.units import BYTES_PER_MIB, HOUR_S, MIB_PER_GIB, MINUTE_S, duration, mib
+from tuner.probe.watch import IDLE_PCT
 from tuner.probe.window import LEAST_SPAN_S

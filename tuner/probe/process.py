@@ -14,8 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from tuner.errors import LaunchError, TrainerError
 from tuner.probe import guard
 from tuner.probe.guard import MARK, identity
-from tuner.probe.out_dir import unwritable
-from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Mask, Tail
+from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Mask, Tail, unwritable
 from tuner.probe.probe_plan import ProbePlan, search_path
 from tuner.probe.progress_file import UNREAD, ProgressFileReader
 from tuner.probe.protocols import Clock, OutputLine

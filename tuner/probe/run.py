@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tuner.probe.failing import ProbeEnd, classify, idle_device
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import (
@@ -36,7 +35,7 @@ from tuner.probe.summaries import (
     rises,
     summarise,
 )
-from tuner.probe.watch import Watch
+from tuner.probe.watch import ProbeEnd, Watch, idle_device
 from tuner.probe.window import Window, find_window
 
 POLL_S = 0.05
@@ -63,10 +62,10 @@ class _Probe:
         self._recorder = recorder
         self._clock = clock
         self._origin_s = clock.now()
-        reader = ProgressReader(plan.progress, self._origin_s)
+        self._reader = ProgressReader(plan.progress, self._origin_s)
         self._watch = Watch(
             plan.slot.limits,
-            reader,
+            self._reader,
             len(plan.slot.devices),
             late=plan.progress_file is not None and plan.progress_file.format == "tensorboard",
         )
@@ -98,20 +97,14 @@ class _Probe:
         samples, cards = self._recorder.samples(), self._recorder.source.devices
         window = self._window(ran_out=end is ProbeEnd.EXITED)
         write_series(self._plan.slot.out_dir, samples, cards, marks=self._watch.marks, window=window)
-        failure = classify(
-            self._watch.evidence,
+        failure = self._watch.failure(
             end,
             exit_code=exit_code,
             missing=[path.name for path in self._plan.expected if not _exists(path)],
             measured=(result.window_s or 0.0) >= self._plan.slot.limits.window_seconds,
             oom_kills=_kernel_oom_kills() - oom_kills,
-            seen=len(self._watch.marks),
-            behind=self._watch.behind(),
             lost=self._recorder.lost,
-            unmatched=self._watch.unmatched,
-            unread=self._watch.unread,
-            backlog=self._watch.backlog,
-            silent=self._watch.silent and self._plan.request is None,
+            in_session=self._plan.request is not None,
         )
         result = replace(result, failure=failure or idle_device(result, self._plan.slot.devices), stopped=why)
         return _without_number(result, len(self._watch.marks)) if result.failure else result
@@ -151,14 +144,14 @@ class _Probe:
             start_up_s=marks[0].t_s if marks else None,
             samples=marks[-1].samples if marks else None,
             iterations=len(marks),
-            score=self._watch.score,
+            score=self._reader.score,
         )
         if window is None:
             return known
         shares = busy_shares(self._watch.progress, window, len(self._plan.slot.devices))
-        doubt = self._watch.doubt or doubtful(window)
+        doubt = self._reader.doubt or doubtful(window)
         speed, devices = Estimate() if doubt else rate(window), self._summaries(window, shares)
-        steps = Estimate() if self._watch.doubt or window.is_queued else pace(window)
+        steps = Estimate() if self._reader.doubt or window.is_queued else pace(window)
         return replace(
             known,
             window_s=window.seconds,

@@ -10,8 +10,7 @@ from typing import Any
 
 from tuner.errors import OutputError
 from tuner.probe.kinds import BREACH
-from tuner.probe.out_dir import unwritable
-from tuner.probe.output import Log
+from tuner.probe.output import Log, unwritable
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.process import Launcher, prepare
 from tuner.probe.progress_reader import record

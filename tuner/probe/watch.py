@@ -1,18 +1,21 @@
-"""Decides when a probe is over: enough measured, a dead rank, silence, the time limit.
+"""Follows the lines of a probe, and decides when the probe is over, and whether it has failed and why.
 
 Pure: the caller passes the time in with the lines.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from tuner.probe.evidence import Evidence
-from tuner.probe.failing import ProbeEnd, laggard
+from tuner.probe.evidence import NO_OUTPUT, OUT_OF_MEMORY, Evidence
+from tuner.probe.kinds import KILLED, FailureKind
+from tuner.probe.probe_plan import Device
 from tuner.probe.progress_reader import ProgressReader, Unmatched, record
 from tuner.probe.protocols import OutputLine
-from tuner.probe.result import Failure, Progress, Score
+from tuner.probe.result import STOPPED, Failure, ProbeResult, Progress, unreadable
 from tuner.probe.window import Mark, counted, first_mark, marks
 from tuner.study import ProbeSpec
 
@@ -34,8 +37,31 @@ QUIET_FACTOR = 3
 """A rank that may be dead ends the probe after this many grace times or median iterations without a line."""
 
 
+class ProbeEnd(StrEnum):
+    """Why a probe is over."""
+
+    ENOUGH = "enough"
+    """All iterations that were asked for have been seen."""
+    EXITED = "exited"
+    """The trainer ended by itself."""
+    FATAL = "fatal"
+    """A rank died, and no iteration came afterwards."""
+    UNMATCHED = "unmatched"
+    """Lines that look like progress came for a while, and no pattern matched one."""
+    HANG = "hang"
+    """Lines and iterations stopped coming."""
+    OUT_OF_TIME = "out_of_time"
+    """The probe reached its time limit."""
+    STOPPED = "stopped"
+    """The pruner stopped it."""
+    LOST = "lost"
+    """The devices can no longer be read."""
+    INTERRUPTED = "interrupted"
+    """The user interrupted it, or the study's time is over."""
+
+
 class Watch:
-    """Follows the lines of one probe and decides when the probe is over."""
+    """Follows the lines of one probe, decides when the probe is over, and why it has failed."""
 
     def __init__(self, limits: ProbeSpec, reader: ProgressReader, ranks: int, *, late: bool = False) -> None:
         """`late`: reports may come long after their iterations. Then only silence shows that a trainer hangs."""
@@ -51,16 +77,6 @@ class Watch:
         """Why the newest rows of the progress file are not known yet; None where all are."""
         self.progress: list[Progress] = []
         self.marks: list[Mark] = []
-
-    @property
-    def doubt(self) -> str | None:
-        """Why the samples that are counted may be wrong; None where nothing speaks against them."""
-        return self._reader.doubt
-
-    @property
-    def score(self) -> Score | None:
-        """The newest score that the trainer has printed or reported."""
-        return self._reader.score
 
     def feed(self, lines: Sequence[OutputLine], now_s: float) -> bool:
         """Take lines and the time into account; return whether all ranks have completed another iteration."""
@@ -156,14 +172,116 @@ class Watch:
         """Whether no pattern has matched and no report has come. Blocks of time need neither."""
         return not self.progress and not self._reader.matched and self._block_s is None
 
-    @property
-    def silent(self) -> bool:
-        """Whether no line and no report has come."""
-        return self._first_line_s is None
+    def failure(
+        self,
+        end: ProbeEnd,
+        *,
+        exit_code: int | None,
+        missing: Sequence[str] = (),
+        measured: bool = False,
+        oom_kills: int = 0,
+        lost: str | None = None,
+        in_session: bool = False,
+    ) -> Failure | None:
+        """Decide whether the probe failed and why; None when its window counts.
 
-    def behind(self) -> Failure | None:
-        """Return the failure of the rank that the others wait for, if there is one."""
-        return laggard(self.progress, self._ranks)
+        - `missing` names expected files that do not exist.
+        - `measured` says whether there is a window.
+        - `oom_kills` counts the processes that the kernel killed for lack of memory during the probe.
+        - `lost` says why the devices can no longer be read.
+        """
+        evidence = self.evidence
+        if end is ProbeEnd.INTERRUPTED:
+            return STOPPED
+        if (end is ProbeEnd.HANG and evidence.fatal_t_s is not None) or (
+            end is ProbeEnd.OUT_OF_TIME and evidence.certain
+        ):
+            end = ProbeEnd.FATAL  # the other ranks kept on writing lines
+        if end is ProbeEnd.EXITED and evidence.reported:
+            end = ProbeEnd.FATAL  # whatever its exit code
+        named, behind, finished = evidence.failure(), self._behind(), end is ProbeEnd.EXITED and exit_code == 0
+        out_of_memory = evidence.certain and named is not None and named.kind in OUT_OF_MEMORY
+        whole = finished and not missing and behind is None
+        ran = measured and (whole or end in {ProbeEnd.ENOUGH, ProbeEnd.OUT_OF_TIME})
+        if not out_of_memory and (ran or end is ProbeEnd.STOPPED):
+            return None
+        if lost is not None and not out_of_memory:
+            return unreadable(lost)
+        if oom_kills and (named is None or named.rule == KILLED):
+            return Failure(kind=FailureKind.HOST_OOM, rule="kernel", detail=f"the kernel ended {oom_kills} process(es)")
+        is_well = named is None and evidence.fatal_t_s is None and (finished or end is not ProbeEnd.EXITED)
+        if self.backlog and is_well:
+            return Failure(kind=FailureKind.NO_READING, rule="backlog", detail=self.backlog)
+        silent = self._first_line_s is None and not in_session
+        return named or self._untold(end, finished, silent) or self._unexplained(end, exit_code, missing, behind)
+
+    def _untold(self, end: ProbeEnd, finished: bool, silent: bool) -> Failure | None:
+        """Return the failure of a trainer that may have trained but has reported no iteration.
+
+        `silent`: a plain command has neither printed nor reported anything.
+        """
+        shown = [self.unread] if self.unread and finished and not self.unmatched else self.unmatched
+        if shown and (finished or end in {ProbeEnd.UNMATCHED, ProbeEnd.OUT_OF_TIME}):
+            detail = f"no line matched `progress` and nothing called report(); the last lines: {' | '.join(shown)}"
+            return Failure(kind=FailureKind.NO_PROGRESS, rule="unmatched", detail=detail)
+        if silent and (finished or end in {ProbeEnd.HANG, ProbeEnd.OUT_OF_TIME}):
+            detail = f"the trainer {'ended with exit code 0; it ' if finished else ''}printed nothing"
+            slow = (
+                "" if finished else "; its start may be slow, as on a busy machine: then the same command tries again"
+            )
+            unread = f"; {self.unread}" if self.unread else ""
+            said = f"{detail} and nothing called report(){unread}{slow}"
+            return Failure(kind=FailureKind.NO_PROGRESS, rule="silent", detail=said)
+        return None
+
+    def _unexplained(
+        self, end: ProbeEnd, exit_code: int | None, missing: Sequence[str], behind: Failure | None
+    ) -> Failure:
+        last_words, seen = self.evidence.last_words(), len(self.marks)
+        many = f"enough iterations ({seen} seen)" if seen else "an iteration was seen"
+        said = last_words if last_words == NO_OUTPUT else f"the last line: {last_words}"
+        said = f"{self.unread}; {said}" if self.unread else said
+        too_early = f"before {many}; {said}"
+        finished = end is ProbeEnd.EXITED and exit_code == 0
+        if behind is not None and (finished or end in {ProbeEnd.HANG, ProbeEnd.OUT_OF_TIME}):
+            return replace(behind, detail=f"{behind.detail}; {said}")
+        known = {
+            ProbeEnd.HANG: (FailureKind.HANG, "silence", f"no new iteration; {said}"),
+            ProbeEnd.ENOUGH: (FailureKind.CRASH, "no window", f"the window is too short {too_early}"),
+            ProbeEnd.OUT_OF_TIME: (FailureKind.TOO_SLOW, "time limit", f"the time limit came {too_early}"),
+        }
+        if finished and seen and not missing and self.evidence.fatal_t_s is None:
+            done = f"the trainer was done after {seen} iteration(s), before the window was long enough; {said}"
+            known[end] = (FailureKind.NO_READING, "too short", done)
+        if end in known:
+            kind, rule, detail = known[end]
+            return Failure(kind=kind, rule=rule, detail=detail)
+        if finished:
+            lack = f"without {', '.join(missing)}" if missing else too_early
+            detail = f"the trainer ended with exit code 0, {lack}"
+            return Failure(kind=FailureKind.CRASH, rule="incomplete", detail=detail)
+        rank = self.evidence.cause.rank if self.evidence.cause else None
+        code = "" if end is ProbeEnd.FATAL else f"exit code {exit_code}: "
+        return Failure(kind=FailureKind.CRASH, rule="exit", detail=f"{code}{last_words}", rank=rank)
+
+    def _behind(self) -> Failure | None:
+        """Return the failure of a rank that is more than one iteration behind another; None where all are in step.
+
+        Where a rank of the plan is silent and a rank that the plan does not have reports, the failure is that of the
+        latter: one of the plan's ranks can never report.
+        """
+        reached = dict.fromkeys(range(self._ranks), -1)
+        reported = {one.rank: one.iteration for one in self.progress if one.rank is not None}
+        reached |= {rank: iteration for rank, iteration in reported.items() if rank in reached}
+        slowest = min(reached, key=reached.__getitem__)
+        if stray := sorted(reported.keys() - reached.keys()) if reached[slowest] < 0 else []:
+            wrong = f"rank {stray[-1]} reports iterations, but the ranks of {self._ranks} device(s) are counted from 0"
+            return Failure(kind=FailureKind.CRASH, rule="ranks", detail=wrong, rank=stray[-1])
+        if reached[slowest] >= max(reached.values()) - 1:
+            return None
+        silent = "has reported no iteration; leave `rank` out if one rank reports for all ranks"
+        behind = f"rank {slowest} {'fell behind' if reached[slowest] >= 0 else silent}"
+        return Failure(kind=FailureKind.HANG, rule="silence", detail=behind, rank=slowest)
 
     def _time_for(self, more: int) -> bool:
         """Return whether `more` iterations are expected to end before the time limit."""
@@ -218,3 +336,31 @@ class Watch:
         It is 0 where it is not known yet, and where marks come in bursts, as they do out of a buffered output.
         """
         return median([later.t_s - earlier.t_s for earlier, later in pairwise(self.marks)] or [0.0])
+
+
+IDLE_PCT = 0.5
+"""A CPU rank below this share, in percent, is idle: a launcher that only waits takes less. A GPU is idle at 0 alone."""
+LEAST_IDLE_S = 1.0
+"""A window shorter than this, in seconds, says nothing about idleness: devices are read every tenth of a second."""
+
+
+def idle_device(result: ProbeResult, devices: Sequence[Device]) -> Failure | None:
+    """Return the failure of a probe that advanced while a device did nothing; None where every device worked.
+
+    `devices` are those of the plan, in the order of `result.devices`. On a single device, idleness is no failure: that
+    device must have made the iterations.
+    """
+    if len(devices) < 2 or (result.window_s or 0.0) < LEAST_IDLE_S:
+        return None
+    shares = zip(devices, result.devices, strict=False)
+    idle = [device.name for device, one in shares if _is_idle(device, one.util_mean_pct)]
+    if not idle:
+        return None
+    detail = f"{', '.join(idle)} did nothing while iterations advanced"
+    return Failure(kind=FailureKind.IDLE_DEVICE, rule="idle", detail=detail)
+
+
+def _is_idle(device: Device, mean_pct: float | None) -> bool:
+    if mean_pct is None:
+        return False
+    return mean_pct <= 0.0 if device.is_gpu else mean_pct < IDLE_PCT

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from tuner.kept.case_record import KeptStudy, kept_case
+from tuner.kept.case_record import KeptCase, KeptStudy
 from tuner.probe import Failure, FailureKind
 from tuner.running import events
 from tuner.running.probing import Probing
@@ -36,12 +36,19 @@ class CaseWork:
             pruner=build_pruner(self._spec.pruner, self._spec.probe.iterations),
             objectives=self._spec.objectives,
             identity=identity,
-            case=kept_case(
-                case,
-                identity,
+            case=KeptCase(
+                case=case.name,
+                method=case.method,
+                robot=case.robot,
+                mode=case.mode,
+                files={name: case.options.get(name, "") for name in case.files},
+                trainer=identity["trainer"],
+                source=bench.source.label,
+                devices=bench.device_names,
+                objective=self._spec.objective,
                 ladder=space.ladder,
-                defaults=space.defaults(),
-                learning=bench.trainer.learning,
+                defaults=tuple(space.defaults()),
+                learning=tuple(sorted(bench.trainer.learning)),
                 recording=job.recording,
             ),
             confirm=job.purpose.competing,

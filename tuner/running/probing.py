@@ -26,7 +26,6 @@ from tuner.probe import (
 from tuner.running.events import ProbeEnded, ProbeRunning, ProbeStarted
 from tuner.running.prober import run_in
 from tuner.running.workbench import Job, Pulse
-from tuner.search.choosing import Price
 from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.store.case_study import Asked, CaseStudy, kept_probe, set_aside
 from tuner.study import Case, Config, Space, StudySpec, compare_with_default, same_launch
@@ -37,46 +36,12 @@ MOST_FAILURES = 2
 _NOT_THE_CONFIG = {Blame.HOST, Blame.SETUP, Blame.UNKNOWN}
 
 
-class SessionPolicy:
-    """Chooses between a session and the trainer's plain command for each probe of one case."""
-
-    def __init__(self, job: Job, case: Case, *, allowed: bool) -> None:
-        """`allowed` says whether the study file lets probes run in sessions."""
-        self._job = job
-        self._case = case
-        self._allowed = allowed
-        self._failures = 0
-
-    def plan(self, config: Config, slot: Slot, *, cold: bool) -> ProbePlan:
-        """Return a plan for a run in a session where the case has sessions, else for the trainer's plain command.
-
-        `cold` asks for the plain command.
-        """
-        trainer = self._job.purpose.trainer or self._job.bench.trainer
-        warm = self._allowed and not cold and self._failures < MOST_FAILURES
-        plan = trainer.warm_plan(self._case, config, slot) if warm else None
-        return plan or trainer.plan(self._case, config, slot)
-
-    def price(self, config: Config) -> float:
-        """Return 0 for a config that the open session can serve, 1 for a config that needs a new start."""
-        key = self._job.bench.trainer.session_key(self._case, config) if self._allowed else None
-        return 0.0 if key is not None and key == self._job.open_session() else 1.0
-
-    def note(self, result: ProbeResult) -> None:
-        """Count the failures in a row that decide whether later probes run in sessions."""
-        failed = result.failure is not None and result.failure.kind.blame in _NOT_THE_CONFIG
-        if result.warm:
-            self._failures = self._failures + 1 if failed else 0
-        elif failed:
-            self._failures = 0  # the plain command fails as well: the session is not the cause
-
-
 _REFUSALS = {ConfigRefusedError: FailureKind.INVALID_CONFIG, LaunchError: FailureKind.INVALID_COMMAND}
 """The kind of failure of a config that the trainer cannot plan or start; for any other error a file is at fault."""
 
 
 class Probing:
-    """Probes the configs of one case."""
+    """Probes the configs of one case, in sessions as far as study file and trainer have them."""
 
     def __init__(self, job: Job, case: Case, study: CaseStudy, *, spec: StudySpec, space: Space) -> None:
         """`spec` and `space` are those of the case."""
@@ -87,28 +52,35 @@ class Probing:
         self._space = space
         self._constraints = spec.build_constraints()
         self._compares = compare_with_default(self._constraints)
-        self._sessions = SessionPolicy(job, case, allowed=spec.probe.warm)
+        self._failed_sessions = 0
+        """The sessions in a row that failed, none of them by a config's fault."""
         self.folder = job.bench.folder / "probes" / case.name
         """The folder of all probes of the case."""
 
-    @property
-    def price(self) -> Price:
-        """What tells how many trainer starts a probe of a config takes now."""
-        return self._sessions.price
+    def price(self, config: Config) -> float:
+        """Return 0 for a config that the open session can serve, 1 for a config that needs a new start."""
+        key = self._job.bench.trainer.session_key(self._case, config) if self._spec.probe.warm else None
+        return 0.0 if key is not None and key == self._job.open_session() else 1.0
 
     def probe(self, asked: Asked) -> ProbeResult:
         """Probe one config, or judge it without a probe, and store the result."""
         slot = self._job.bench.slot(self._case, self.folder / f"{asked.number:04d}")
         slot = replace(slot, limits=self._job.purpose.limits(slot.limits))
-        plan = partial(self._sessions.plan, asked.config, cold=asked.cold)
         try:
-            result, verdict, planned = run_in(slot, plan, partial(self._run, asked))
+            result, verdict, planned = run_in(slot, partial(self._plan, asked), partial(self._run, asked))
         except TrainerError as refusal:
             kind = _REFUSALS.get(type(refusal), FailureKind.MISSING_ASSET)
             result = unlaunched(asked.config, Failure(kind=kind, rule="trainer", detail=str(refusal)), "")
             verdict, planned = self._judge(result, asked), None
         self._tell(asked, result, verdict, planned)
         return result
+
+    def _plan(self, asked: Asked, slot: Slot) -> ProbePlan:
+        """Return a plan for a run in a session where the case has sessions, else for the trainer's plain command."""
+        trainer = self._job.purpose.trainer or self._job.bench.trainer
+        warm = self._spec.probe.warm and not asked.cold and self._failed_sessions < MOST_FAILURES
+        plan = trainer.warm_plan(self._case, asked.config, slot) if warm else None
+        return plan or trainer.plan(self._case, asked.config, slot)
 
     def _run(self, asked: Asked, plan: ProbePlan) -> tuple[ProbeResult, Verdict, ProbePlan]:
         """Return the result and the verdict of a probe, which runs only if they are not known before."""
@@ -128,7 +100,12 @@ class Probing:
         return result, self._judge(result, asked), plan
 
     def _judge(self, result: ProbeResult, asked: Asked) -> Verdict:
-        self._sessions.note(result)
+        """Judge a result, and count the sessions in a row that failed."""
+        failed = result.failure is not None and result.failure.kind.blame in _NOT_THE_CONFIG
+        if result.warm:
+            self._failed_sessions = self._failed_sessions + 1 if failed else 0
+        elif failed:
+            self._failed_sessions = 0  # the plain command fails as well: the session is not the cause
         verdict = judge(
             result,
             *self._spec.objectives,
@@ -153,7 +130,7 @@ class Probing:
 
     def _tell(self, asked: Asked, result: ProbeResult, verdict: Verdict, plan: ProbePlan | None) -> None:
         folder, target = self._job.bench.folder, self._job.target(self._spec)
-        record = kept_probe(result, verdict, plan, launched=result.launched, folder=folder)
+        record = kept_probe(result, verdict, plan, folder=folder)
         try:
             self._study.tell(asked, verdict, record)
         except StoreError as lost:

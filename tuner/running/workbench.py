@@ -15,7 +15,7 @@ from typing import Any
 from tuner.devices.found import THREADS, device_variables, links, memory_variables, nccl_variables, open_devices
 from tuner.errors import StudyError
 from tuner.probe import HOUR_S, Answer, Clock, Device, DeviceSource, ProbePlan, ProbeResult, Slot, Stop, check_metrics
-from tuner.running.events import Event, Watcher
+from tuner.running.events import Watcher
 from tuner.search.calibration import BatchToFit, of_batch, of_ladder, usual
 from tuner.search.choosing import Strategy
 from tuner.search.strategies import Siblings, calibrating, in_order, recovery, searching
@@ -74,7 +74,13 @@ class Workbench:
     @property
     def commit(self) -> str | None:
         """The commit of the trainer's checkout, with `-dirty` where files differ; None without such a checkout."""
-        return commit_of(self.spec.trainer.root)
+        root, git = self.spec.trainer.root, shutil.which("git")
+        if not root or git is None:
+            return None
+        described = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+        command = [git, "-C", str(Path(root).expanduser()), *described]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        return answer.stdout.strip() or None
 
     @property
     def kind(self) -> DeviceKind:
@@ -231,16 +237,6 @@ def launch_variables(
     }
 
 
-def commit_of(root: str) -> str | None:
-    """Return the commit of a checkout, with `-dirty` where files differ from it; None where `root` is no checkout."""
-    git = shutil.which("git")
-    if not root or git is None:
-        return None
-    command = [git, "-C", str(Path(root).expanduser()), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    return answer.stdout.strip() or None
-
-
 StrategyOf = Callable[[Space, StudySpec, int, Siblings], Strategy]
 """Makes a strategy from the space, the case's settings, the number of trials so far, and the case's siblings."""
 
@@ -296,10 +292,6 @@ Probe = Callable[[ProbePlan, Stop], ProbeResult]
 """Probes once; the second argument may end the probe early."""
 
 
-def unwatched(_: Event) -> None:
-    """Show nothing: a watcher for those who do not watch."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pulse:
     """How often a watcher hears of the running probe."""
@@ -319,7 +311,7 @@ class Job:
     probe: Probe
     interrupted: Callable[[], bool]
     """Returns whether the user wants to stop, or the time is over."""
-    watcher: Watcher = unwatched
+    watcher: Watcher = lambda _: None
     pulse: Pulse | None = None
     """How often the watcher hears of the running probe; None where it does not."""
     has_time: Callable[[float | None], bool] = lambda _: True

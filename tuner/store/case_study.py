@@ -5,7 +5,7 @@ It makes what the database keeps of an ended trial, and ends trials whose proces
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from itertools import takewhile
@@ -30,18 +30,16 @@ from tuner.search.samplers import ask_for
 from tuner.search.standing import Standing, best, incumbent, leads
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
-from tuner.store.leases import BEAT_S, Lease, Neighbour, is_held, running
-from tuner.store.opening import check_unchanged, fixed, open_study
-from tuner.store.storage import TrialStorage
+from tuner.store.leases import BEAT_S, Lease, is_held
+from tuner.store.opening import check_unchanged, open_study
+from tuner.store.storage import Neighbour
 from tuner.study import LADDER, BatchFit, Config, Space, launch_digest, same_launch
 
 _COMMON = {one.name for one in fields(ProbeResult)} & {one.name for one in fields(KeptProbe)}
 """What a result and the record of it both have."""
 
 
-def kept_probe(
-    result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, launched: bool, folder: Path
-) -> KeptProbe:
+def kept_probe(result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, folder: Path) -> KeptProbe:
     """Return what is kept of a probe; a refused config has no plan.
 
     Paths below the study's `folder` are kept relative to the folder, so that the folder may move.
@@ -51,20 +49,13 @@ def kept_probe(
         digest=launch_digest(result.config),
         status=verdict.status,
         ineligible=verdict.ineligible,
-        launched=launched,
+        launched=result.launched,
         metrics=measured(result),
         agent_config=_within(folder, plan.agent_config) if plan else "",
         base_agent=plan.base_agent if plan else "",
         session_key=plan.session_key if plan and plan.request is not None else None,
-        out_dir=_within(folder, str(plan.slot.out_dir)) if plan and launched else "",
+        out_dir=_within(folder, str(plan.slot.out_dir)) if plan and result.launched else "",
     )
-
-
-def usual_s(ended: Iterable[FrozenTrial]) -> float | None:
-    """Return the median of the seconds that complete probes took; None where no probe's time is known."""
-    complete = (trials.kept(one).total_s for one in ended if one.state == TrialState.COMPLETE)
-    known = [total_s for total_s in complete if total_s is not None]
-    return median(known) if known else None
 
 
 def _within(folder: Path, path: str) -> str:
@@ -124,35 +115,6 @@ def set_aside(error: StoreError, number: int, verdict: Verdict, record: KeptProb
     )
 
 
-def take_back(storage: TrialStorage, study: Study, probes: Path) -> tuple[TakenBack, list[Path]]:
-    """End the trials whose process is gone. `probes`: the folder that holds the probes' folders.
-
-    Also returns the files whose results are stored now. They may be deleted once the database has committed.
-    """
-    running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-    dropped = [trial for trial in running if not is_held(trials.kept(trial).lease)]
-    unstored = dict(_read(probes)) if dropped else {}
-    stored: list[Path] = []
-    for trial in dropped:
-        open_trial = Trial(study, storage.trial_id(study.study_name, trial.number))
-        file = next((file for file, one in unstored.items() if one.of(trial)), None)
-        if file is None:
-            digest = launch_digest(trial.params)
-            gone = KeptProbe(config=trial.params, digest=digest, status=INTERRUPTED, launched=True)
-            tell_probe(study, open_trial, _DROPPED, gone)
-        else:
-            tell_probe(study, open_trial, unstored[file].verdict, unstored[file].record)
-            stored.append(file)
-    return TakenBack(stored=len(stored), to_repeat=len(dropped) - len(stored)), stored
-
-
-def tell_probe(study: Study, trial: Trial, verdict: Verdict, probe: KeptProbe) -> None:
-    """Store the record of the probe, and report the verdict to Optuna."""
-    for name, fact in attributes(probe, retry=verdict.retry, error=verdict.error).items():
-        trial.set_user_attr(name, fact)
-    trials.tell(study, trial, verdict)
-
-
 def _read(probes: Path) -> Iterator[tuple[Path, Unstored]]:
     for file in probes.glob(f"*/{RESULT_FILE}"):
         try:
@@ -210,15 +172,48 @@ def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[Froze
 Answer = TypeVar("Answer")
 
 
-class CaseTrials:
-    """The trials of one case's study."""
+class CaseStudy:
+    """The study of one case, and what its trials come to. A study that exists in the database is resumed.
 
-    def __init__(self, database: Database, study: Study) -> None:
-        self._database, self._study = database, study
+    - `strategy` makes the strategy from the number of trials so far.
+    - `objectives` are the names of a trial's values, in their order. With several objectives, the best is a Pareto
+      front and no probe is pruned.
+    - `identity` holds the settings that must not change while the study goes on: space, trainer, pruner, objective,
+      source of utilisation.
+    - `confirm`: whether the trainer's plain command measures the best again if a session has measured it.
+
+    Raises StoreError that names what differs from the study in the database.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        name: str,
+        *,
+        space: Space,
+        strategy: Callable[[int], Strategy],
+        pruner: BasePruner,
+        identity: dict[str, Any],
+        case: KeptCase,
+        objectives: Sequence[str] = ("value",),
+        confirm: bool = True,
+    ) -> None:
+        def opened() -> tuple[Study, int]:
+            study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
+            study.set_user_attr(CASE, encode(case))
+            return study, len(study.get_trials(deepcopy=False))
+
+        self._study, count = database.transact(opened, alone=True)
+        self._database, self._name = database, name
+        self._several = len(objectives) > 1
+        self._confirm = confirm
+        self._space = space
+        self._identity = storable(identity)
+        self._strategy = strategy(count)
         self._held_up = False
         """Whether nothing begins here until other probes on this machine have ended."""
-        self._name = study.study_name
-        self._several = len(study.directions) > 1
+        self._beat_s = 0.0
+        self._reported: dict[int, int] = {}
         self._trials: dict[int, Trial] = {}
         self._known: list[FrozenTrial] | None = None
 
@@ -266,7 +261,7 @@ class CaseTrials:
         return frozenset(one.trial for one in running if one.case == self._name or (self._held_up and one.is_here))
 
     def _neighbours(self) -> list[Neighbour]:
-        return running(self._database.storage, self._name.split("/", 1)[0])
+        return self._database.storage.neighbours(self._name.split("/", 1)[0])
 
     @property
     def incumbent(self) -> float | None:
@@ -286,7 +281,9 @@ class CaseTrials:
     @property
     def usual_s(self) -> float | None:
         """The median of the seconds that complete probes took; None where none is known."""
-        return usual_s(self._read())
+        complete = (trials.kept(one).total_s for one in self._read(TrialState.COMPLETE))
+        known = [total_s for total_s in complete if total_s is not None]
+        return median(known) if known else None
 
     @property
     def has_run(self) -> bool:
@@ -315,65 +312,61 @@ class CaseTrials:
         same = [trial for trial in self._read(TrialState.COMPLETE) if same_launch(trial.params, config)]
         return trials.kept(same[-1]).metrics if same else {}
 
-
-class CaseStudy(CaseTrials):
-    """The study of one case. A study that exists in the database is resumed.
-
-    - `strategy` makes the strategy from the number of trials so far.
-    - `objectives` are the names of a trial's values, in their order. With several objectives, the best is a Pareto
-      front and no probe is pruned.
-    - `identity` holds the settings that must not change while the study goes on: space, trainer, pruner, objective,
-      source of utilisation.
-    - `confirm`: whether the trainer's plain command measures the best again if a session has measured it.
-
-    Raises StoreError that names what differs from the study in the database.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        name: str,
-        *,
-        space: Space,
-        strategy: Callable[[int], Strategy],
-        pruner: BasePruner,
-        identity: dict[str, Any],
-        case: KeptCase,
-        objectives: Sequence[str] = ("value",),
-        confirm: bool = True,
-    ) -> None:
-        def opened() -> tuple[Study, int]:
-            study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
-            study.set_user_attr(CASE, encode(case))
-            return study, len(study.get_trials(deepcopy=False))
-
-        study, count = database.transact(opened, alone=True)
-        super().__init__(database, study)
-        self._confirm = confirm
-        self._space = space
-        self._beat_s = 0.0
-        self._reported: dict[int, int] = {}
-        self._identity = storable(identity)
-        self._strategy = strategy(count)
-
     def fix_rungs(self, make: Callable[[Sequence[FrozenTrial]], tuple[int, ...]]) -> tuple[int, ...]:
         """Return the rungs of an `auto` ladder. If the study has none, `make` makes them from the trials, for good."""
-        return self._transact(
-            lambda: fixed(self._study, RUNGS, lambda kept: kept.rungs, lambda: make(self._read()), tuple), alone=True
-        )
+        return self._fixed(RUNGS, lambda kept: kept.rungs, make, tuple)
 
     def fix_batch(self, make: Callable[[Sequence[FrozenTrial]], BatchFit | None]) -> BatchFit | None:
         """Return the batch size that is `auto`. If the study has none, `make` makes it from the trials, for good."""
-        return self._transact(
-            lambda: fixed(self._study, BATCH, lambda kept: kept.batch, lambda: make(self._read()), asdict), alone=True
-        )
+        return self._fixed(BATCH, lambda kept: kept.batch, make, asdict)
+
+    def _fixed(
+        self,
+        name: str,
+        known: Callable[[KeptStudy], Answer | None],
+        make: Callable[[Sequence[FrozenTrial]], Answer],
+        form: Callable[..., object],
+    ) -> Answer:
+        """Return what the study keeps as the attribute `name`; if it keeps nothing, what `make` makes for it to keep.
+
+        The study keeps its `form`. Nothing is kept if `make` returns None.
+        """
+
+        def fixed() -> Answer:
+            if (kept := known(self.kept)) is not None:
+                return kept
+            if (made := make(self._read())) is not None:
+                self._study.set_user_attr(name, form(made))
+            return made
+
+        return self._transact(fixed, alone=True)
 
     def take_back(self, probes: Path) -> TakenBack:
-        """End the trials whose process is gone: see `tuner.store.case_study`. `probes` holds the probes' folders."""
-        taken_back, files = self._transact(lambda: take_back(self._database.storage, self._study, probes), alone=True)
+        """End the trials whose process is gone, with the results that are in files. `probes` holds the probes' folders.
+
+        The files are deleted once the database has committed.
+        """
+
+        def taken_back() -> tuple[int, list[Path]]:
+            running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+            dropped = [trial for trial in running if not is_held(trials.kept(trial).lease)]
+            unstored = dict(_read(probes)) if dropped else {}
+            stored: list[Path] = []
+            for trial in dropped:
+                gone = KeptProbe(
+                    config=trial.params, digest=launch_digest(trial.params), status=INTERRUPTED, launched=True
+                )
+                verdict, record = _DROPPED, gone
+                if file := next((file for file, one in unstored.items() if one.of(trial)), None):
+                    verdict, record = unstored[file].verdict, unstored[file].record
+                    stored.append(file)
+                self._tell(self._trial(trial.number), verdict, record)
+            return len(dropped), stored
+
+        dropped, files = self._transact(taken_back, alone=True)
         for file in files:
             file.unlink(missing_ok=True)
-        return taken_back
+        return TakenBack(stored=len(files), to_repeat=dropped - len(files))
 
     def ask(
         self, target: int | None, price: Price = free, has_time: Callable[[float | None], bool] = lambda _: True
@@ -396,7 +389,7 @@ class CaseStudy(CaseTrials):
             choice = None if self._held_up else self._choice(history, target, price)
             if choice is not None and choice.why is Why.CONFIRM and here:
                 self._held_up, choice = True, None
-            if choice is None or not has_time(choice.takes_s or usual_s(history.trials)):
+            if choice is None or not has_time(choice.takes_s or self.usual_s):
                 return None
             trial = ask_for(self._study, self._space, choice.config)
             trial.set_user_attr(LEASE, Lease.mine().write())
@@ -461,6 +454,10 @@ class CaseStudy(CaseTrials):
 
     def tell(self, asked: Asked, verdict: Verdict, probe: KeptProbe) -> None:
         """Store the verdict and the record of the probe."""
-
-        self._transact(lambda: tell_probe(self._study, self._trials[asked.number], verdict, probe))
+        self._transact(lambda: self._tell(self._trials[asked.number], verdict, probe))
         del self._trials[asked.number]
+
+    def _tell(self, trial: Trial, verdict: Verdict, probe: KeptProbe) -> None:
+        for name, fact in attributes(probe, retry=verdict.retry, error=verdict.error).items():
+            trial.set_user_attr(name, fact)
+        trials.tell(self._study, trial, verdict)

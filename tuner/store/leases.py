@@ -1,20 +1,15 @@
-"""Says which process runs a trial, whether that process still lives, and which probes of a study run now."""
+"""Says which process runs a trial, and whether that process still lives."""
 
 import os
 import platform
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic import Field
-from sqlalchemy import select
 
-from tuner.kept.stored import ATTRIBUTES, CONFIRMS, LEASE, STATE, STUDIES, TRIALS, of_study, read_json, record_of
-from tuner.kept.trial import RUNNING
-
-if TYPE_CHECKING:
-    from tuner.store.storage import TrialStorage
+from tuner.kept.stored import record_of
 
 BEAT_S = 30.0
 """The seconds between two signs of life."""
@@ -103,35 +98,3 @@ def _stat(pid: int) -> tuple[int, str] | None:
         return int(facts[19]), facts[0].decode("ascii")
     except (OSError, IndexError, ValueError):
         return None
-
-
-class Neighbour(NamedTuple):
-    """A probe that a living process runs now."""
-
-    trial: int
-    """The id of its trial in the database."""
-    case: str
-    """The name of the case's study."""
-    is_here: bool
-    """Whether it runs on this machine."""
-    confirms: bool
-    """Whether it measures the best of its case again."""
-
-
-def running(storage: "TrialStorage", study: str) -> list[Neighbour]:
-    """Return the probes of all cases of a study that run now. A trial whose process is gone is left out."""
-    query = (
-        select(TRIALS.c.trial_id, STUDIES.c.study_name, ATTRIBUTES.c.key, ATTRIBUTES.c.value_json)
-        .join_from(TRIALS, STUDIES, STUDIES.c.study_id == TRIALS.c.study_id)
-        .join(ATTRIBUTES, ATTRIBUTES.c.trial_id == TRIALS.c.trial_id)
-        .where(of_study(study), STATE == RUNNING, ATTRIBUTES.c.key.in_([LEASE, CONFIRMS]))
-        .order_by(TRIALS.c.trial_id)
-    )
-    rows = storage.rows(query)
-    confirming = {row.trial_id for row in rows if row.key == CONFIRMS}
-    leases = [(row, Lease.read(read_json(row.value_json))) for row in rows if row.key == LEASE]
-    return [
-        Neighbour(row.trial_id, row.study_name, lease.is_here(), row.trial_id in confirming)
-        for row, lease in leases
-        if lease and lease.held()
-    ]

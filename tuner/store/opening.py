@@ -1,14 +1,14 @@
 """Begins the study of a case, or resumes it with unchanged settings; and what similar cases lend to a case."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import optuna
 from optuna.pruners import BasePruner
 from optuna.samplers import RandomSampler
-from optuna.study import Study, StudyDirection
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import StoreError
@@ -53,7 +53,11 @@ def open_study(
     study = optuna.load_study(study_name=name, storage=database.storage, pruner=pruner, sampler=RandomSampler())
     known = KeptStudy(study.user_attrs).identity
     if study.directions != directions:
-        raise StoreError(_of_others(database, study, len(directions)))
+        there = ", ".join(direction.name.lower() for direction in study.directions) or "nothing"
+        raise StoreError(
+            f"study {name} in {database.shown_url} was begun by another program: its objectives are to {there}, and "
+            f"the tuner maximises {len(directions)}; give the study file another `name:`, or name another database"
+        )
     if known is not None and known != storable(identity):
         trials = study.get_trials(deepcopy=False)
         if any(differences(known, identity)) and _may_be_mended(known, identity, trials):
@@ -74,14 +78,6 @@ def check_unchanged(database: Database, study: optuna.Study, identity: dict[str,
     known = KeptStudy(study.user_attrs).identity or {}
     if known != identity:
         check_identity(known, identity, study=study.study_name, shown_url=database.shown_url)
-
-
-def _of_others(database: Database, study: optuna.Study, objectives: int) -> str:
-    there = ", ".join(direction.name.lower() for direction in study.directions) or "nothing"
-    return (
-        f"study {study.study_name} in {database.shown_url} was begun by another program: its objectives are to "
-        f"{there}, and the tuner maximises {objectives}; give the study file another `name:`, or name another database"
-    )
 
 
 def _may_be_mended(known: Mapping[str, Any], now: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> bool:
@@ -129,27 +125,6 @@ def _changes(known: object, now: object, where: str = "") -> Iterator[str]:
         yield f"  {where}: was another text, is {now!r}"
     else:
         yield f"  {where}: was {known!r}, is {now!r}"
-
-
-Made = TypeVar("Made")
-
-
-def fixed(
-    study: Study,
-    name: str,
-    known: Callable[[KeptStudy], Made | None],
-    make: Callable[[], Made],
-    form: Callable[..., object],
-) -> Made:
-    """Return what a study keeps as the attribute `name`. If it keeps nothing, `make` makes it, and it keeps its `form`.
-
-    Nothing is kept if `make` returns None.
-    """
-    if (kept := known(KeptStudy(study.user_attrs))) is not None:
-        return kept
-    if (made := make()) is not None:
-        study.set_user_attr(name, form(made))
-    return made
 
 
 def siblings(database: Database, study: str, case: Case, identity: Mapping[str, Any]) -> list[Sibling]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from copy import deepcopy as copied
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from optuna.distributions import json_to_distribution
 from optuna.storages import BaseStorage, RDBStorage
@@ -16,12 +16,13 @@ from sqlalchemy import Row, TableClause, bindparam, func, or_, select
 
 from tuner.kept import stored
 from tuner.kept.case_record import KeptStudy
-from tuner.kept.stored import STUDIES, TRIALS, of_study, read_json, storable
-from tuner.kept.trial import is_kept, stored_facts
+from tuner.kept.stored import ATTRIBUTES, STATE, STUDIES, TRIALS, of_study, read_json, storable
+from tuner.kept.trial import RUNNING, is_kept, stored_facts
+from tuner.store.leases import Lease
 
 NO_RECORD = "Record does not exist."
 """The text of Optuna's KeyError for a study or a trial that is gone."""
-_TABLES = (stored.PARAMETERS, stored.VALUES, stored.STEPS, stored.ATTRIBUTES, stored.CONSTRAINTS)
+_TABLES = (stored.PARAMETERS, stored.VALUES, stored.STEPS, ATTRIBUTES, stored.CONSTRAINTS)
 _Rows = Callable[..., Sequence[Row[Any]]]
 """Returns all rows of a query, with the values of its parameters."""
 _ONE = stored.trial_queries(TRIALS.c.trial_id == bindparam("trial"), _TABLES)
@@ -42,6 +43,19 @@ class _Known:
     """The ids of the trials that may change."""
     last: int = -1
     """The largest id."""
+
+
+class Neighbour(NamedTuple):
+    """A probe that a living process runs now."""
+
+    trial: int
+    """The id of its trial in the database."""
+    case: str
+    """The name of the case's study."""
+    is_here: bool
+    """Whether it runs on this machine."""
+    confirms: bool
+    """Whether it measures the best of its case again."""
 
 
 def _by_optuna(method: Callable[..., Any]) -> Any:
@@ -161,6 +175,25 @@ class TrialStorage(BaseStorage):
             for row in self.rows(query)
         }
 
+    def neighbours(self, study: str) -> list[Neighbour]:
+        """Return the probes of all cases of a study that run now. A trial whose process is gone is left out."""
+        query = (
+            select(TRIALS.c.trial_id, STUDIES.c.study_name, ATTRIBUTES.c.key, ATTRIBUTES.c.value_json)
+            .join_from(TRIALS, STUDIES, STUDIES.c.study_id == TRIALS.c.study_id)
+            .join(ATTRIBUTES, ATTRIBUTES.c.trial_id == TRIALS.c.trial_id)
+            .where(of_study(study), STATE == RUNNING)
+            .where(ATTRIBUTES.c.key.in_([stored.LEASE, stored.CONFIRMS]))
+            .order_by(TRIALS.c.trial_id)
+        )
+        rows = self.rows(query)
+        confirming = {row.trial_id for row in rows if row.key == stored.CONFIRMS}
+        leases = [(row, Lease.read(read_json(row.value_json))) for row in rows if row.key == stored.LEASE]
+        return [
+            Neighbour(row.trial_id, row.study_name, lease.is_here(), row.trial_id in confirming)
+            for row, lease in leases
+            if lease and lease.held()
+        ]
+
     def rows(self, query: Any) -> Sequence[Row[Any]]:
         """Return all rows of an SQLAlchemy query, in the transaction that is open, if one is."""
         with self._reading() as rows:
@@ -196,13 +229,15 @@ def _trial(row: Row[Any], others: Sequence[Sequence[Row[Any]]], objectives: int 
             for one in sorted(parameters, key=lambda one: one.param_id)
         }
         numbers = {one.param_name: float(one.param_value) for one in parameters}
-        told = [_finite(one.value) for one in sorted(values, key=lambda one: one.objective)]
+        told = [float(one.value) for one in sorted(values, key=lambda one: one.objective)]
+        if not (isinstance(row.number, int) and all(map(math.isfinite, told))):
+            return None
         facts = stored_facts(attributes)
         is_told = state != TrialState.COMPLETE or len(told) == objectives
         if objectives is not None and not (is_told and is_kept(facts, finished=state.is_finished())):
             return None
         return FrozenTrial(
-            number=_whole(row.number),
+            number=row.number,
             trial_id=row.trial_id,
             state=state,
             value=None,
@@ -228,19 +263,6 @@ def _constraint(key: str, document: str) -> Any:
     if key.startswith("constraints") and not isinstance(value, int | float):
         raise TypeError("a constraint is a number")
     return value
-
-
-def _whole(value: Any) -> int:
-    if not isinstance(value, int):
-        raise TypeError("a trial has a number")
-    return value
-
-
-def _finite(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError("a value is finite")
-    return number
 
 
 def _number(value: Any) -> float:

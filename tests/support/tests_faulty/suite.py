@@ -17,9 +17,9 @@ from tuner.probe.output import USUAL_BOUNDS, Bounds
 from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.probe.process import Launcher
 from tuner.probe.protocols import MonotonicClock, never
-from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
+from tuner.probe.series import SamplingRecorder
 from tuner.probe.units import BYTES_PER_MIB
 
 ROOT = Path(__file__).parents[3]
