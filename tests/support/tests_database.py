@@ -1,12 +1,17 @@
 """Study databases for fast tests: the schema is copied, and SQLite does not wait for the disk."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
+import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, event
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from tuner.store.database import Database
 
@@ -32,6 +37,26 @@ def empty_database() -> bytes:
         file = Path(folder) / "study.db"
         Database(f"sqlite:///{file}").close()
         return file.read_bytes()
+
+
+@contextmanager
+def compiled_once() -> Iterator[None]:
+    """Let all SQLite databases share the SQL that SQLAlchemy makes of a statement. Each database would make its own."""
+    made: dict[Any, Any] = {}
+
+    def share(connection: Connection) -> None:
+        if connection.dialect.name == "sqlite":
+            connection.execution_options(compiled_cache=made)
+
+    def alike(one: SQLiteDialect_pysqlite, other: object) -> bool:
+        return type(one) is type(other)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SQLiteDialect_pysqlite, "__hash__", lambda one: hash(type(one)))
+        patch.setattr(SQLiteDialect_pysqlite, "__eq__", alike)
+        event.listen(Engine, "engine_connect", share)
+        yield
+        event.remove(Engine, "engine_connect", share)
 
 
 def no_power_cut(engine: Engine) -> None:
