@@ -1,5 +1,6 @@
-"""Study databases for fast tests: the schema is copied, and SQLite does not wait for the disk."""
+"""Study databases for fast tests: what takes long is done once, and nothing waits for the disk."""
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -40,6 +41,21 @@ def empty_database() -> bytes:
 
 
 @contextmanager
+def without_power_cuts() -> Iterator[None]:
+    """Let SQLite and exports write without waiting for the disk. What a killed process has written still survives."""
+
+    def hurry(connection: object, _: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("pragma synchronous = off")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda _: None)
+        event.listen(Engine, "connect", hurry)
+        yield
+        event.remove(Engine, "connect", hurry)
+
+
+@contextmanager
 def compiled_once() -> Iterator[None]:
     """Let all SQLite databases share the SQL that SQLAlchemy makes of a statement. Each database would make its own."""
     made: dict[Any, Any] = {}
@@ -57,10 +73,3 @@ def compiled_once() -> Iterator[None]:
         event.listen(Engine, "engine_connect", share)
         yield
         event.remove(Engine, "engine_connect", share)
-
-
-def no_power_cut(engine: Engine) -> None:
-    """Let SQLite write without waiting for the disk. What a killed process has written still survives."""
-    if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", lambda connection, _: connection.execute("pragma synchronous = off"))
-        engine.dispose()  # the engine must make new connections
