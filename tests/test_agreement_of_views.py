@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from ruamel.yaml import YAML
-from tests_database import no_power_cut
 from tests_filled import FilledDatabase, filled
 from typer.testing import CliRunner
 
@@ -69,7 +68,6 @@ def test_all_views_of_a_case_agree(empty_file: Path, tmp_path_factory: Any, walk
     file = folder / "study.db"
     file.write_bytes(empty_file.read_bytes())
     with filled(f"sqlite:///{file}") as database:
-        no_power_cut(database.storage.engine)
         for name, told in (("walk", walk), ("run", run)):
             fill(database, name, told)
     reader = StudyReader(connect(f"sqlite:///{file}"), "demo")

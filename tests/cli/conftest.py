@@ -1,9 +1,7 @@
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests_cli import Tuner
-from tests_forks import Forks, forks
 
 from tuner.cli.main import main
 
@@ -24,13 +22,3 @@ def tuner(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
         return (code if isinstance(code, int) else 0), out, err
 
     return run
-
-
-@pytest.fixture(scope="module")
-def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    """Processes of their own, each a fork of one that has loaded the command line.
-
-    That one ends with the file: other files check that nothing of theirs still runs.
-    """
-    with forks(tmp_path_factory.mktemp("forks")) as ready:
-        yield ready

@@ -11,7 +11,6 @@ import pytest
 from optuna.trial import TrialState
 from sqlalchemy import create_engine
 from tests_cli import Tuner, study_file
-from tests_forks import Forks
 from tests_postgresql import GUARDED
 
 from tuner.kept.stored import LEASE
@@ -241,26 +240,6 @@ def test_a_later_case_that_was_begun_otherwise_is_refused_before_the_first_probe
     answer = tuner(command, "--study", with_another_run(tmp_path, 8, 16))
     refused(answer, "study demo/run", "was started with other settings", "space.num_envs")
     assert "case walk" not in answer[1]
-
-
-TUNER = "from tuner.cli.main import main; main()"
-NOBODY_READS = "import os; reader, writer = os.pipe(); os.dup2(writer, 1); os.close(reader); os.close(writer)\n"
-
-
-@pytest.mark.parametrize("command", [["cases"], ["schema"], ["plan"]], ids=" ".join)
-def test_output_to_a_full_disk_is_refused(processes: Forks, tmp_path: Path, command: list[str]) -> None:
-    arguments = command if command == ["schema"] else [*command, "--study", str(study_file(tmp_path))]
-    done = processes.run(TUNER, *arguments, stdout=Path("/dev/full"))
-    assert (done.returncode, done.stderr.count("tuner: ")) == (2, 1)
-    assert "No space left on device; free some disk space" in " ".join(done.stderr.split())
-
-
-@pytest.mark.parametrize("command", [["cases"], ["schema"]], ids=" ".join)
-def test_a_reader_that_has_seen_enough_ends_the_command_quietly(
-    processes: Forks, tmp_path: Path, command: list[str]
-) -> None:
-    arguments = command if command == ["schema"] else [*command, "--study", str(study_file(tmp_path))]
-    assert processes.run(NOBODY_READS + TUNER, *arguments).stderr == ""
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import optuna
 import pytest
 from tests_cli import Tuner
-from tests_database import empty_database, no_power_cut
+from tests_database import empty_database
 from tests_docs import ROOT, of
 from tests_later import Later
 from tests_store import CRASH, ask, case_study, ok, opened, stored, tell
@@ -39,9 +39,7 @@ def empty(folder: Path) -> optuna.storages.RDBStorage:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     file = folder / "optuna.db"
     file.write_bytes(empty_database())
-    storage = optuna.storages.RDBStorage(f"sqlite:///{file}", skip_compatibility_check=True)
-    no_power_cut(storage.engine)
-    return storage
+    return optuna.storages.RDBStorage(f"sqlite:///{file}", skip_compatibility_check=True)
 
 
 @pytest.fixture(scope="module")

@@ -164,13 +164,20 @@ def test_workers_share_a_study(tuner: Tuner, tmp_path: Path, table: Path) -> Non
     assert not any("interrupted" in row for row in rows)
 
 
-def test_an_error_of_all_workers_is_shown_once(tuner: Tuner, tmp_path: Path, table: Path) -> None:
+def test_an_error_of_all_workers_is_shown_once(
+    tuner: Tuner, tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = study_file(tmp_path)
     (tmp_path / "runs/demo-replay").mkdir(parents=True)
     (tmp_path / "runs/demo-replay/probes").write_text("no folder")
+    code, _, said = tuner("worker", "--study", study, "--replay", table)
+    assert (code, said.count("probes")) == (2, 1)
+    python = tmp_path / "python"  # each worker of the team says what one of them has said
+    python.write_text(f"#!/bin/sh\ncat >&2 << 'END'\n{said}END\nexit {code}\n")
+    python.chmod(0o700)
+    monkeypatch.setattr("sys.executable", str(python))
     code, _, err = tuner("optimize", "--study", study, "--replay", table, "--workers", 2)
-    assert code == 2
-    assert err.count("probes") == 1
+    assert (code, err) == (2, said)
 
 
 def test_what_replayed_probes_took_is_no_time_of_the_replay_s_own(tuner: Tuner, tmp_path: Path, table: Path) -> None:

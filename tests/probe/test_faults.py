@@ -10,6 +10,8 @@ from tests.support.tests_faulty.strikes import STRIKES
 from tests.support.tests_faulty.suite import probe
 from tuner.probe.output import Bounds
 
+pytestmark = pytest.mark.early
+
 SHOWN_ELSEWHERE = [
     *("killed_guard", "stopped_guard", "stopped_rank", "odd_sizes", "old_lines", "slow_first_iterations", "own_counts"),
     *("busy_beyond_elapsed", "huge_iterations", "timesteps_as_iterations"),

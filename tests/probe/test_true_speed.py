@@ -47,7 +47,7 @@ def line(number: int) -> str:
 
 def with_old_lines(every: int) -> Lines:
     lines: Lines = []
-    for number in range(200):
+    for number in range(100):
         lines.append((10.0 + 0.2 * number, line(number)))
         if number % every == every - 1:
             lines += [(10.001 + 0.2 * number, line(old)) for old in range(number + 1)]
@@ -130,7 +130,7 @@ def test_bars_of_a_preparation_are_no_training(unit: str, steps: int) -> None:
 def in_turn(train: int, validate: int, names: Sequence[str] = ("", "")) -> Lines:
     lines: Lines = []
     now_s = 10.0
-    for _ in range(20):
+    for _ in range(10):
         lines += bar(names[0], now_s, train, 2.0)
         lines += bar(names[1], now_s + train / 2 + 0.5, validate, 20.0)
         now_s += train / 2 + validate / 20 + 1.0

@@ -93,7 +93,7 @@ def test_an_unknown_objective_is_refused(made: "Made", tmp_path: Path) -> None:
 def test_a_search_over_booleans_fractions_and_dotted_names_is_exported(
     kinds: "Made", tmp_path: Path, sampler: str
 ) -> None:
-    search = {"sampler": sampler, "trials": 24}
+    search = {"sampler": sampler, "trials": 12}
     bench = replay_bench(kinds.table, study_file(tmp_path, space=KINDS, trainer=KINDS_TRAINER, search=search))
     outcome, watcher, _ = searched(kinds, bench, tmp_path)
     assert outcome.ending in {Ending.EXHAUSTED, Ending.TARGET}

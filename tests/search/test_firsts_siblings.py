@@ -1,5 +1,6 @@
 """The siblings' best configs come first, in an in-memory study, and their measurements save probes."""
 
+from functools import cache
 from typing import Literal
 
 import optuna
@@ -151,8 +152,13 @@ def searched(factor: float, elders: list[Sibling]) -> tuple[int, optuna.Study]:
     return failed, search.study
 
 
+@cache
+def alone(factor: float) -> tuple[int, optuna.Study]:
+    return searched(factor, [])
+
+
 def test_a_search_by_gain_that_has_ended_does_not_go_on_for_a_sibling() -> None:
-    _, study = searched(1.0, [])
+    _, study = alone(1.0)
     history = History(study, LADDER)
     unprobed = next(filter(history.is_new, LADDER.configs()))
     strategy = by_gain(LADDER, Gain(LADDER), siblings(amp_a=unprobed))
@@ -161,12 +167,11 @@ def test_a_search_by_gain_that_has_ended_does_not_go_on_for_a_sibling() -> None:
 
 @pytest.mark.parametrize("factor", [0.9, 1.0, 1.15])
 def test_what_a_sibling_measured_keeps_a_case_from_running_out_of_memory(factor: float) -> None:
-    failed, study = searched(1.0, [])
+    failed, study = alone(1.0)
     assert failed
     elder = sibling("amp_a", study.trials)
     assert elder is not None
-    first, alone = searched(factor, [elder])[0], searched(factor, [])[0]
-    assert first == 0 < alone
+    assert searched(factor, [elder])[0] == 0 < alone(factor)[0]
 
 
 def test_a_best_between_two_made_rungs_is_taken_at_the_nearer() -> None:

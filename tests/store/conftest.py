@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests_store import opened
+from tests_store import Team, opened, teams
 
 from tuner.store.database import Database
 
@@ -18,3 +18,10 @@ def url(tmp_path: Path, empty_file: Path) -> str:
 def database(url: str) -> Iterator[Database]:
     with opened(url) as database:
         yield database
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
+    """Return what starts workers. It ends with the file: other files check that nothing of theirs still runs."""
+    with teams(tmp_path_factory.mktemp("workers")) as team:
+        yield team

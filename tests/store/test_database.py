@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock, Timeout
 from sqlalchemy import create_engine
-from tests_store import NAME, ask, case_study, ok, opened, workers
+from tests_store import NAME, ask, case_study, ok, opened
 
 from tuner.errors import StoreError
 from tuner.kept.trial import KeptProbe
@@ -30,13 +30,6 @@ def test_what_was_written_is_there_when_opened_again(url: str) -> None:
         case_study(database)
     with opened(url) as database:
         assert [study.study_name for study in database.storage.get_all_studies()] == [NAME]
-
-
-def test_processes_that_open_a_missing_file_at_once_all_succeed(tmp_path: Path) -> None:
-    with workers(f"sqlite:///{tmp_path / 'new/study.db'}", 4) as started:
-        for worker in started:
-            worker.send("open")
-        assert [worker.answer() for worker in started] == ["open"] * 4
 
 
 def test_a_database_of_another_kind_is_refused_untouched(tmp_path: Path) -> None:

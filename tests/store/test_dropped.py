@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
-from tests_store import NAME, OUT_OF_MEMORY, ask, case_study, ok, opened, probe, repeats, states, stored, tell, workers
+from tests_store import NAME, OUT_OF_MEMORY, Team, ask, case_study, ok, opened, probe, repeats, states, stored, tell
 
 from tuner.search.trials import kept
 from tuner.store.database import Database
 
 
-def test_what_a_worker_runs_is_left_to_it_until_it_is_killed(database: Database, url: str, tmp_path: Path) -> None:
+def test_what_a_worker_runs_is_left_to_it_until_it_is_killed(
+    workers: Team, database: Database, url: str, tmp_path: Path
+) -> None:
     with workers(url) as (worker,):
         worker.send("probe 2")
         done = worker.answer()
@@ -42,7 +44,7 @@ def test_a_running_trial_of_another_program_is_left_to_it(database: Database, tm
     assert database.storage.get_trial(theirs).state.name == "RUNNING"
 
 
-def test_workers_side_by_side_never_get_the_same_config(url: str) -> None:
+def test_workers_side_by_side_never_get_the_same_config(workers: Team, url: str) -> None:
     with workers(url, 2) as started:
         for worker in started:
             worker.send("probe 10")
@@ -51,3 +53,10 @@ def test_workers_side_by_side_never_get_the_same_config(url: str) -> None:
     assert not repeats(asked)
     with opened(url) as database:
         assert states(database) == {"COMPLETE": 20}
+
+
+def test_processes_that_open_a_missing_file_at_once_all_succeed(workers: Team, tmp_path: Path) -> None:
+    with workers(f"sqlite:///{tmp_path / 'new/study.db'}", 4) as started:
+        for worker in started:
+            worker.send("open")
+        assert [worker.answer() for worker in started] == ["open"] * 4

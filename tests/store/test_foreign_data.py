@@ -10,7 +10,6 @@ import optuna
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from tests_database import no_power_cut
 from tests_space import USUAL
 from tests_store import NAME, OUT_OF_MEMORY, ask, case_study, identity, ok, opened, probe, stored, tell
 
@@ -117,7 +116,6 @@ def test_no_edit_of_an_attribute_stops_a_search_or_a_summary(
     _edit(url, "update trial_user_attributes set value_json = ? where trial_id = 1 and key = 'probe'", record)
     _edit(url, "update trial_user_attributes set value_json = ? where trial_id > 2 and key = ?", document, attribute)
     with opened(url) as database:
-        no_power_cut(database.storage.engine)
         study = case_study(database)
         study.take_back(file.parent)
         tell(study, ask(study), ok(60.0))

@@ -9,6 +9,7 @@ from tests_space import USUAL
 from tests_store import (
     OUT_OF_MEMORY,
     RETRY,
+    Team,
     ask,
     case_study,
     identity,
@@ -18,7 +19,6 @@ from tests_store import (
     repeats,
     states,
     tell,
-    workers,
 )
 
 from tuner.errors import StoreError
@@ -33,7 +33,9 @@ def server(postgresql_server: str) -> str:
     return postgresql_server
 
 
-def test_workers_side_by_side_share_the_work_and_what_they_drop_is_taken_back(server: str, tmp_path: Path) -> None:
+def test_workers_side_by_side_share_the_work_and_what_they_drop_is_taken_back(
+    workers: Team, server: str, tmp_path: Path
+) -> None:
     with workers(server, 2) as started:
         for worker in started:
             worker.send("probe 6")

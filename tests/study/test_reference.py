@@ -1,6 +1,7 @@
 """The reference of study files: a page that is written from the model, so that both always agree."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,20 +40,25 @@ PARTS: dict[str, type[BaseModel]] = {
 }
 
 
+@cache
+def page() -> str:
+    return reference()
+
+
 def rows(part: str) -> dict[str, tuple[str, str, str]]:
     """Return type, default and meaning of each key of a part, as the page shows them."""
-    sections = re.split(r"^## `(.*)`$", f"## ``\n{reference()}", flags=re.MULTILINE)
+    sections = re.split(r"^## `(.*)`$", f"## ``\n{page()}", flags=re.MULTILINE)
     section = dict(zip(sections[1::2], sections[2::2], strict=True))[part]
     found = re.findall(r"^\| `(\w+)` \| (.*) \| (.*?) \| (.*?) \|$", section, re.MULTILINE)
     return {name: (kind, default, meaning) for name, meaning, default, kind in found}
 
 
 def test_the_page_is_the_one_that_the_model_writes() -> None:
-    assert PAGE.read_text(encoding="utf-8") == reference(), "run: tuner schema --format md > docs/study_file.md"
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: tuner schema --format md > docs/study_file.md"
 
 
 def test_every_part_of_the_model_has_a_section() -> None:
-    assert set(re.findall(r"^## `(.*)`$", reference(), re.MULTILINE)) == PARTS.keys() - {""}
+    assert set(re.findall(r"^## `(.*)`$", page(), re.MULTILINE)) == PARTS.keys() - {""}
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part or "study")

@@ -1,12 +1,18 @@
-"""Study databases for fast tests: the schema is copied, and SQLite does not wait for the disk."""
+"""Study databases for fast tests: what takes long is done once, and nothing waits for the disk."""
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
+import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, event
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from tuner.store.database import Database
 
@@ -34,8 +40,36 @@ def empty_database() -> bytes:
         return file.read_bytes()
 
 
-def no_power_cut(engine: Engine) -> None:
-    """Let SQLite write without waiting for the disk. What a killed process has written still survives."""
-    if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", lambda connection, _: connection.execute("pragma synchronous = off"))
-        engine.dispose()  # the engine must make new connections
+@contextmanager
+def without_power_cuts() -> Iterator[None]:
+    """Let SQLite and exports write without waiting for the disk. What a killed process has written still survives."""
+
+    def hurry(connection: object, _: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("pragma synchronous = off")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda _: None)
+        event.listen(Engine, "connect", hurry)
+        yield
+        event.remove(Engine, "connect", hurry)
+
+
+@contextmanager
+def compiled_once() -> Iterator[None]:
+    """Let all SQLite databases share the SQL that SQLAlchemy makes of a statement. Each database would make its own."""
+    made: dict[Any, Any] = {}
+
+    def share(connection: Connection) -> None:
+        if connection.dialect.name == "sqlite":
+            connection.execution_options(compiled_cache=made)
+
+    def alike(one: SQLiteDialect_pysqlite, other: object) -> bool:
+        return type(one) is type(other)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SQLiteDialect_pysqlite, "__hash__", lambda one: hash(type(one)))
+        patch.setattr(SQLiteDialect_pysqlite, "__eq__", alike)
+        event.listen(Engine, "engine_connect", share)
+        yield
+        event.remove(Engine, "engine_connect", share)

@@ -9,7 +9,6 @@ import optuna
 import pandas as pd
 from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
-from tests_database import no_power_cut
 
 from tuner.export.tables import Sheet
 from tuner.kept.stored import CASE, LEASE, PROBE, RETRY
@@ -40,7 +39,6 @@ class FilledDatabase:
     def __init__(self, url: str) -> None:
         self.url = url
         self.storage = optuna.storages.RDBStorage(url, skip_compatibility_check=True)  # this Optuna has just made it
-        no_power_cut(self.storage.engine)
         self._added = count()
 
     def case(self, name: str, *, study: str = "pi_plus", **facts: Any) -> optuna.Study:

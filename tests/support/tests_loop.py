@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from tests_database import empty_database, no_power_cut
+from tests_database import empty_database
 
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader, connect
@@ -176,7 +176,6 @@ def opened(folder: Path) -> Iterator[Database]:
     if not file.exists():
         file.write_bytes(empty_database())
     database = Database(f"sqlite:///{file}")
-    no_power_cut(database.storage.engine)
     try:
         yield database
     finally:

@@ -1,19 +1,22 @@
 """Shared by the tests of the store: a small study of one case, and worker processes beside the test's own process.
 
-As a script, this file starts such workers. Its arguments are a database URL and pairs of pipes. A worker answers each
-command from its pipe with one line of JSON. The command `open` opens the database. The command `probe N` begins and
-ends N trials, and returns their configs. The command `ask` begins one trial, keeps it open, and returns its config.
+As a script, this file starts such workers. Each line of its input has a database URL and pairs of named pipes. A worker
+answers each command from its pipe with one line of JSON. The command `open` opens the database. The command `probe N`
+begins and ends N trials, and returns their configs. The command `ask` begins one trial, keeps it open, and returns its
+config.
 """
 
 import gc
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from itertools import chain, count
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -118,11 +121,11 @@ def states(database: Database, name: str = NAME) -> dict[str, int]:
 
 
 class Worker:
-    """A worker process, and the test's ends of its pipes. Each worker first says its process id."""
+    """A worker process, and the test's ends of its named pipes. Each worker first says its process id."""
 
-    def __init__(self, asked: int, answers: int) -> None:
-        self._asked, self._answers = open(asked, "w"), open(answers)  # noqa: SIM115 - closed by `end`
-        self.pid = 0
+    def __init__(self, asked: Path, answers: Path) -> None:
+        self._asked, self._answers = asked.open("w"), answers.open()  # closed by `end`
+        self.pid: int = self.answer()
 
     def send(self, command: str) -> None:
         self._asked.write(f"{command}\n")
@@ -138,31 +141,41 @@ class Worker:
         process.wait()
 
     def end(self) -> None:
+        """Ask for no more, and wait until the worker has closed the database."""
         self._asked.close()
-        self._answers.close()
+        with self._answers as answers:
+            answers.read()
+
+
+Team = Callable[..., AbstractContextManager[list[Worker]]]
+"""Starts workers on the database at a URL, one or as many as are asked for, until the context ends."""
 
 
 @contextmanager
-def workers(url: str, count: int = 1) -> Iterator[list[Worker]]:
-    """Start so many workers and wait until each takes commands. They are forks of one process that has loaded all."""
-    pipes = [(os.pipe(), os.pipe()) for _ in range(count)]
-    theirs = [(asked, answers) for (asked, _), (_, answers) in pipes]
-    ours = [Worker(asked, answers) for (_, asked), (answers, _) in pipes]
-    command = [sys.executable, __file__, url, json.dumps(theirs)]
-    with ExitStack() as stack:
-        process = subprocess.Popen(command, pass_fds=[*chain(*theirs)])
-        stack.callback(process.wait)
-        for worker in ours:
-            stack.callback(worker.end)
-        for end in chain(*theirs):
-            os.close(end)
-        for worker in ours:
-            worker.pid = worker.answer()
-        yield ours
+def teams(folder: Path) -> Iterator[Team]:
+    """Start a process that has loaded all that workers need, which takes a second. The workers are its forks."""
+    with subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, text=True) as process:
+        numbers = count()
+
+        @contextmanager
+        def started(url: str, size: int = 1) -> Iterator[list[Worker]]:
+            pipes = [(folder / f"{next(numbers)}.asked", folder / f"{next(numbers)}.answers") for _ in range(size)]
+            for pipe in chain(*pipes):
+                os.mkfifo(pipe)
+            assert process.stdin is not None
+            process.stdin.write(json.dumps([url, [[*map(str, pair)] for pair in pipes]]) + "\n")
+            process.stdin.flush()
+            with ExitStack() as stack:
+                team = [Worker(*pair) for pair in pipes]
+                for worker in team:
+                    stack.callback(worker.end)
+                yield team
+
+        yield started
 
 
-def _work(url: str, asked: int, answers: int) -> None:
-    with open(asked) as commands, open(answers, "w") as told, ExitStack() as stack:
+def _work(url: str, asked: Path, answers: Path) -> None:
+    with asked.open() as commands, answers.open("w") as told, ExitStack() as stack:
         print(json.dumps(os.getpid()), file=told, flush=True)
         for line in commands:
             command, *count = line.split()
@@ -176,20 +189,16 @@ def _work(url: str, asked: int, answers: int) -> None:
             print(json.dumps(answer), file=told, flush=True)
 
 
-def _fork(url: str, pipes: list[tuple[int, int]]) -> None:
+def _fork() -> None:
     gc.freeze()
-    for mine in pipes:
-        if os.fork() == 0:
-            for end in chain(*pipes):
-                if end not in mine:
-                    os.close(end)  # so that each worker sees the end of its commands
-            return _work(url, *mine)
-    for end in chain(*pipes):
-        os.close(end)
-    for _ in pipes:
-        os.wait()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects workers that have ended
+    for line in sys.stdin:
+        url, pipes = json.loads(line)
+        for asked, answers in pipes:
+            if os.fork() == 0:
+                return _work(url, Path(asked), Path(answers))
     return None
 
 
 if __name__ == "__main__":
-    _fork(sys.argv[1], json.loads(sys.argv[2]))
+    _fork()

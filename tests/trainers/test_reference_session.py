@@ -1,11 +1,12 @@
-"""The reference trainer's sessions: real runs of two CPU ranks that start once, and on GPUs the memory between runs."""
+"""The reference trainer's processes: real runs on CPU ranks and sessions of them; on GPUs the memory between runs."""
 
 import json
 import os
 import re
+import socket
 import subprocess
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 import psutil
@@ -39,7 +40,7 @@ class Outcome:
     """A session that has served four runs, the third of them stopped, and lost a rank in the fifth."""
 
     def __init__(self, serving: Served) -> None:
-        first = serving.ask(HEAVY, iterations=3)
+        first = serving.ask(HEAVY, iterations=1)
         follow(first)
         ranks = psutil.Process(first.pid).children()
         self.codes = [first.release(), serving.run(LOADED, iterations=2)]
@@ -83,7 +84,7 @@ def test_the_same_ranks_serve_every_run(outcome: Outcome) -> None:
     assert outcome.same_ranks
 
 
-@pytest.mark.parametrize(("run", "iterations"), [(0, 3), (1, 2), (3, 2)])
+@pytest.mark.parametrize(("run", "iterations"), [(0, 1), (1, 2), (3, 2)])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_each_run_is_as_long_as_asked_and_counts_from_0(outcome: Outcome, run: int, iterations: int, rank: int) -> None:
     messages = outcome.rank(run, rank)
@@ -111,40 +112,94 @@ def test_no_worker_outlives_its_run(outcome: Outcome) -> None:
     assert outcome.workers == []
 
 
-class Plain:
-    """A run of two ranks that ends by itself."""
+ALONE = ("add_pi_plus", "deepmimic_pi_plus_ppo")
+"""The cases that one rank trains."""
+ENDED = "ended\n"
+IN_TURN = f"""
+import json, os, runpy, sys
+for words, progress in map(json.loads, sys.argv[1:]):
+    os.environ["TUNER_PROGRESS"], sys.argv = progress, words
+    runpy.run_module(words[0], run_name="__main__")
+    for stream in sys.stdout, sys.stderr:
+        print({ENDED!r}, end="", file=stream, flush=True)
+"""
+"""Runs commands one after the other, each as `python -m` does: to load torch for each would take seconds."""
+SHOW = "import sys, torch; print(*torch.load(sys.argv[1]), flush=True)"
+
+
+def alone(out_dir: Path, case: str, port: int, *more: str) -> list[str]:
+    """Return a command for one rank, unless `more` names more devices."""
+    small = ("--hidden-units", "16", "--agent-variant", "hiutil", "--num-envs", "4", "--iterations", "2")
+    where = ("--master-port", str(port), "--out-dir", str(out_dir))
+    return ["tuner.trainers.reference", "--case", case, *small, *where, *more]
+
+
+def to_the_end(lines: Iterator[str]) -> list[str]:
+    """Return the lines of a command."""
+    return [*takewhile(lambda line: line != ENDED, lines)]
+
+
+class InTurn:
+    """What commands say and leave that run one after the other.
+
+    The first trains on two ranks, the next two on one, and then a program shows the first model. A session loses its
+    tuner while it trains. The last command finds its port in use.
+    """
 
     def __init__(self, folder: Path) -> None:
-        progress = folder / "progress.jsonl"
-        with reserved_port() as port:
-            plan = TRAINER.plan(Case(name=CASE), LOADED, make_slot(folder, port=port))
-            self.done = subprocess.run(
-                [*plan.argv, "--iterations", "3"],
-                env={**os.environ, **plan.env, "TUNER_PROGRESS": str(progress)},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        self.folder = folder / "train"
-        self.records = [json.loads(line) for line in progress.read_text().splitlines()]
+        self.folder, progress, asked = folder, folder / "progress.jsonl", folder / "asked"
+        (folder / "show.py").write_text(SHOW)
+        os.mkfifo(asked)
+        with reserved_port() as port, socket.socket() as taken, asked.open("r+b", buffering=0) as pipe:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            slot = make_slot(folder, port=port)
+            plain, warm = TRAINER.plan(Case(name=CASE), LOADED, slot), TRAINER.warm_plan(Case(name=CASE), LIGHT, slot)
+            commands = [
+                ([*plain.argv[2:], "--iterations", "3"], str(progress)),
+                *((alone(folder / case, case, port), "") for case in ALONE),
+                (["show", str(folder / "train/model.pt")], ""),
+                (warm.argv[2:], ""),
+                (alone(folder / "none", CASE, taken.getsockname()[1], "--devices", "cpu", "cpu"), ""),
+            ]
+            pipe.write(json.dumps({"type": "run", "config": LIGHT, "iterations": 10**6}).encode() + b"\n")
+            with (
+                (folder / "errors").open("w") as errors,
+                subprocess.Popen(
+                    [*plain.argv[:1], "-c", IN_TURN, *map(json.dumps, commands)],
+                    cwd=folder,
+                    env={**os.environ, **plain.env, "TUNER_REQUESTS": str(asked)},
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                ) as process,
+            ):
+                assert process.stdout is not None
+                lines = iter(process.stdout.readline, "")
+                self.plain, *self.alone, self.weights = [to_the_end(lines) for _ in commands[:4]]
+                self.warm = next(lines)
+                pipe.close()
+                to_the_end(lines)
+                self.refused = [*lines]
+        self.code = process.returncode
+        self.errors = (folder / "errors").read_text().split(ENDED)
+        self.marks = [json.loads(line) for line in progress.read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Plain:
-    return Plain(tmp_path_factory.mktemp("plain"))
+def in_turn(tmp_path_factory: pytest.TempPathFactory) -> InTurn:
+    return InTurn(tmp_path_factory.mktemp("in_turn"))
 
 
-def test_two_ranks_train_to_the_end(plain: Plain) -> None:
-    assert (plain.done.returncode, plain.done.stderr) == (0, "")
-    assert plain.done.stdout == (plain.folder / "log.txt").read_text()
-    assert re.findall(r"^iteration (\d+)  samples (\d+) ", plain.done.stdout, re.MULTILINE) == [
+def test_two_ranks_train_to_the_end(in_turn: InTurn) -> None:
+    assert in_turn.errors[0] == ""
+    assert "".join(in_turn.plain) == (in_turn.folder / "train/log.txt").read_text()
+    assert re.findall(r"^iteration (\d+)  samples (\d+) ", "".join(in_turn.plain), re.MULTILINE) == [
         (str(iteration), str(2 * NUM_ENVS * STEPS_PER_ITERATION * (iteration + 1))) for iteration in range(3)
     ]
-    import torch  # noqa: PLC0415 - every process of the tests reads this file, and torch takes seconds to load
-
-    assert "policy.actor.0.weight" in torch.load(plain.folder / "model.pt")
+    assert "policy.actor.0.weight" in in_turn.weights[0].split()
     for rank in (0, 1):
-        marks = [record for record in plain.records if record["rank"] == rank]
+        marks = [mark for mark in in_turn.marks if mark["rank"] == rank]
         assert [mark["iteration"] for mark in marks] == [0, 1, 2]
         assert [mark["samples"] for mark in marks] == [NUM_ENVS * STEPS_PER_ITERATION * count for count in (1, 2, 3)]
         assert marks[0]["busy_s"] > 0
@@ -154,31 +209,37 @@ def test_two_ranks_train_to_the_end(plain: Plain) -> None:
         )
 
 
-def test_a_run_learns_what_a_plain_one_does_whatever_came_before(outcome: Outcome, plain: Plain) -> None:
+@pytest.mark.parametrize("number", range(len(ALONE)), ids=ALONE)
+def test_one_rank_trains_to_the_end(in_turn: InTurn, number: int) -> None:
+    folder = in_turn.folder / ALONE[number]
+    assert (folder / "log.txt").read_text().splitlines(keepends=True) == in_turn.alone[number]
+    assert len(in_turn.alone[number]) == 2
+    assert (folder / "model.pt").exists()
+
+
+def test_a_port_in_use_ends_the_run(in_turn: InTurn) -> None:
+    assert in_turn.code == 1
+    assert "EADDRINUSE" in in_turn.errors[-1]
+    assert "Process 0 terminated with the following error" in in_turn.errors[-1]
+    assert in_turn.refused == []
+    assert not (in_turn.folder / "none/log.txt").exists()
+
+
+def test_it_leaves_when_the_tuner_has_gone(in_turn: InTurn) -> None:
+    assert in_turn.warm.startswith("iteration 0 ")
+    assert in_turn.errors[:-1] == [""] * 5  # no command before the last one failed or complained
+
+
+def test_a_run_learns_what_a_plain_one_does_whatever_came_before(outcome: Outcome, in_turn: InTurn) -> None:
     lines = learned(outcome.printed)
-    assert lines[3:5] == lines[-2:] == learned(plain.done.stdout.splitlines())[:2]
-    assert lines[:2] != lines[3:5]
+    assert lines[1:3] == lines[-2:] == learned([line.rstrip() for line in in_turn.plain])[:2]
+    assert lines[0] != lines[1]
 
 
 def test_a_rank_that_dies_ends_the_others_and_the_session(outcome: Outcome) -> None:
     assert outcome.codes[4] == 1
     assert outcome.left == []
     assert any("process 1 terminated with signal SIGKILL" in line for line in outcome.complaint)
-
-
-def test_it_leaves_when_the_tuner_has_gone(tmp_path: Path) -> None:
-    requests = tmp_path / "requests"
-    os.mkfifo(requests)
-    with reserved_port() as port, requests.open("r+b", buffering=0) as pipe:
-        plan = TRAINER.warm_plan(Case(name=CASE), LIGHT, make_slot(tmp_path, port=port))
-        pipe.write(json.dumps({"type": "run", "config": LIGHT, "iterations": 10**6}).encode() + b"\n")
-        env = {**os.environ, **plan.env, "TUNER_REQUESTS": str(requests)}
-        with subprocess.Popen(plan.argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as trainer:
-            assert trainer.stdout is not None
-            assert trainer.stdout.readline().startswith("iteration 0 ")
-            pipe.close()
-            _, complaint = trainer.communicate(timeout=100)
-    assert (trainer.returncode, complaint) == (0, "")
 
 
 @pytest.mark.gpu

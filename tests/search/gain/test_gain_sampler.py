@@ -513,6 +513,6 @@ def test_where_nothing_can_be_foretold_it_is_not_sure_and_goes_on() -> None:
     def rugged(config: Config) -> float:
         return math.exp(random.Random(str(sorted(config.items()))).gauss(0.0, 1.0))
 
-    search = probe_speeds(rugged)
-    assert len(search.asked) >= 60
+    search = probe_speeds(rugged, most=40)
+    assert len(search.asked) == 40
     assert "may be left" not in (search.sampler.ended(search.study) or "")

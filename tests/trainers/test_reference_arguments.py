@@ -1,78 +1,17 @@
-"""The reference trainer as a process: real runs of one CPU rank, runs that fail, and its command line."""
+"""The reference trainer's command line: which settings it comes to, and which arguments it refuses."""
 
-import json
-import socket
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tuner.probe.probe_plan import Device, Slot
-from tuner.probe.process import reserved_port
 from tuner.study.cases import Case
 from tuner.study.spec import ProbeSpec, TrainerSpec
 from tuner.trainers.reference.__main__ import settings_from
 from tuner.trainers.reference.launch_settings import run_settings
 from tuner.trainers.reference.reference_trainer import ReferenceTrainer
 
-pytestmark = pytest.mark.early
-
-PATIENCE_S = 100
-"""On a busy machine torch alone takes half a minute to load."""
-CASES = ("add_pi_plus", "deepmimic_pi_plus_ppo")
 GIVEN = ["--case", "amp_pi_plus", "--master-port", "29500", "--out-dir", "out"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
-    """What runs have left and said."""
-
-    folder: Path
-    done: "subprocess.CompletedProcess[str]"
-
-
-RUNS = """
-import json, sys
-from tuner.trainers.reference.__main__ import settings_from
-from tuner.trainers.reference.training import run
-for words in map(json.loads, sys.argv[1:]):
-    run(*settings_from(words))
-"""
-
-
-@pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    """Two runs of one rank, then a run of two ranks that finds its port in use, all in one process.
-
-    A process takes long to load torch.
-    """
-    folder = tmp_path_factory.mktemp("runs")
-    with reserved_port() as port, socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        shared = ["--hidden-units", "16", "--agent-variant", "hiutil", "--num-envs", "4", "--iterations", "2"]
-        asked = [["--case", case, "--master-port", str(port), "--out-dir", str(folder / case)] for case in CASES]
-        refused = ["--case", CASES[0], "--master-port", str(taken.getsockname()[1]), "--out-dir", str(folder / "none")]
-        words = [json.dumps([*shared, *one]) for one in (*asked, [*refused, "--devices", "cpu", "cpu"])]
-        command = [sys.executable, "-c", RUNS, *words]
-        done = subprocess.run(command, timeout=PATIENCE_S, capture_output=True, text=True, check=False)
-    return Ended(folder=folder, done=done)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_one_rank_trains_to_the_end(ended: Ended, case: str) -> None:
-    assert len((ended.folder / case / "log.txt").read_text().splitlines()) == 2
-    assert (ended.folder / case / "model.pt").exists()
-
-
-def test_a_port_in_use_ends_the_run(ended: Ended) -> None:
-    assert ended.done.returncode == 1
-    assert "EADDRINUSE" in ended.done.stderr
-    assert "Process 0 terminated with the following error" in ended.done.stderr
-    assert ended.done.stdout.count("iteration 0 ") == len(CASES)
-    assert not (ended.folder / "none/log.txt").exists()
 
 
 def test_the_trainer_accepts_the_adapter_s_plans(tmp_path: Path) -> None:
