@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from alembic.script import ScriptDirectory
 from hypothesis import settings
-from tests_database import compiled_once, empty_database, migrations, without_power_cuts
+from tests_database import empty_database, migrations, without_power_cuts
 from tests_postgresql import private_server
 
 # The time of an example depends on the other load of the machine. Each run draws 40 other examples; 100 are usual.
@@ -43,8 +43,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _databases_are_light() -> Iterator[None]:
-    """Save half of the time of a new database, and a tenth of that of a search."""
-    with pytest.MonkeyPatch.context() as patch, compiled_once(), without_power_cuts():
+    """Save half of the time of a new database, and the wait for the disk."""
+    with pytest.MonkeyPatch.context() as patch, without_power_cuts():
         patch.setattr(ScriptDirectory, "from_config", migrations)
         yield
 

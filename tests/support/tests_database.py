@@ -6,13 +6,11 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, event
-from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy import Engine, event
 
 from tuner.store.database import Database
 
@@ -53,23 +51,3 @@ def without_power_cuts() -> Iterator[None]:
         event.listen(Engine, "connect", hurry)
         yield
         event.remove(Engine, "connect", hurry)
-
-
-@contextmanager
-def compiled_once() -> Iterator[None]:
-    """Let all SQLite databases share the SQL that SQLAlchemy makes of a statement. Each database would make its own."""
-    made: dict[Any, Any] = {}
-
-    def share(connection: Connection) -> None:
-        if connection.dialect.name == "sqlite":
-            connection.execution_options(compiled_cache=made)
-
-    def alike(one: SQLiteDialect_pysqlite, other: object) -> bool:
-        return type(one) is type(other)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SQLiteDialect_pysqlite, "__hash__", lambda one: hash(type(one)))
-        patch.setattr(SQLiteDialect_pysqlite, "__eq__", alike)
-        event.listen(Engine, "engine_connect", share)
-        yield
-        event.remove(Engine, "engine_connect", share)

@@ -145,7 +145,7 @@ def with_sure_speed(result: ProbeResult, needed: Collection[str] = ()) -> ProbeR
     speed, spread = result.samples_per_s, result.samples_per_s_se
     if not speed or spread is None or spread <= LARGEST_ERROR * speed or SAMPLES_PER_S in needed:
         return result
-    note = f"{NO_RATE}: {speed:.0f} ± {spread:.0f} is too unsure to compare"
+    note = f"{NO_RATE}: {speed:.3g} ± {spread:.2g} is too unsure to compare"
     return replace(result, samples_per_s=None, samples_per_s_se=None, notes=(*result.notes, note))
 
 
