@@ -25,7 +25,8 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     mine = next((one for one in view.configs if one.launch == launch_digest(own)), None)
     yield f"your command: {_speed(mine, view)}"
     if mine and mine.launch == best.launch:
-        yield "no other config is better; your command stays as it is"
+        none = "no other config is better" if len(view.configs) > 1 else "no other config was measured"
+        yield f"{none}; your command stays as it is"
         return
     yield f"the best:     {_speed(best, view)}{_gain(best, mine, view)}"
     ranks = len(bench.devices)
