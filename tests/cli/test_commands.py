@@ -86,6 +86,7 @@ def test_a_pareto_study_shows_and_writes_its_front(tuner: Tuner, tmp_path: Path)
     shown = tuner("status", "--study", study)[1]
     assert "walk: Pareto front" in shown
     assert "headroom %" in shown
+    assert "tuner plan --study" in shown
     assert "changes learning" not in shown  # no parameter of this space changes what is learnt
     header, row = (tmp_path / "runs/demo/pareto.tsv").read_text().splitlines()
     assert header.startswith("case\tmethod\ttrial\tnum_envs\tsamples_per_s\tsamples_per_s_se\tmin_avg_util\t")

@@ -43,7 +43,9 @@ def shorten(study: Path) -> None:
 
 
 def test_a_command_is_made_faster_and_the_same_command_resumes(tuner: Tuner, train: list[str], tmp_path: Path) -> None:
-    assert tuner("init", "--devices", "cpu:1", "--", *train)[::2] == (0, "")
+    code, out, err = tuner("init", "--devices", "cpu:1", "--", *train)
+    assert (code, err) == (0, "")
+    assert "train.py --help" in " ".join(out.split())
     spec = load("train")
     assert spec.objective == "samples_per_s"
     assert [one.values[:2] for one in spec.space.values()] == [(0, 2), (8, 16)]

@@ -36,6 +36,12 @@ def test_every_pattern_without_a_trainable_case_is_named() -> None:
     assert "view_pi_plus" not in message
 
 
+def test_of_many_cases_the_first_are_named() -> None:
+    with pytest.raises(StudyError, match=r"knows walk_000, walk_001, .* … \(`tuner cases` lists them\)$") as refusal:
+        select([Case(name=f"walk_{number:03}") for number in range(300)], ["run"])
+    assert "walk_299" not in str(refusal.value)
+
+
 def test_a_trainer_without_cases_is_said_so() -> None:
     with pytest.raises(StudyError, match="knows none"):
         select([], ["*"])

@@ -173,8 +173,8 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
     text = study_text(name, drafted, watched, used_devices, uses, samples=samples)
     _write(file, text)
     if keys := exposed(load(str(file))):
-        file.chmod(PRIVATE)
-        say("\n".join([*keys, f"until then, {file} can be read by you alone"]))
+        _make_private(file)
+        say("\n".join([*keys, f"only you can read {file}"]))
     console.print(f"wrote {file}")
     return study
 
@@ -232,6 +232,13 @@ def _write(file: Path, text: str) -> None:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise OutputError(f"{file} cannot be written: {error.strerror}; name another --out") from error
+
+
+def _make_private(file: Path) -> None:
+    try:
+        file.chmod(PRIVATE)
+    except OSError as error:
+        raise OutputError(f"{file} holds a key and is not yours alone: {error.strerror}; name another --out") from error
 
 
 def _propose(console: Console, drafted: drafting.Draft, wanted: Wanted) -> None:

@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from textwrap import shorten
 
 from tuner.errors import StudyError
 
 FILES = ("agent_config", "env_config", "engine_config")
 """The options that name a case's files, where the trainer does not list others; each is a column of the manifest."""
-MOST_NAMES = 8
-"""So many cases are named to a person who has named another."""
+MOST_CHARACTERS = 200
+"""The names of cases in an error are cut to so many characters."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,17 +59,12 @@ def select(cases: Sequence[Case], patterns: Iterable[str]) -> list[Case]:
         if not matched:
             empty.append(pattern)
     if empty:
+        known = ", ".join(trainable) or "none"
         raise StudyError(
             f"no trainable case matches {', '.join(map(repr, empty))}; "
-            f"this trainer knows {_listed(list(trainable)) or 'none'} (`tuner cases` lists them)"
+            f"this trainer knows {shorten(known, MOST_CHARACTERS, placeholder=' …')} (`tuner cases` lists them)"
         )
     return [case for name, case in trainable.items() if name in chosen]
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    more = len(names) - MOST_NAMES
-    return f"{', '.join(names[:MOST_NAMES])}{f' and {more} more' if more > 0 else ''}"
 
 
 def _globs(pattern: str) -> tuple[str, str]:
