@@ -1,5 +1,7 @@
 """What a search tells the person who has typed the command."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tests_loop import CASE, Quiet, bench, measured, opened, spec, view
@@ -60,3 +62,46 @@ def test_a_command_alone_is_compared_with_nothing(tmp_path: Path) -> None:
 
     assert len(configs) == 1
     assert "no other config was measured" in " ".join(told)
+
+
+def searched(tmp_path: Path, **facts: Mapping[int, object]) -> list[str]:
+    """Return what is told of `train --workers 1`. `facts`: field of a probe → number of workers → its value."""
+    study = spec(
+        trainer={"name": "command", "options": {"command": "train --workers {workers}", "cases": ["walk"]}},
+        space={"workers": {"choices": [1, 2, 4]}},
+        search={"trials": 3, "sampler": "random"},
+    )
+
+    def probed(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        workers = int(plan.config["workers"])
+        known = {name: values[workers] for name, values in facts.items() if workers in values}
+        return replace(measured(plan, 20.0 * workers), **{"samples": 320, "iteration": 10, **known})
+
+    desk = bench(tmp_path, study)
+    with opened(tmp_path) as database:
+        optimise(Job(bench=desk, database=database, probe=probed, watcher=Quiet(), interrupted=lambda: False), [CASE])
+    return list(to_copy(desk, view(tmp_path), ["train", "--workers", "1"]))
+
+
+def test_a_speed_that_changed_later_than_the_other_run_ended_gives_no_gain(tmp_path: Path) -> None:
+    told = " ".join(searched(tmp_path, change={4: (90, 3.0)}, iteration={4: 200}, samples={4: 6400}))
+    assert "iteration 90" in told
+    assert "iteration 10" in told
+    assert "times as many, by" not in told
+
+
+def test_runs_that_count_something_else_are_not_compared(tmp_path: Path) -> None:
+    told = searched(tmp_path, end={1: 1875.0, 2: 1875.0, 4: 1250.0}, samples={4: 640})
+    assert told[-1] == "train --workers 2"
+    (tmp_path / "other").mkdir()
+    told = searched(tmp_path / "other", end={1: 400.0, 2: 100_000.0, 4: 100_000.0})
+    assert "not measured" in told[0]
+    assert "400" in told[0]
+    assert "times as many" not in " ".join(told)
+
+
+def test_an_epoch_that_stays_as_long_at_a_larger_batch_is_doubted(tmp_path: Path) -> None:
+    epochs = dict.fromkeys((1, 2, 4), 0)
+    told = searched(tmp_path, end=dict.fromkeys(epochs, 1250.0), epochs=epochs, samples={4: 2560, 2: 2560})
+    assert any("1250 iterations at 256 samples" in line for line in told)
+    assert any("second epoch" in line for line in told)

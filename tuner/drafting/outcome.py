@@ -29,6 +29,10 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
         yield f"{none}; your command stays as it is"
         return
     yield f"the best:     {_speed(best, view)}{_gain(best, mine, view)}"
+    if doubt := view.assumes:
+        yield f"  {doubt}"
+    if all(trial.probe.epochs == 0 for one in (best, mine or best) for trial in one.trials):
+        yield "  no run has come to a second epoch; where a script keeps its data in memory, later epochs are faster"
     ranks = len(bench.devices)
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best.config, ranks)
     whys = dict.fromkeys(view.changes_learning(best.config), "; this changes what is learnt")
@@ -48,8 +52,10 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
 
 def _gain(best: Standing, mine: Standing | None, view: CaseView) -> str:
     """Return how many times as fast the best is as the person's own command; empty where that is unknown."""
-    if mine is None:
+    if mine is None or _uncounted(mine, view):
         return ""
+    if why := view.unlike_best(mine):
+        return f"; how many times as many is unknown: {why}"
     is_speed = view.objective in SPEEDS
     (fast, unsure), (slow, doubt) = (
         (one.value, one.error) if is_speed else (one.samples_per_s, one.speed_error) for one in (best, mine)
@@ -61,9 +67,15 @@ def _gain(best: Standing, mine: Standing | None, view: CaseView) -> str:
     return f", {with_error(times, error, 2)} times as many, by {best.readings + mine.readings} runs"
 
 
+def _uncounted(one: Standing, view: CaseView) -> str | None:
+    return next((why for trial in one.trials if (why := view.uncounted.get(trial.number))), None)
+
+
 def _speed(one: Standing | None, view: CaseView) -> str:
     if one is None:
         return "not measured"
+    if why := _uncounted(one, view):
+        return f"not measured: {why}"
     if view.objective in SPEEDS:
         return f"{with_error(one.value, one.error, 0 if one.value >= LARGE else None)} {SPEEDS[view.objective]}"
     speed = "" if one.samples_per_s is None else f", {figure(one.samples_per_s)} samples/s"

@@ -12,6 +12,7 @@ from tuner.kept.case_record import RECORDED, KeptCase, KeptRun, KeptStudy, newes
 from tuner.kept.stored import INELIGIBLE
 from tuner.kept.trial import INTERRUPTED, OK, PRUNED, RUNNING, KeptTrial, pooled
 from tuner.probe import SAMPLES_PER_S
+from tuner.search.comparable import assumed, miscounted, unlike
 from tuner.search.standing import Leader, Standing, Standings, all_measured, ended, fastest, front, leader, rival, ways
 from tuner.study import LADDER, Config, launch_digest, launched, rung_of
 
@@ -126,6 +127,29 @@ class CaseView:
             return found
         defaults = {launch_digest(one) for one in self.kept.defaults}
         return next((one for launch, one in measured.items() if launch in defaults), None)
+
+    @cached_property
+    def uncounted(self) -> Mapping[int, str]:
+        """The trials that do not count because their iterations are not those of the others: number → why."""
+        return miscounted(self.trials)
+
+    def unlike_best(self, one: Standing | None) -> str | None:
+        """Return why the speed of a config cannot be compared with that of the best; None where it can."""
+        return unlike(one.trials, self.best.trials) if one and self.best else None
+
+    @property
+    def assumes(self) -> str | None:
+        """What the comparison of the best with the default takes for granted; None where nothing."""
+        return assumed(self.best.trials, self.default.trials) if self.best and self.default else None
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why some measurements cannot be compared, as sentences."""
+        left_out = {
+            why: [f"#{one}" for one, its in self.uncounted.items() if its == why] for why in self.uncounted.values()
+        }
+        whys = (f"{', '.join(numbers)} cannot be compared with the others: {why}" for why, numbers in left_out.items())
+        return (*whys, *filter(None, [self.unlike_best(self.default), self.assumes]))
 
     def rung(self, config: Mapping[str, Any]) -> int | None:
         """Return the rung of a config; None where there is no ladder."""
@@ -262,6 +286,8 @@ class CaseSummary:
     """The default config of the best's rung or, where it was not measured, of another rung."""
     faster: ConfigRow | None = None
     """The rival: a config that makes far more samples/s than the best."""
+    doubts: tuple[str, ...] = ()
+    """Why some measurements cannot be compared, as sentences."""
     profile: Profile | None = None
     """How busy the parts of the devices were with the best config."""
     bound: Bound | None = None
@@ -302,6 +328,7 @@ def summary(case: CaseView) -> CaseSummary:
         unconfirmed=_row(case, found.unconfirmed if found else None),
         default=_row(case, case.default),
         faster=_row(case, case.rival),
+        doubts=case.doubts,
         profile=case.profile,
         bound=bound(case.profile) if case.profile else None,
         probe_s=case.probe_s,
@@ -312,6 +339,7 @@ def summary(case: CaseView) -> CaseSummary:
 
 def _row(case: CaseView, one: Standing | None) -> ConfigRow | None:
     pair = case.alike(one) if one else None
+    pair = None if case.unlike_best(one) else pair
     speeds = (pair[0].samples_per_s, pair[1].samples_per_s) if pair else (None, None)
     return one and ConfigRow(
         trial=one.trial,

@@ -144,6 +144,8 @@ def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
     if default.config == best.config:
         return f"; it is {name}"
     name += f", #{default.trial}"
+    if default.beside_best is None and default.measured == best.measured:
+        return f"; {name}, has {with_error(default.value, default.error)}, which cannot be compared with the best"
     if default.beside_best is None:
         way = "in sessions" if default.measured == "warm" else "by the plain command"
         value = with_error(default.value, default.error)
@@ -200,6 +202,7 @@ def remarks(row: CaseSummary) -> Iterator[str]:
         )
     if row.bound and row.profile:
         yield f"{row.bound}: {advice(row.bound, row.profile)}"
+    yield from row.doubts
     if len(row.measured_on) > 1:
         yield (
             f"measured on {len(row.measured_on)} sets of devices (measured_on in trials.tsv); "

@@ -111,6 +111,7 @@ class ProgressReader:
         self._pause: Pause | None = None
         """What the lines since the last report tell of."""
         self._starts = 0
+        self._tells_epochs = False
         self._highest: dict[tuple[int | None, str], float] = {}
 
     def feed(self, line: OutputLine) -> Progress | None:
@@ -150,8 +151,14 @@ class ProgressReader:
             t_s=t_s,
             thin=self._thin(number(fields.get("thin_from_s")), number(fields.get("thin_by")), began_s, t_s),
             pause=pause,
+            end=None if told else fields.get(_end_of("iteration")),
             begins_anew=begins_anew,
         )
+
+    @property
+    def epochs(self) -> int | None:
+        """The epochs that are over; None where the lines that count do not speak of epochs."""
+        return max(len(one.epoch_ends) for one in self._bars.values()) if self._bars and self._tells_epochs else None
 
     def _total(self, rank: int | None, samples: int | None) -> int | None:
         """Return the samples so far; None for a number that is below an earlier one, so that it is no total."""
@@ -234,6 +241,7 @@ class ProgressReader:
         for pattern in self._marks:
             if found := pattern.search(text):
                 self.matched += 1
+                self._tells_epochs = self._tells_epochs or "epoch" in text.lower()
                 groups = {name: found.span(name) for name, value in found.groupdict().items() if value is not None}
                 printed = {name: whole_numeral(text, *span) for name, span in groups.items()}
                 counts = {name: groups[name][0] + len(printed[name]) for name in _COUNTS if name in groups}

@@ -74,6 +74,8 @@ class Progress:
     """The part of the iteration that was not run in full."""
     pause: Pause | None = None
     """What else the trainer did in the iteration, as far as its output tells."""
+    end: float | None = None
+    """The end that the trainer prints beside the iteration, as 100 in `12/100`."""
     begins_anew: bool = False
     """Whether all reports before it were of something else than training, such as the bar of a preparation."""
 
@@ -160,6 +162,14 @@ class ProbeNumbers:
     window_s: float | None = None
     trained_s: float | None = None
     """The seconds that the window's iterations take in training: more than `window_s` where a session thins them."""
+    iteration: int | None = None
+    """The trainer's number of the last iteration."""
+    end: float | None = None
+    """The end that the trainer prints beside this number, unless it counts samples itself."""
+    epochs: int | None = None
+    """The epochs that were over at the last mark; None where its lines do not speak of epochs."""
+    change: tuple[int, float] | None = None
+    """The iteration at which the window begins because the speed has changed there, and by how many times."""
     samples: int | None = None
     """The samples of all ranks at the last mark."""
     total_batch: float | None = None

@@ -141,6 +141,8 @@ class Window:
     """The iterations of a whole round of the loader's workers, if batches come in bursts."""
     is_queued: bool = False
     """Whether some batches may come from the queue that the loader filled before the first iteration."""
+    sped_up: float | None = None
+    """How many times as fast the iterations are as those before the window, if it begins where they change."""
     origin: Mark | None = None
     """The trainer's first mark, which lies before the window; None where it is unknown."""
 
@@ -417,7 +419,8 @@ def find_window(
     whole = Window(tuple(inside), level_from=level_from, is_queued=is_queued, origin=marks[0])
     settled = whole.last_level
     if settled is not None:
-        return settled if is_long(settled.marks) else whole
+        sped_up = fmean(lengths[:level_from]) / fmean(lengths[level_from:])
+        return replace(settled, sped_up=sped_up) if is_long(settled.marks) else whole
     in_bursts = queue > 1 and len(lengths) > 1 and stdev(lengths) >= BURSTY * fmean(lengths)
     return _in_rounds(whole, queue, is_long) if in_bursts else whole
 

@@ -7,6 +7,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe import FailureKind
+from tuner.search.comparable import miscounted
 from tuner.search.needs import DEVICE_MEMORY, HOST_MEMORY, MEMORYLESS, Amounts, Frontier, Need, OutOfMemory
 from tuner.search.siblings import Cost, Sibling, amounts
 from tuner.search.standing import eligible, is_failure
@@ -81,10 +82,14 @@ class Observed:
         self._costs: list[Cost] = []
         self._failures: list[OutOfMemory] = []
         all_trials = list(trials)
+        ended = all_kept(all_trials)
+        void = miscounted(ended)
         for trial in all_trials:
-            if not (trial.state == TrialState.COMPLETE and kept(trial).soaks):  # a soak may provoke what costs time
+            if trial.number in void:
+                self.closed.add(launch_digest(trial.params))
+            elif not (trial.state == TrialState.COMPLETE and kept(trial).soaks):  # a soak may provoke what costs time
                 self._note(trial, launched(trial.params), sign)
-        known = eligible(all_kept(all_trials))
+        known = eligible(ended)
         for digest, one in self.measured.items():
             one.eligible = digest in known
         self.frontier = Frontier(self._failures, ladder=ladder)

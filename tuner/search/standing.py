@@ -11,6 +11,7 @@ from statistics import fmean
 
 from tuner.kept.trial import COMPLETE, FAIL, FINISHED, KeptTrial, over
 from tuner.probe import FailureKind, error_of_mean
+from tuner.search.comparable import miscounted
 from tuner.study import LADDER, Config, launched
 
 Values = tuple[float, ...]
@@ -108,12 +109,14 @@ def ended(trials: Iterable[KeptTrial]) -> list[KeptTrial]:
 def ways(trials: Iterable[KeptTrial]) -> tuple[Standings, Standings]:
     """Return what is known of each config that may be the best: from its cold trials, and from its warm trials.
 
-    `trials` come in their order. A config is left out if one of its trials was not eligible, or if its last trial
-    failed for good. If the cold trials leave a config out, its warm trials count no more. Once the memory of a config
-    has not lasted in a soak, the only configs are those whose memory has lasted in one. Their soaks compare them: a
-    soak may provoke what costs time, and some of them have no probe.
+    `trials` come in their order. A config is left out if one of its trials was not eligible or has counted something
+    else than the others, or if its last trial failed for good. If the cold trials leave a config out, its warm trials
+    count no more. Once the memory of a config has not lasted in a soak, the only configs are those whose memory has
+    lasted in one. Their soaks compare them: a soak may provoke what costs time, and some of them have no probe.
     """
     known = ended(trials)
+    void = miscounted(known)
+    known = [replace(one, is_barred=True) if one.number in void else one for one in known]
     excused = broken(known)
     cold: dict[str, list[KeptTrial]] = {}
     warm: dict[str, list[KeptTrial]] = {}

@@ -1,0 +1,94 @@
+"""Says which measurements of a case cannot stand beside each other. Pure."""
+
+from collections.abc import Iterable, Sequence
+
+from tuner.kept.trial import COMPLETE, KeptTrial
+
+SAME = 0.1
+"""The ends of one count differ by at most this share, from epoch to epoch or from run to run."""
+CHANGED = 1.5
+"""A change of the speed by a smaller factor may have another cause than the iteration at which it came."""
+
+
+def miscounted(trials: Iterable[KeptTrial]) -> dict[int, str]:
+    """Return the trials whose iterations are not those of the others: number → why.
+
+    Of trials with equal samples in an iteration, those with a smaller end counted a preparation.
+
+    A trainer makes a fixed number of iterations, or those of all its data. So ends are equal, or they have equal
+    samples. Where neither holds, the samples of an iteration are not known, and only trials with as many as the first
+    one count.
+    """
+    known = [one for one in trials if one.state == COMPLETE and one.probe.end]
+    longest: dict[float, KeptTrial] = {}
+    for one in known:
+        longest[_each(one)] = max(longest.get(_each(one), one), one, key=_end)
+    found: dict[int, str] = {}
+    for one in known:
+        other = longest[_each(one)]
+        if not _same(_end(one), _end(other)):
+            found[one.number] = f"it counted to {_end(one):.0f}, and #{other.number} to {_end(other):.0f}"
+    ends, first = list(longest.values()), known[0] if known else None
+    if first is None or _alike(ends):
+        return found
+    other = next(one for one in ends if not _alike([longest[_each(first)], one]))
+    why = (
+        f"#{first.number} counts to {_end(first):.0f} and #{other.number} to {_end(other):.0f}, which are not the same "
+        f"data at {_each(first):.10g} and {_each(other):.10g} samples an iteration"
+    )
+    return found | {one.number: why for one in known if _each(one) != _each(first)}
+
+
+def unlike(one: Sequence[KeptTrial], other: Sequence[KeptTrial]) -> str | None:
+    """Return why the speeds of two configs cannot be compared; None where nothing speaks against it.
+
+    They cannot where the speed of one changed for good at an iteration that the other has not reached.
+    """
+    for some, others in ((one, other), (other, one)):
+        for trial in some:
+            at, by = trial.probe.change or (0, 1.0)
+            if max(by, 1.0 / by) >= CHANGED and not any(_has_reached(its, at, at * _each(trial)) for its in others):
+                short = max(its.probe.iteration or 0 for its in others)
+                ended = f"#{others[-1].number} ended at iteration {short}"
+                return f"#{trial.number} became {by:.2g} times as fast at iteration {at}, and {ended}"
+    return None
+
+
+def assumed(one: Sequence[KeptTrial], other: Sequence[KeptTrial]) -> str | None:
+    """Return what a comparison of two configs takes for granted that their counts do not show; None where nothing."""
+    last, its = one[-1], other[-1]
+    if last.probe.epochs is None or not (last.probe.end and its.probe.end) or _each(last) == _each(its):
+        return None
+    if not _same(*sorted((_end(last), _end(its)))):
+        return None
+    return (
+        f"an epoch has {_end(last):.0f} iterations at {_each(last):.10g} samples each, and at {_each(its):.10g}: "
+        "check that the script makes batches of both sizes"
+    )
+
+
+def _has_reached(trial: KeptTrial, iteration: int, samples: float) -> bool:
+    """Return whether a trial has come so far, in iterations or in samples."""
+    reached = trial.probe.iteration
+    return reached is None or reached >= iteration or 0.0 < samples <= (trial.probe.samples or 0)
+
+
+def _alike(ends: Sequence[KeptTrial]) -> bool:
+    """Return whether all ends are equal, or all have equal samples, up to an iteration that is not full."""
+    counts, data = [_end(one) for one in ends], [(_end(one) * _each(one), _each(one)) for one in ends]
+    (least, part), (most, last) = min(data), max(data)
+    return _same(min(counts), max(counts)) or most - last <= (least + part) * (1 + SAME)
+
+
+def _same(least: float, most: float) -> bool:
+    return most <= least * (1 + SAME)
+
+
+def _end(trial: KeptTrial) -> float:
+    return trial.probe.end or 0.0
+
+
+def _each(trial: KeptTrial) -> float:
+    """Return the samples of an iteration; 0 where they are unknown."""
+    iteration, samples = trial.probe.iteration, trial.probe.samples
+    return round(samples / iteration, 6) if samples and iteration else 0.0
