@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tests_loop import CASE, Quiet, bench, measured, opened, spec, view
 
@@ -64,7 +65,7 @@ def test_a_command_alone_is_compared_with_nothing(tmp_path: Path) -> None:
     assert "no other config was measured" in " ".join(told)
 
 
-def searched(tmp_path: Path, **facts: Mapping[int, object]) -> list[str]:
+def searched(tmp_path: Path, **facts: Mapping[int, Any]) -> list[str]:
     """Return what is told of `train --workers 1`. `facts`: field of a probe → number of workers → its value."""
     study = spec(
         trainer={"name": "command", "options": {"command": "train --workers {workers}", "cases": ["walk"]}},
@@ -101,7 +102,7 @@ def test_runs_that_count_something_else_are_not_compared(tmp_path: Path) -> None
 
 
 def test_an_epoch_that_stays_as_long_at_a_larger_batch_is_doubted(tmp_path: Path) -> None:
-    epochs = dict.fromkeys((1, 2, 4), 0)
+    epochs = {1: 0, 2: 0, 4: 0}
     told = searched(tmp_path, end=dict.fromkeys(epochs, 1250.0), epochs=epochs, samples={4: 2560, 2: 2560})
     assert any("1250 iterations at 256 samples" in line for line in told)
     assert any("second epoch" in line for line in told)

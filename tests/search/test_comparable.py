@@ -1,5 +1,7 @@
 """Which measurements cannot stand beside each other."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from tuner.search.standing import eligible
 STEPS = 100
 
 
-def counting(number: int, end: float | None, each: float = 0, *, reached: int = STEPS, **facts: object) -> KeptTrial:
+def counting(number: int, end: float | None, each: float = 0, *, reached: int = STEPS, **facts: Any) -> KeptTrial:
     """Return a complete trial of its own config, whose count ends at `end`, with `each` samples in an iteration."""
     probe = KeptProbe(
         digest=str(number), status="ok", end=end, iteration=reached, samples=round(each * reached) or None, **facts
