@@ -37,7 +37,7 @@ PAIRS = [
 ]
 SEARCHING = 0.62
 """No search begins after this share of the time."""
-ABOVE = (1, 2, 4, 8)
+ABOVE = (1, 2, 4, 8, 16, 24)
 """Which rungs above the recommended one run to the end, too."""
 
 

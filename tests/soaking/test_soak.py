@@ -14,7 +14,7 @@ from tuner.probe.protocols import Enough, More, Stop
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.running.loop import optimise
 from tuner.running.workbench import Job
-from tuner.soaking.soak import Following, soaking, verdicts
+from tuner.soaking.soak import ALLOCATOR, Following, may_cache, soaking, verdicts
 from tuner.study.spec import StudySpec
 
 TOTAL_MIB = 1000.0
@@ -88,6 +88,7 @@ def test_a_best_whose_memory_lasts_is_soaked_once_and_stays_the_best(tmp_path: P
     assert "of 1000" in lines[0]
     assert "640" in lines[0]
     assert last == "walk: train with num_envs=64"
+    assert [*lines, last] == list(verdicts(view(tmp_path / "demo"), HOURS, caches=True))  # nothing larger is wanted
 
 
 def test_growth_moves_the_best_to_the_largest_rung_whose_memory_lasts(tmp_path: Path) -> None:
@@ -98,6 +99,10 @@ def test_growth_moves_the_best_to_the_largest_rung_whose_memory_lasts(tmp_path: 
     assert best(tmp_path / "demo").config["num_envs"] in {56, 52}
     first, *_, last = verdicts(view(tmp_path / "demo"), HOURS)
     assert "growing all the time" in first
+    desk = bench(tmp_path, spec())  # its devices are cards
+    assert may_cache(desk, {"HOME": "x"})
+    assert not may_cache(desk, {ALLOCATOR[1]: "expandable_segments:True"})
+    assert ALLOCATOR[0] in list(verdicts(view(tmp_path / "demo"), HOURS, caches=True))[-1]
     assert last == f"walk: train with num_envs={best(tmp_path / 'demo').config['num_envs']}"
 
 

@@ -1,5 +1,6 @@
 """`tuner soak`: does the best config still run at hour three? `tuner told`: it did not."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +15,7 @@ from tuner.errors import StoreError
 from tuner.export import export_study, in_words, no_best
 from tuner.running.loop import optimise
 from tuner.running.workbench import open_workbench
-from tuner.soaking.soak import USUAL_MINUTES, reported, soaking, telling, verdicts
+from tuner.soaking.soak import USUAL_MINUTES, may_cache, reported, soaking, telling, verdicts
 
 Minutes = Annotated[float, typer.Option(min=0.01, help="The longest run of a config; it ends once enough is known.")]
 
@@ -43,8 +44,9 @@ def soak(
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
     reader = open_reader(url, bench.spec.name)
+    hours, provoked = hours or bench.spec.search.training_hours, bench.spec.soak.provokes
     for view in reader.cases:
-        for line in verdicts(view, hours or bench.spec.search.training_hours, provoked=bench.spec.soak.provokes):
+        for line in verdicts(view, hours, provoked=provoked, caches=may_cache(bench, os.environ)):
             console.print(line)
     written(console, export_study(url, bench.spec.name, bench.folder))
     conclude(outcomes, reader.rows, interrupted=interrupted)

@@ -32,7 +32,7 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     if doubt := view.assumes:
         yield f"  {doubt}"
     if all(trial.probe.epochs == 0 for one in (best, mine or best) for trial in one.trials):
-        yield "  no run has come to a second epoch; where a script keeps its data in memory, later epochs are faster"
+        yield "  no run has come to a second epoch; where a script keeps its data in memory, later epochs may be faster"
     ranks = len(bench.devices)
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best.config, ranks)
     whys = dict.fromkeys(view.changes_learning(best.config), "; this changes what is learnt")
