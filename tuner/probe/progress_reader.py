@@ -113,6 +113,11 @@ class ProgressReader:
         self._starts = 0
         self._highest: dict[tuple[int | None, str], float] = {}
 
+    @property
+    def pauses(self) -> bool:
+        """Whether a line since the last report tells of something else than training, such as an evaluation."""
+        return self._pause is not None
+
     def feed(self, line: OutputLine) -> Progress | None:
         """Return the progress report that this line completes, or None."""
         told = record(line.text) if line.stream == "progress" else None
