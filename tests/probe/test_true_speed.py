@@ -155,6 +155,32 @@ def test_a_bar_with_the_name_of_an_evaluation_takes_no_turn() -> None:
     assert result.samples_per_s == pytest.approx(16, rel=0.02)
 
 
+def with_evaluations(every: int, text: str = "evaluating") -> Lines:
+    """Steps of half a second, and after each `every` of them an evaluation of 10 s."""
+    lines = [(20.0 + 0.5 * number + 10.0 * ((number - 1) // every), f"it {number}") for number in range(1, 300)]
+    told = [(t_s + 0.01, text) for number, (t_s, _) in enumerate(lines, 1) if number % every == 0]
+    return sorted([*lines, *told])
+
+
+@pytest.mark.parametrize(
+    ("lines", "share"),
+    [
+        (in_turn(30, 60, ("train ", "valid ")), 15 / 19),
+        (with_evaluations(20), 0.5),
+        (with_evaluations(50, "saved last.pt"), None),
+        (with_evaluations(400), None),
+    ],
+    ids=["epochs", "evaluations", "one checkpoint", "none"],
+)
+def test_the_share_of_steps_is_known_once_a_window_shows_how_often_they_pause(
+    lines: Lines, share: float | None
+) -> None:
+    patterns = BARS if "train" in lines[0][1] else COUNTED
+    result = measured(lines, patterns, window_seconds=36)
+    assert result.step_share == (share and pytest.approx(share, rel=0.05))
+    assert any("costs" in note for note in result.notes) == (lines != with_evaluations(400))
+
+
 def test_lines_of_a_validation_are_no_training() -> None:
     lines: Lines = []
     for epoch in range(20):

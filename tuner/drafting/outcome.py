@@ -3,10 +3,13 @@
 import shlex
 from collections.abc import Iterator, Sequence
 from math import hypot
+from statistics import fmean
 
 from tuner.drafting.command_lines import retyped
 from tuner.drafting.draft import typed_words
 from tuner.export import SPEEDS, CaseView, figure, with_error
+from tuner.kept.trial import KeptProbe, over
+from tuner.probe import WITHOUT_PAUSE
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, launch_digest
@@ -28,7 +31,13 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
         none = "no other config is better" if len(view.configs) > 1 else "no other config was measured"
         yield f"{none}; your command stays as it is"
         return
-    yield f"the best:     {_speed(best, view)}{_gain(best, mine, view)}"
+    times = _times(best, mine, view) if mine else None
+    if mine and times:
+        gain = f"{with_error(*times, 2)} times as many, by {best.readings + mine.readings} runs"
+        yield f"the best:     {_speed(best, view)}, {gain}"
+        yield f"  {_with_pauses(times[0], mine, best)}"
+    else:
+        yield f"the best:     {_speed(best, view)}"
     ranks = len(bench.devices)
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best.config, ranks)
     whys = dict.fromkeys(view.changes_learning(best.config), "; this changes what is learnt")
@@ -46,19 +55,39 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
         yield shlex.join([*(f"{name}={value}" for name, value in env.items()), *line])
 
 
-def _gain(best: Standing, mine: Standing | None, view: CaseView) -> str:
-    """Return how many times as fast the best is as the person's own command; empty where that is unknown."""
-    if mine is None:
-        return ""
+def _times(best: Standing, mine: Standing, view: CaseView) -> tuple[float, float | None] | None:
+    """Return how many times as fast the best is as the person's own command, and the error; None where unknown."""
     is_speed = view.objective in SPEEDS
     (fast, unsure), (slow, doubt) = (
         (one.value, one.error) if is_speed else (one.samples_per_s, one.speed_error) for one in (best, mine)
     )
     if not fast or not slow:
-        return ""
+        return None
     times = fast / slow
-    error = None if unsure is None or doubt is None else times * hypot(unsure / fast, doubt / slow)
-    return f", {with_error(times, error, 2)} times as many, by {best.readings + mine.readings} runs"
+    return times, None if unsure is None or doubt is None else times * hypot(unsure / fast, doubt / slow)
+
+
+def _with_pauses(times: float, mine: Standing, best: Standing) -> str:
+    """Return what the pauses between training steps, which no speed holds, make of a gain."""
+    own, found = ([trial.probe for trial in one.trials] for one in (mine, best))
+    said = [note for one in (*found, *own) for note in one.notes if note.endswith(WITHOUT_PAUSE)]
+    gain, when = "this is of training steps alone", "measured time"
+    if not said:
+        return f"{gain}: no run saw a long pause between steps, such as an evaluation; pauses may make the gain smaller"
+    before, after = (over(fmean, (one.step_share for one in its)) for its in (own, found))
+    if before and after:
+        gain, when = f"with pauses between training steps about {times * after / before:.1f} times as many", "time"
+    else:
+        before, after = map(_measured_share, (own, found))
+        gain = f"{gain}, and unknown with pauses"
+    steps = f"steps are {100 * before:.0f} % of the {when} of your command and {100 * after:.0f} % of that of the best"
+    return f"{gain}: {steps}; {said[0].removesuffix(f'; {WITHOUT_PAUSE}')}"
+
+
+def _measured_share(probes: Sequence[KeptProbe]) -> float:
+    """Return the share of the windows of some probes that training steps took."""
+    known = [(one.trained_s, one.window_s) for one in probes if one.trained_s and one.window_s]
+    return min(1.0, sum(trained_s for trained_s, _ in known) / sum(window_s for _, window_s in known)) if known else 1.0
 
 
 def _speed(one: Standing | None, view: CaseView) -> str:
