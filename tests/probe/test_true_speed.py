@@ -189,6 +189,14 @@ def test_lines_of_a_validation_are_no_training() -> None:
     assert unknown(measured(lines, COUNTED, window_seconds=40), "fell from 30 to 1")
 
 
+@pytest.mark.parametrize("each", [64, None])
+def test_a_batch_that_changes_by_itself_gives_no_speed(each: int | None) -> None:
+    lines = [(10.0 + 0.2 * number, f"it {number} bs {16 * (1 + number // 20)}") for number in range(200)]
+    result = measured(lines, replace(COUNTED, samples_per_iteration=each), window_seconds=10)
+    assert (result.samples_per_s, result.iterations_per_s) == (None, None)
+    assert any("/s is unknown: the batch" in note and "16, 32" in note for note in result.notes)
+
+
 def test_an_epoch_that_is_named_may_count_anew() -> None:
     named = replace(COUNTED, patterns=(r"epoch (?P<epoch>\d+) it (?P<iteration>\d+)",))
     lines = [(10.0 + number, f"epoch {number // 20} it {number % 20}") for number in range(90)]

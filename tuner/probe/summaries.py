@@ -364,8 +364,8 @@ def notes(
     if (level := window.last_level) is not None:
         before_s, after_s = (one.trained_s / one.iterations for one in (window.before_change, level))
         yield f"iterations changed from {before_s:.3g} s to {after_s:.3g} s, and the error holds the difference"
-    if doubt and window.counts_samples:
-        yield f"{NO_RATE}: {doubt}"
+    if doubt:
+        yield f"{NO_RATE if window.counts_samples else 'iterations/s is unknown'}: {doubt}"
     yield from _costs(window)
     if shares and any(share.mean is None for share in shares):
         yield "utilisation is unknown: a rank reports more `busy_s` than the time that has passed"
