@@ -181,6 +181,15 @@ def test_lines_that_stand_for_any_number_of_steps_offer_no_answer() -> None:
     assert "objective: min_avg_util" in written
 
 
+@pytest.mark.parametrize("typed", ["--batch-size 10", ""])
+def test_where_the_batch_changes_by_itself_nothing_is_asked_and_iterations_compare_nothing(typed: str) -> None:
+    lines = [f"step {n} bs {10 * (1 + n // 5)}" for n in range(15)]
+    written = text_of(f"python train.py {typed} --workers 2", *lines)
+    assert "# Samples/s are unknown: the batch that the command prints changes within a run: 10, 20, 30." in written
+    assert "samples_per_iteration" not in written
+    assert "objective: min_avg_util" in written
+
+
 @pytest.mark.parametrize(
     ("asked", "objective"),
     [

@@ -1,10 +1,11 @@
 """What a search tells the person who has typed the command."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests_loop import CASE, Quiet, bench, measured, opened, spec, view
 
 from tuner.drafting.outcome import to_copy
@@ -41,6 +42,53 @@ def test_a_value_that_had_no_effect_before_is_not_told_as_a_change(tmp_path: Pat
     assert told[-1] == "train --workers 2 --ahead 4"
 
 
+def searched(tmp_path: Path, facts: Mapping[int, Mapping[str, Any]]) -> list[str]:
+    """Return what is told of `train --workers 1`. `facts`: workers → what a probe with so many has measured."""
+    study = spec(
+        trainer={"name": "command", "options": {"command": "train --workers {workers}", "cases": ["walk"]}},
+        space={"workers": {"choices": [1, *(count for count in facts if count != 1)]}},
+        search={"trials": max(2, len(facts)), "sampler": "random", "seeds_per_variant": 1},
+    )
+
+    def probed(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        workers = int(plan.config["workers"])
+        usual = {"samples_per_s": 1100.0 * workers, "samples": 320, "iteration": 10}
+        return replace(measured(plan, 20.0 * workers), **{**usual, **facts.get(workers, {})})
+
+    desk = bench(tmp_path, study)
+    with opened(tmp_path) as database:
+        optimise(Job(bench=desk, database=database, probe=probed, watcher=Quiet(), interrupted=lambda: False), [CASE])
+    return list(to_copy(desk, view(tmp_path), ["train", "--workers", "1"]))
+
+
+PAUSE = "an epoch's end costs 1.3 s; the numbers are those without it"
+
+
+@pytest.mark.parametrize(
+    ("own", "best", "facts"),
+    [
+        ({}, {}, ["no run saw an evaluation"]),
+        (
+            {"trained_s": 10.0},
+            {"trained_s": 3.0, "notes": (PAUSE,)},
+            ["100 %", "30 %", "costs 1.3 s\n", "steps alone, and unknown"],
+        ),
+        (
+            {"trained_s": 6.0, "step_share": 0.5, "notes": (PAUSE,)},
+            {"trained_s": 3.0, "step_share": 0.25, "notes": (PAUSE,)},
+            ["50 %", "25 %", "costs 1.3 s\n", "about 1.5 times"],
+        ),
+    ],
+    ids=["none", "once", "often"],
+)
+def test_a_gain_says_what_pauses_between_steps_make_of_it(
+    tmp_path: Path, own: Mapping[str, Any], best: Mapping[str, Any], facts: Sequence[str]
+) -> None:
+    told = "\n".join(searched(tmp_path, {1: own, 3: best}))
+    assert "3.00 times as many, by 2 runs\n  " in told
+    assert all(fact in told for fact in facts)
+
+
 def test_a_command_alone_is_compared_with_nothing(tmp_path: Path) -> None:
     study = spec(
         trainer={"name": "command", "options": {"command": "train --workers {workers}", "cases": ["walk"]}},
@@ -65,44 +113,24 @@ def test_a_command_alone_is_compared_with_nothing(tmp_path: Path) -> None:
     assert "no other config was measured" in " ".join(told)
 
 
-def searched(tmp_path: Path, **facts: Mapping[int, Any]) -> list[str]:
-    """Return what is told of `train --workers 1`. `facts`: field of a probe → number of workers → its value."""
-    study = spec(
-        trainer={"name": "command", "options": {"command": "train --workers {workers}", "cases": ["walk"]}},
-        space={"workers": {"choices": [1, 2, 4]}},
-        search={"trials": 3, "sampler": "random"},
-    )
-
-    def probed(plan: ProbePlan, stop: Stop) -> ProbeResult:
-        workers = int(plan.config["workers"])
-        known = {name: values[workers] for name, values in facts.items() if workers in values}
-        return replace(measured(plan, 20.0 * workers), **{"samples": 320, "iteration": 10, **known})
-
-    desk = bench(tmp_path, study)
-    with opened(tmp_path) as database:
-        optimise(Job(bench=desk, database=database, probe=probed, watcher=Quiet(), interrupted=lambda: False), [CASE])
-    return list(to_copy(desk, view(tmp_path), ["train", "--workers", "1"]))
-
-
 def test_a_speed_that_changed_later_than_the_other_run_ended_gives_no_gain(tmp_path: Path) -> None:
-    told = " ".join(searched(tmp_path, change={4: (90, 3.0)}, iteration={4: 200}, samples={4: 6400}))
+    told = " ".join(searched(tmp_path, {1: {}, 4: {"change": (90, 3.0), "iteration": 200, "samples": 6400}}))
     assert "iteration 90" in told
     assert "iteration 10" in told
     assert "times as many, by" not in told
 
 
 def test_runs_that_count_something_else_are_not_compared(tmp_path: Path) -> None:
-    told = searched(tmp_path, end={1: 1875.0, 2: 1875.0, 4: 1250.0}, samples={4: 640})
-    assert told[-1] == "train --workers 2"
+    ends = {1: {"end": 1875.0}, 2: {"end": 1875.0}, 4: {"end": 1250.0, "samples": 640}}
+    assert searched(tmp_path, ends)[-1] == "train --workers 2"
     (tmp_path / "other").mkdir()
-    told = searched(tmp_path / "other", end={1: 400.0, 2: 100_000.0, 4: 100_000.0})
+    told = searched(tmp_path / "other", {1: {"end": 400.0}, 2: {"end": 100_000.0}, 4: {"end": 100_000.0}})
     assert "not measured" in told[0]
     assert "400" in told[0]
     assert "times as many" not in " ".join(told)
 
 
 def test_an_epoch_that_stays_as_long_at_a_larger_batch_is_doubted(tmp_path: Path) -> None:
-    epochs = {1: 0, 2: 0, 4: 0}
-    told = searched(tmp_path, end=dict.fromkeys(epochs, 1250.0), epochs=epochs, samples={4: 2560, 2: 2560})
+    told = searched(tmp_path, {1: {"end": 1250.0, "epochs": 0}, 4: {"end": 1250.0, "epochs": 0, "samples": 2560}})
     assert any("1250 iterations at 256 samples" in line for line in told)
-    assert any("second epoch" in line for line in told)
+    assert any("epoch's end" in line for line in told)

@@ -165,6 +165,15 @@ def test_a_silent_iteration_ten_times_as_slow_is_no_hang(usual_s: float) -> None
     assert probe(marked(times_s), window_seconds=0.1).ok
 
 
+@pytest.mark.parametrize("told", ["evaluating ...", "saving checkpoint to last.pt"])
+def test_a_silent_evaluation_or_checkpoint_is_no_hang_until_silence_lasts_too_long(told: str) -> None:
+    before, after = every(0.1, 40), every(0.1, 40, 48.0)
+    assert probe([*marked(before), said(before[-1], told), *marked([*before, *after])[40:]]).ok
+    assert kind(probe(marked([*before, *after]))) is FailureKind.HANG
+    endless = probe([*marked(before), said(before[-1], told)])
+    assert (kind(endless), endless.total_s) == (FailureKind.HANG, pytest.approx(before[-1] + 120.0, abs=0.2))
+
+
 def test_marks_that_come_in_bursts_are_no_hang() -> None:
     assert probe(marked([30.0, 30.0, 30.0, 55.0, 55.0, 55.0, 80.0, 80.0])).ok
 

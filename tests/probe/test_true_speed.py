@@ -155,12 +155,46 @@ def test_a_bar_with_the_name_of_an_evaluation_takes_no_turn() -> None:
     assert result.samples_per_s == pytest.approx(16, rel=0.02)
 
 
+def with_evaluations(every: int, text: str = "evaluating") -> Lines:
+    """Steps of half a second, and after each `every` of them an evaluation of 10 s."""
+    lines = [(20.0 + 0.5 * number + 10.0 * ((number - 1) // every), f"it {number}") for number in range(1, 300)]
+    told = [(t_s + 0.01, text) for number, (t_s, _) in enumerate(lines, 1) if number % every == 0]
+    return sorted([*lines, *told])
+
+
+@pytest.mark.parametrize(
+    ("lines", "share"),
+    [
+        (in_turn(30, 60, ("train ", "valid ")), 15 / 19),
+        (with_evaluations(20), 0.5),
+        (with_evaluations(50, "saved last.pt"), None),
+        (with_evaluations(400), None),
+    ],
+    ids=["epochs", "evaluations", "one checkpoint", "none"],
+)
+def test_the_share_of_steps_is_known_once_a_window_shows_how_often_they_pause(
+    lines: Lines, share: float | None
+) -> None:
+    patterns = BARS if "train" in lines[0][1] else COUNTED
+    result = measured(lines, patterns, window_seconds=36)
+    assert result.step_share == (share and pytest.approx(share, rel=0.05))
+    assert any("costs" in note for note in result.notes) == (lines != with_evaluations(400))
+
+
 def test_lines_of_a_validation_are_no_training() -> None:
     lines: Lines = []
     for epoch in range(20):
         lines += [(10.0 + 17 * epoch + 0.5 * step, f"it {30 * epoch + step}") for step in range(1, 31)]
         lines += [(25.2 + 17 * epoch + 0.05 * step, f"it {step}") for step in range(1, 29)]
     assert unknown(measured(lines, COUNTED, window_seconds=40), "fell from 30 to 1")
+
+
+@pytest.mark.parametrize("each", [64, None])
+def test_a_batch_that_changes_by_itself_gives_no_speed(each: int | None) -> None:
+    lines = [(10.0 + 0.2 * number, f"it {number} bs {16 * (1 + number // 20)}") for number in range(200)]
+    result = measured(lines, replace(COUNTED, samples_per_iteration=each), window_seconds=10)
+    assert (result.samples_per_s, result.iterations_per_s) == (None, None)
+    assert any("/s is unknown: the batch" in note and "16, 32" in note for note in result.notes)
 
 
 def test_an_epoch_that_is_named_may_count_anew() -> None:

@@ -3,10 +3,13 @@
 import shlex
 from collections.abc import Iterator, Sequence
 from math import hypot
+from statistics import fmean
 
 from tuner.drafting.command_lines import retyped
 from tuner.drafting.draft import typed_words
 from tuner.export import SPEEDS, CaseView, figure, with_error
+from tuner.kept.trial import KeptProbe, over
+from tuner.probe import WITHOUT_PAUSE
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, launch_digest
@@ -28,11 +31,15 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
         none = "no other config is better" if len(view.configs) > 1 else "no other config was measured"
         yield f"{none}; your command stays as it is"
         return
-    yield f"the best:     {_speed(best, view)}{_gain(best, mine, view)}"
-    if doubt := view.assumes:
-        yield f"  {doubt}"
-    if all(trial.probe.epochs == 0 for one in (best, mine or best) for trial in one.trials):
-        yield "  no run has come to a second epoch; where a script keeps its data in memory, later epochs may be faster"
+    times = None if mine is None or _uncounted(mine, view) or view.unlike_best(mine) else _times(best, mine, view)
+    if mine and times:
+        gain = f"{with_error(*times, 2)} times as many, by {best.readings + mine.readings} runs"
+        yield f"the best:     {_speed(best, view)}, {gain}"
+        yield from (f"  {one}" for one in (view.assumes, _over_time(times[0], mine, best)) if one)
+    else:
+        yield f"the best:     {_speed(best, view)}"
+        if why := view.unlike_best(mine):
+            yield f"  how many times as many is unknown: {why}"
     ranks = len(bench.devices)
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best.config, ranks)
     whys = dict.fromkeys(view.changes_learning(best.config), "; this changes what is learnt")
@@ -50,21 +57,40 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
         yield shlex.join([*(f"{name}={value}" for name, value in env.items()), *line])
 
 
-def _gain(best: Standing, mine: Standing | None, view: CaseView) -> str:
-    """Return how many times as fast the best is as the person's own command; empty where that is unknown."""
-    if mine is None or _uncounted(mine, view):
-        return ""
-    if why := view.unlike_best(mine):
-        return f"; how many times as many is unknown: {why}"
+def _times(best: Standing, mine: Standing, view: CaseView) -> tuple[float, float | None] | None:
+    """Return how many times as fast the best is as the person's own command, and the error; None where unknown."""
     is_speed = view.objective in SPEEDS
     (fast, unsure), (slow, doubt) = (
         (one.value, one.error) if is_speed else (one.samples_per_s, one.speed_error) for one in (best, mine)
     )
     if not fast or not slow:
-        return ""
+        return None
     times = fast / slow
-    error = None if unsure is None or doubt is None else times * hypot(unsure / fast, doubt / slow)
-    return f", {with_error(times, error, 2)} times as many, by {best.readings + mine.readings} runs"
+    return times, None if unsure is None or doubt is None else times * hypot(unsure / fast, doubt / slow)
+
+
+def _over_time(times: float, mine: Standing, best: Standing) -> str:
+    """Return what a whole training makes of a gain: no speed holds the pauses between training steps."""
+    own, found = ([trial.probe for trial in one.trials] for one in (mine, best))
+    said = [note for one in (*found, *own) for note in one.notes if note.endswith(WITHOUT_PAUSE)]
+    if not said:
+        unseen = "an epoch's end, an evaluation" if all(one.epochs == 0 for one in (*found, *own)) else "an evaluation"
+        return f"no run saw {unseen} or another long pause; a whole training may gain more or less"
+    before, after = (over(fmean, (one.step_share for one in its)) for its in (own, found))
+    gain, when = "with pauses between training steps about", "time"
+    if before and after:
+        gain = f"{gain} {times * after / before:.1f} times as many"
+    else:
+        before, after = map(_measured_share, (own, found))
+        gain, when = "this is of training steps alone, and unknown with pauses", "measured time"
+    steps = f"steps are {100 * before:.0f} % of the {when} of your command and {100 * after:.0f} % of that of the best"
+    return f"{gain}: {steps}; {said[0].removesuffix(f'; {WITHOUT_PAUSE}')}"
+
+
+def _measured_share(probes: Sequence[KeptProbe]) -> float:
+    """Return the share of the windows of some probes that training steps took."""
+    known = [(one.trained_s, one.window_s) for one in probes if one.trained_s and one.window_s]
+    return min(1.0, sum(trained_s for trained_s, _ in known) / sum(window_s for _, window_s in known)) if known else 1.0
 
 
 def _uncounted(one: Standing, view: CaseView) -> str | None:

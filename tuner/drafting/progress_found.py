@@ -52,6 +52,8 @@ class Found:
     """Whether no preset that has begun to match may still match better."""
     printed: tuple[str, ...] = ()
     """All lines from which the patterns were found."""
+    batches: tuple[int, ...] = ()
+    """The sizes of a batch that several counted lines in a row print."""
 
     @property
     def counts_epochs(self) -> bool:
@@ -161,7 +163,8 @@ def _read(
         return None
     shown = tuple(line.text.strip() for line, _ in read[-RECURS:])
     texts = tuple(line.text for line in lines)
-    return Found(preset=preset, patterns=patterns, reports=reports, lines=shown, printed=texts)
+    batches = tuple(reader.batches)
+    return Found(preset=preset, patterns=patterns, reports=reports, lines=shown, printed=texts, batches=batches)
 
 
 def find_patterns(lines: Sequence[str]) -> tuple[str, ...]:

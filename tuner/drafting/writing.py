@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from statistics import fmean
 from typing import Any
 
-from tuner.drafting.amounts import Checked, check
+from tuner.drafting.amounts import Checked, changing, check
 from tuner.drafting.command_lines import settings
 from tuner.drafting.draft import Draft, Used, working_ranks
 from tuner.drafting.progress_found import Found
@@ -42,11 +42,12 @@ def samples_said(draft: Draft, found: Found, ranks: int) -> str:
         )
     if found.counts_samples:
         return f"{found.reports[-1].samples} in all, counted by the command"
-    if computed := draft.samples_per_iteration(found.preset):
+    if computed := _of_preset(draft, found):
         return f"{computed} in each iteration"
     if found.prints_speeds:
         return "not counted; the printed speed counts if it is that since the line before, and no average"
-    return "not counted, so samples/s are unknown"
+    because = changing(found, draft.batch_size)
+    return f"not counted; {because}, so samples/s are unknown" if because else "not counted, so samples/s are unknown"
 
 
 def sample_lines(draft: Draft, found: Found, ranks: int) -> list[str]:
@@ -64,8 +65,10 @@ def sample_lines(draft: Draft, found: Found, ranks: int) -> list[str]:
         ]
     if ranks > 1 and each is not None and not found.preset:
         return [f"# {each:.0f} samples in each iteration were printed. They are taken as those of all {ranks} ranks."]
-    if computed := "" if found.counts_samples else draft.samples_per_iteration(found.preset):
+    if computed := "" if found.counts_samples else _of_preset(draft, found):
         return [f"samples_per_iteration: '{computed}'  # of all ranks; check it where your batch is the total"]
+    if not found.counts_samples and (because := changing(found, draft.batch_size)):
+        return [f"# Samples/s are unknown: {because}. Print the samples so far, as `samples 640`."]
     return []
 
 
@@ -112,12 +115,12 @@ def _choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, str]]:
         batches = max(1, round(each / draft.batch_size))
         own = own if batches == 1 else f"{own} * {batches}"
         return [("of one rank", f"{own} * {{ranks}}"), ("of all ranks", own)]
-    if found.counts_samples or found.prints_speeds or draft.samples_per_iteration(found.preset):
+    if found.counts_samples or found.prints_speeds or _of_preset(draft, found):
         return []
     if found.counts_epochs:
         return [(f"an epoch, where it has {_EXAMPLE} samples", "")]
-    if not (draft.batch_size and found.counts_numbers):  # a line may stand for any number of steps
-        return []
+    if not (draft.batch_size and found.counts_numbers) or changing(found, draft.batch_size):
+        return []  # a line may stand for any number of steps, and a step for any number of samples
     sample = "a sample, or a step of one environment"
     if found.grows_by(draft.batch_size):
         sample = f"a sample: the count always grows by a multiple of the batch, {draft.batch_size}"
@@ -126,6 +129,11 @@ def _choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, str]]:
     of_ranks = [(f"{what} of each rank", f"{count} * {{ranks}}") for what, count in many.items()]
     in_all = [(f"{what} of all ranks", count) for what, count in many.items()] if ranks > 1 else []
     return [*of_ranks, *in_all, (sample, "1")]
+
+
+def _of_preset(draft: Draft, found: Found) -> str:
+    """Return the samples of an iteration as the preset knows them; empty where the batch changes by itself."""
+    return "" if changing(found, draft.batch_size) else draft.samples_per_iteration(found.preset)
 
 
 def of_one_rank(draft: Draft, found: Found, ranks: int) -> float | None:
@@ -170,7 +178,7 @@ def counted(draft: Draft, found: Found, ranks: int) -> bool:
         return True
     if sample_choices(draft, found, ranks):
         return False
-    return found.counts_samples or found.prints_speeds or bool(draft.samples_per_iteration(found.preset))
+    return found.counts_samples or found.prints_speeds or bool(_of_preset(draft, found))
 
 
 def study_text(
@@ -217,7 +225,7 @@ def _objective(draft: Draft, found: Found, *, is_counted: bool) -> list[str]:
     if is_counted:
         return [f"objective: {SAMPLES_PER_S}"]
     counted = f"{SAMPLES_PER_S}, if they are counted"
-    if draft.keeps_iterations and found.counts_numbers:
+    if draft.keeps_iterations and found.counts_numbers and not changing(found, draft.batch_size):
         return [
             "# No value below changes how many samples an iteration has, so iterations/s compare the configs.",
             f"objective: {ITERATIONS_PER_S}  # or {counted}",

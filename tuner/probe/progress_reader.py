@@ -77,6 +77,8 @@ _COUNTS = ("iteration", "samples")
 _NAME, _AFTER = "name", "after"
 """The fields for the text before the iteration, such as the name of a bar, and for the text after it."""
 _SAVES = re.compile(r"(?i)(?<![a-z])(?:checkpoint|saving|saved)")
+_BATCH = re.compile(r"(?i)(?<![a-z])(?:bs|batch(?:[ _]?size)?)\W{0,3}(?P<size>\d++)(?!\.\d|\s*(?:/|of\b))")
+"""The size of a batch beside a count; `batch 5/100` is a count itself."""
 _MOST_STARTS = 4
 """Bars that take turns more often are no preparations."""
 
@@ -110,9 +112,17 @@ class ProgressReader:
         """Why the samples may be wrong: something that was counted once made no sense, so no later count is trusted."""
         self._pause: Pause | None = None
         """What the lines since the last report tell of."""
+        self.batches: list[int] = []
+        """The sizes of a batch that the lines of several reports in a row print. Neighbours are those of a counter."""
+        self._batch, self._held = 0, 0
         self._starts = 0
         self._tells_epochs = False
         self._highest: dict[tuple[int | None, str], float] = {}
+
+    @property
+    def pauses(self) -> bool:
+        """Whether a line since the last report tells of something else than training, such as an evaluation."""
+        return self._pause is not None
 
     def feed(self, line: OutputLine) -> Progress | None:
         """Return the progress report that this line completes, or None."""
@@ -134,6 +144,8 @@ class ProgressReader:
         is_drawn = told is None and iteration == 0 and "?" in fields.get(_AFTER, "")  # tqdm's bar before a step
         if iteration is None or iteration == before or is_drawn:
             return None
+        if told is None and not fields.keys() & {"samples", "samples_per_s"}:
+            self._note_batch(f"{fields.get(_NAME, '')} {fields.get(_AFTER, '')}")
         pause, self._pause = self._pause, None
         starts = sum(one.taken_over for one in self._bars.values())
         begins_anew, self._starts = self._starts < starts <= _MOST_STARTS, starts
@@ -176,6 +188,17 @@ class ProgressReader:
             self._pause = Pause("an evaluation")
         elif self._pause is None and _SAVES.search(text):
             self._pause = Pause("a checkpoint")
+
+    def _note_batch(self, text: str) -> None:
+        """Note the size of the batch that a line prints. Once it changes by itself, nothing follows from iterations."""
+        size = int(found["size"]) if (found := _BATCH.search(text)) else 0
+        self._held = self._held + 1 if size == self._batch else 1
+        self._batch = size
+        if self._held == RECURS and size and all(abs(size - one) > 1 for one in self.batches):
+            self.batches.append(size)
+        each = self.patterns.samples_per_iteration
+        if len(self.batches) > 1 and (each is None or any(each % one == 0 for one in self.batches)):
+            self._suspect(changed(self.batches))
 
     def _note_score(self, line: OutputLine, told: dict[str, Any] | None) -> None:
         if told is not None:
@@ -252,6 +275,11 @@ class ProgressReader:
                     whole, self._partial = self._partial, {}
                     return self._over_epochs(whole, t_s)
         return None
+
+
+def changed(batches: Sequence[int]) -> str:
+    """Return what is wrong with counting samples by iterations where a run prints batches of these sizes."""
+    return f"the batch that the command prints changes within a run: {', '.join(map(str, batches))}"
 
 
 def _end_of(name: str) -> str:

@@ -182,6 +182,11 @@ class ProbeNumbers:
     """The iterations per second of training, over the window, as the trainer numbers them."""
     iterations_per_s_se: float | None = None
     """The standard error of `iterations_per_s`."""
+    step_share: float | None = None
+    """The share of a whole training's time that its steps take beside pauses such as evaluations, which no speed holds.
+
+    None where the window shows no pause, or not how often one comes.
+    """
     busy_spread_pct: float | None = None
     """The spread between the busy shares that the ranks report."""
     alloc_retries: int | None = None

@@ -33,6 +33,7 @@ from tuner.probe.summaries import (
     pace,
     rate,
     rises,
+    step_share,
     summarise,
 )
 from tuner.probe.watch import ProbeEnd, Watch, idle_device
@@ -165,6 +166,7 @@ class _Probe:
             samples_per_s_se=speed.error,
             iterations_per_s=steps.mean,
             iterations_per_s_se=steps.error,
+            step_share=step_share(window),
             busy_spread_pct=_spread(shares) if shares else None,
             alloc_retries=self._alloc_retries(),
             level_changed=window.last_level is not None,
@@ -264,6 +266,7 @@ def _without_number(result: ProbeResult, marks: int) -> ProbeResult:
         samples_per_s_se=None,
         iterations_per_s=None,
         iterations_per_s_se=None,
+        step_share=None,
         iterations=marks,
         devices=peaks,
     )

@@ -10,7 +10,7 @@ from operator import attrgetter
 from statistics import fmean, stdev
 
 from tuner.probe.probe_plan import Device
-from tuner.probe.result import DeviceSample, DeviceSummary, Progress
+from tuner.probe.result import DeviceSample, DeviceSummary, Pause, Progress
 from tuner.probe.steady import (
     FULL_PCT,
     OF_BURSTS,
@@ -364,9 +364,9 @@ def notes(
     if (level := window.last_level) is not None:
         before_s, after_s = (one.trained_s / one.iterations for one in (window.before_change, level))
         yield f"iterations changed from {before_s:.3g} s to {after_s:.3g} s, and the error holds the difference"
-    if doubt and window.counts_samples:
-        yield f"{NO_RATE}: {doubt}"
-    yield from _pauses(window)
+    if doubt:
+        yield f"{NO_RATE if window.counts_samples else 'iterations/s is unknown'}: {doubt}"
+    yield from _costs(window)
     if shares and any(share.mean is None for share in shares):
         yield "utilisation is unknown: a rank reports more `busy_s` than the time that has passed"
     yield from _busy_with_others(devices)
@@ -376,16 +376,36 @@ WITHOUT_PAUSE = "the numbers are those without it"
 """The end of the note about what a pause costs."""
 
 
-def _pauses(window: Window) -> Iterator[str]:
-    """Yield what each kind of pause costs. No pause is part of the window's numbers."""
-    by_kind: dict[str, list[Mark]] = {}
-    for mark in window.pauses:
-        by_kind.setdefault(mark.pause.what if mark.pause else "", []).append(mark)
+def step_share(window: Window) -> float | None:
+    """Return the share of a whole training's time that its steps take beside its pauses.
+
+    None where the window has no pause, or not every pause's period is known.
+    """
+    found = list(_pauses(window))
+    if not found or not all(every for _, _, every in found):
+        return None
+    step_s = 1 / (window.iterations_per_s or math.inf)
+    return step_s / (step_s + sum(cost_s / every for _, cost_s, every in found if every))
+
+
+def _pauses(window: Window) -> Iterator[tuple[str, float, float | None]]:
+    """Yield what each kind of pause is, its seconds, and the iterations from one to the next, where these are known."""
+    by_kind: dict[str, list[tuple[Pause, Mark]]] = {}
+    for mark in window.marks[1:]:
+        if mark.pause and mark.pause_s:
+            by_kind.setdefault(mark.pause.what, []).append((mark.pause, mark))
     for what, found in by_kind.items():
-        cost_s = fmean(mark.pause_s for mark in found)
-        every = found[-1].pause.every if found[-1].pause else None
-        between_s = (every or 0.0) * window.trained_s / (window.last.iteration - window.first.iteration)
-        share = f", {100 * cost_s / (cost_s + between_s):.0f} % at {every:.0f} iterations an epoch" if every else ""
+        (_, first), (last, end) = found[0], found[-1]
+        between = (end.iteration - first.iteration) / (len(found) - 1) if len(found) > 1 else None
+        yield what, fmean(mark.pause_s for _, mark in found), last.every or between
+
+
+def _costs(window: Window) -> Iterator[str]:
+    """Yield what each kind of pause costs. No pause is part of the window's numbers."""
+    for what, cost_s, every in _pauses(window):
+        steps_s = (every or 0.0) / (window.iterations_per_s or math.inf)
+        each = "an epoch" if "epoch" in what else "between two"
+        share = f", {100 * cost_s / (cost_s + steps_s):.0f} % at {every:.0f} iterations {each}" if every else ""
         yield f"{what} costs {cost_s:.1f} s{share}; {WITHOUT_PAUSE}"
 
 

@@ -30,7 +30,10 @@ HICCUP_FACTOR = 15
 At the time limit, a trainer without an iteration for that long counts as hanging, not as slow.
 """
 LEAST_STALL_FACTOR = 2
-"""A stall takes at least this many grace times, however short the iterations are."""
+"""A stall takes at least this many grace times, however short the iterations are.
+
+After a line that tells of an evaluation or a checkpoint, it takes at least `silence_seconds`.
+"""
 CERTAIN_FACTOR = 2
 """A rank that is certainly dead ends the probe after this many grace times, even while its peers still print."""
 QUIET_FACTOR = 3
@@ -329,7 +332,8 @@ class Watch:
         silence_s = limits.silence_seconds if self.marks else limits.start_up_silence_seconds
         if now_s - self._last_line_s >= max(silence_s, HICCUP_FACTOR * usual_s):
             return True
-        stall_s = max(LEAST_STALL_FACTOR * limits.grace_seconds, factor * usual_s)
+        least_s = limits.silence_seconds if self._reader.pauses else LEAST_STALL_FACTOR * limits.grace_seconds
+        stall_s = max(least_s, factor * usual_s)
         return usual_s > 0 and not self._late and now_s - self._last_mark_s >= stall_s
 
     @property

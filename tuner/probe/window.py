@@ -223,11 +223,6 @@ class Window:
         return len(speeds) >= LEAST_SPEEDS and max(speeds) >= JUMP * median(speeds)
 
     @property
-    def pauses(self) -> list[Mark]:
-        """The marks of the iterations with a pause."""
-        return [mark for mark in self.marks[1:] if mark.pause_s]
-
-    @property
     def _told(self) -> "Window":
         """The part from the first mark that tells samples to the last, if that is most of the window.
 
