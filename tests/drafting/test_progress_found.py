@@ -179,6 +179,11 @@ def test_iterations_within_epochs_go_on_over_epochs(texts: list[str], pattern: s
         ([f"train {'━' * n}╺{'─' * (9 - n)} {n}/90" for n in range(9)], r"train\s*\W*(?P<iteration>\d+)/", 8),
         ([f"train [{'=' * n}>{'.' * (9 - n)}] step {n}" for n in range(9)], r"step\s*(?P<iteration>\d+)", 8),
         ([f"Epoch {n}/9" for n in range(1, 9)], r"Epoch\s*(?P<iteration>\d+)/", 8),
+        (
+            [f"episode {n} step {n * 9 + n % 3} length {n % 4 + 3}" for n in range(1, 9)],
+            r"step\s*(?P<iteration>\d+)",
+            74,
+        ),
     ],
     ids=[
         "a count over all epochs",
@@ -189,6 +194,7 @@ def test_iterations_within_epochs_go_on_over_epochs(texts: list[str], pattern: s
         "a bar of blocks",
         "a bar of marks",
         "epochs alone",
+        "steps beside episodes",
     ],
 )
 def test_the_number_that_counts_is_chosen(texts: list[str], pattern: str, last: int) -> None:

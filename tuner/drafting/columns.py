@@ -19,13 +19,15 @@ LEAST_LINES = 4
 """The fewest lines of an epoch in whose output a count with an end starts again, such as `[10/40]`."""
 
 _ITERATION = re.compile(
-    r"(?i)(?:\b|_)(?:it|iter|iters|iterations?(?:_since_restore)?|steps?|updates?|batch|epochs?|episodes?|rounds?)\W*$"
+    r"(?i)(?:\b|_)(?:it|iter|iters|iterations?(?:_since_restore)?|steps?|updates?|batch|epochs?|rounds?)\W*$"
 )
 _OVERALL = re.compile(r"(?i)(?:\b|_)(?:global|total|num)[ _]?(?:iterations?|steps?|updates?)\W*$")
 """A count over all epochs: of iterations, or, in reinforcement learning, of the steps of the environments."""
 ENVIRONMENT = re.compile(r"(?i)(?:\b|_)(?:episod\w*|ep|env\w*|returns?|rewards?|rew|rollouts?|fps|sps)(?:\b|_)")
 EPOCH = re.compile(r"(?i)(?:\b|_)epochs?(?:\W*\(\w+\))?\W*$")
 """The words right before the number of an epoch."""
+EPISODE = re.compile(r"(?i)(?:\b|_)episodes?\W*$")
+"""The words right before the number of an episode. Episodes differ in length, so they are no iterations."""
 _SAMPLES = re.compile(
     r"(?i)(?:\b|_)(?:samples|(?:time|env|environment)[_ ]?steps?|frames|transitions|images|examples|tokens)"
     r"(?:[ _](?:so far|seen|total|(?:sampled[ _])?lifetime))?\W*$"

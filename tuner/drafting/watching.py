@@ -8,7 +8,8 @@ from pathlib import PurePath
 
 import psutil
 
-from tuner.drafting.progress_found import Found, WrittenProgress, elsewhere, find_progress
+from tuner.drafting.progress_found import Found, find_progress
+from tuner.drafting.progress_written import WrittenProgress, elsewhere
 from tuner.errors import TrainerError
 from tuner.probe import (
     Clock,

@@ -46,7 +46,7 @@ def samples_said(draft: Draft, found: Found, ranks: int) -> str:
         return f"{computed} in each iteration"
     if found.prints_speeds:
         return "not counted; the printed speed counts if it is that since the line before, and no average"
-    return "not counted, so samples/s are unknown"
+    return "not counted, so samples/s are unknown" + (f"; {found.doubt}" if found.doubt else "")
 
 
 def sample_lines(draft: Draft, found: Found, ranks: int) -> list[str]:
@@ -112,7 +112,7 @@ def _choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, str]]:
         batches = max(1, round(each / draft.batch_size))
         own = own if batches == 1 else f"{own} * {batches}"
         return [("of one rank", f"{own} * {{ranks}}"), ("of all ranks", own)]
-    if found.counts_samples or found.prints_speeds or draft.samples_per_iteration(found.preset):
+    if found.counts_samples or found.prints_speeds or found.doubt or draft.samples_per_iteration(found.preset):
         return []
     if found.counts_epochs:
         return [(f"an epoch, where it has {_EXAMPLE} samples", "")]
@@ -217,7 +217,7 @@ def _objective(draft: Draft, found: Found, *, is_counted: bool) -> list[str]:
     if is_counted:
         return [f"objective: {SAMPLES_PER_S}"]
     counted = f"{SAMPLES_PER_S}, if they are counted"
-    if draft.keeps_iterations and found.counts_numbers:
+    if draft.keeps_iterations and found.counts_numbers and not found.doubt:
         return [
             "# No value below changes how many samples an iteration has, so iterations/s compare the configs.",
             f"objective: {ITERATIONS_PER_S}  # or {counted}",
