@@ -385,7 +385,18 @@ def test_a_first_step_that_is_printed_beside_every_tenth_one_is_a_count() -> Non
     assert [one.iteration for one in found.reports] == [1, 10, 20, 30]
 
 
-def test_a_count_at_its_end_may_be_over() -> None:
+def test_a_count_that_begins_again_comes_to_no_first_end() -> None:
     texts = [f"Reading files {n}/5 done" for n in range(6)]
-    assert found_in(*texts).stands_at_end
-    assert not found_in(*texts[:-1]).stands_at_end
+    assert [found_in(*texts[:seen]).to_end_s for seen in (6, 4)] == [0.0, 1.0]
+    assert found_in(*texts, *texts).to_end_s is None
+
+
+def test_a_warm_up_that_counts_with_the_words_of_the_training_is_left_out() -> None:
+    warm_up = [f"step {n}/40 loss nan" for n in range(5, 41, 5)]
+    trains = [f"step {n}/4000 loss 2.{n}" for n in range(5, 41, 5)]
+    assert find_patterns(warm_up) == (r"step\s*(?P<iteration>\d+)/",)
+    found = found_in(*warm_up, *trains)
+    assert found.patterns == (r"step\s*(?P<iteration>\d+)/(?!\s*(?:40)\b)",)
+    assert [one.iteration for one in found.reports] == list(range(5, 41, 5))
+    assert not found.doubt
+    assert "took turns" in found_in(*warm_up, *(line.replace("/4000", "/90") for line in trains)).doubt

@@ -110,6 +110,17 @@ def test_of_several_bars_the_one_of_the_training_counts(texts: list[str], steps:
     assert counted(PRESETS["tqdm"].progress[0], enumerate(texts))[-1] == steps
 
 
+def test_a_much_longer_count_of_the_same_name_is_the_training_after_a_warm_up() -> None:
+    reader = ProgressReader(LinePatterns(patterns=(r"step (?P<iteration>\d+)",)), 0.0)
+    texts = [f"step {step}/{end}" for end in (40, 4000) for step in range(10, 41, 10)]
+    found = [reader.feed(OutputLine(t_s=float(place), text=text)) for place, text in enumerate(texts)]
+    assert [place for place, report in enumerate(found) if report and report.begins_anew] == [5]
+    assert reader.doubt is None
+    for step in (10, 20):  # the shorter count again: it may be the training, beside evaluations
+        reader.feed(OutputLine(t_s=float(step), text=f"step {step}/40"))
+    assert "took turns" in str(reader.doubt)
+
+
 def test_an_evaluation_inside_lines_that_were_read_at_once_counts_nothing() -> None:
     at_once = [(1.0, text) for text in bar("", 0, 60, 500)]
     later = enumerate([*bar("", 0, 15, 50), *bar("", 61, 90, 500)], 2)

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, groupby, pairwise
 from math import gcd
 
 from tuner.drafting.columns import EPISODE, EPOCH, RECURS, Column, columns, recurring
 from tuner.probe import (
+    MUCH_LONGER,
     LinePatterns,
     OutputLine,
     Progress,
@@ -41,6 +42,8 @@ class Found:
     """Whether no preset that has begun to match may still match better."""
     printed: tuple[str, ...] = ()
     """All lines from which the patterns were found."""
+    unsure: str = ""
+    """Why the counts may be wrong, as a probe says it, too."""
 
     @property
     def counts_epochs(self) -> bool:
@@ -50,7 +53,8 @@ class Found:
     @property
     def doubt(self) -> str:
         """Why counted iterations cannot be compared; empty where they can, or where samples are counted."""
-        return "episodes differ in length" if EPISODE.search(self._words) and not self.counts_samples else ""
+        counts_episodes = EPISODE.search(self._words) and not self.counts_samples
+        return self.unsure or ("episodes differ in length" if counts_episodes else "")
 
     @property
     def _words(self) -> str:
@@ -65,16 +69,24 @@ class Found:
         return None if (last := self._last_count) is None else printed_end(last.string, last.end("iteration"))
 
     @property
-    def stands_at_end(self) -> bool:
-        """Whether the count has reached its end, as that of a preparation whose training is yet to begin."""
+    def to_end_s(self) -> float | None:
+        """The seconds until the count first comes to its end; what counts then may be another thing, after a warm-up.
+
+        None where no end is known, or where the count has begun again after it.
+        """
         last, end = self._last_count, self.end
-        return last is not None and end is not None and (number(last["iteration"]) or 0.0) >= end
+        begins_again = any(one.pause is not None and one.pause.every for one in self.reports)
+        if last is None or end is None or begins_again:
+            return None
+        return max(0.0, end - (number(last["iteration"]) or 0.0)) * (self.iteration_s or 0.0)
 
     @property
     def _last_count(self) -> re.Match[str] | None:
         counts = [pattern for pattern in self.patterns if "(?P<iteration>" in pattern]
-        found = (match for line in reversed(self.printed) for one in counts if (match := re.search(one, line)))
-        return next(found, None)
+        newest = chain(
+            reversed(self.lines), reversed(self.printed)
+        )  # the count may stand before a line that completes it
+        return next((match for line in newest for one in counts if (match := re.search(one, line))), None)
 
     def grows_by(self, batch: int) -> bool:
         """Return whether the count always grows by a multiple of a batch, as in `[640/60000]`: it may be of samples."""
@@ -156,12 +168,13 @@ def _read(
 ) -> Found | None:
     reader = ProgressReader(LinePatterns(patterns=patterns), 0.0)
     read = [(line, report) for line in lines if (report := reader.feed(line))]
-    reports = tuple(report for _, report in read)
-    if len(reports) < least:
+    if len(read) < least:
         return None
+    begun = max((place for place, (_, report) in enumerate(read) if report.begins_anew), default=0)
+    reports = tuple(report for _, report in read[begun:])
     shown = tuple(line.text.strip() for line, _ in read[-RECURS:])
-    texts = tuple(line.text for line in lines)
-    return Found(preset=preset, patterns=patterns, reports=reports, lines=shown, printed=texts)
+    texts, unsure = tuple(line.text for line in lines), reader.doubt or ""
+    return Found(preset=preset, patterns=patterns, reports=reports, lines=shown, printed=texts, unsure=unsure)
 
 
 def find_patterns(lines: Sequence[str]) -> tuple[str, ...]:
@@ -178,9 +191,23 @@ def find_patterns(lines: Sequence[str]) -> tuple[str, ...]:
         pairs = zip(patterns, groups, strict=True)
         misread = [column for pattern, group in pairs for one, column in group if not _is_read(pattern, one, column)]
         if not misread:
-            return tuple(patterns)
+            return tuple(_after_warm_up(pattern, lines) for pattern in patterns)
         found = [column for column in found if column not in misread]
     return recurring(lines)
+
+
+def _after_warm_up(pattern: str, lines: Sequence[str]) -> str:
+    """Return a pattern that leaves out the ends of counts that are over before a much longer count begins.
+
+    `step 400/400` before `step 10/100000` is a warm-up. A short probe may see nothing else.
+    """
+    head, count, tail = pattern.partition(f"(?P<iteration>{PLAIN})/")
+    counts = re.compile(rf"{head}{count}\s*(?P<end>\d+)") if count else re.compile("(?!)")
+    ends = [found["end"] for line in lines if (found := counts.search(line))]
+    *before, last = [end for end, _ in groupby(ends)] or [""]
+    if not before or ends.count(last) < RECURS or int(last) < MUCH_LONGER * max(map(int, before)):
+        return pattern
+    return rf"{head}{count}(?!\s*(?:{'|'.join(dict.fromkeys(before))})\b){tail}"
 
 
 def _chosen(found: Sequence[Column]) -> dict[str, Column]:

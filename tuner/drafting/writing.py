@@ -36,6 +36,8 @@ def samples_said(draft: Draft, found: Found, ranks: int) -> str:
     """Return what is known of the samples of a command that worked on so many ranks, as a line for the person."""
     if known := confirmed(draft, found, ranks):
         return f"{known[0]} in each iteration: {known[1]}"
+    if found.doubt:
+        return f"unknown: {found.doubt}"
     if (each := of_one_rank(draft, found, ranks)) is not None:
         return (
             f"unknown: {each:.0f} in each iteration were printed, perhaps of one of {ranks} ranks; see the study file"
@@ -44,9 +46,8 @@ def samples_said(draft: Draft, found: Found, ranks: int) -> str:
         return f"{found.reports[-1].samples} in all, counted by the command"
     if computed := draft.samples_per_iteration(found.preset):
         return f"{computed} in each iteration"
-    if found.prints_speeds:
-        return "not counted; the printed speed counts if it is that since the line before, and no average"
-    return "not counted, so samples/s are unknown" + (f"; {found.doubt}" if found.doubt else "")
+    speed = "the printed speed counts if it is that since the line before, and no average"
+    return f"not counted; {speed}" if found.prints_speeds else "not counted, so samples/s are unknown"
 
 
 def sample_lines(draft: Draft, found: Found, ranks: int) -> list[str]:
@@ -54,6 +55,8 @@ def sample_lines(draft: Draft, found: Found, ranks: int) -> list[str]:
     each = _samples_of_an_iteration(found)
     if known := confirmed(draft, found, ranks):
         return [f"samples_per_iteration: '{known[0]}'  # {one_line(known[1])}"]
+    if found.doubt:
+        return [f"# Samples/s are unknown: {found.doubt}."]
     if choices := sample_choices(draft, found, ranks):
         question = "Samples/s are unknown. What is a counted iteration? Take the # from the line that fits:"
         if each is not None:
@@ -108,11 +111,13 @@ def _value(draft: Draft, samples: str, ranks: int) -> float | None:
 
 def _choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, str]]:
     each, own = _samples_of_an_iteration(found), draft.batch_term
+    if found.doubt:
+        return []
     if each is not None and of_one_rank(draft, found, ranks) is not None:
         batches = max(1, round(each / draft.batch_size))
         own = own if batches == 1 else f"{own} * {batches}"
         return [("of one rank", f"{own} * {{ranks}}"), ("of all ranks", own)]
-    if found.counts_samples or found.prints_speeds or found.doubt or draft.samples_per_iteration(found.preset):
+    if found.counts_samples or found.prints_speeds or draft.samples_per_iteration(found.preset):
         return []
     if found.counts_epochs:
         return [(f"an epoch, where it has {_EXAMPLE} samples", "")]
@@ -168,7 +173,7 @@ def counted(draft: Draft, found: Found, ranks: int) -> bool:
     """Return whether samples/s follow from what the command printed, without a word of a person."""
     if confirmed(draft, found, ranks):
         return True
-    if sample_choices(draft, found, ranks):
+    if found.doubt or sample_choices(draft, found, ranks):
         return False
     return found.counts_samples or found.prints_speeds or bool(draft.samples_per_iteration(found.preset))
 
@@ -272,10 +277,12 @@ def _progress(found: Found, patterns: Sequence[str]) -> list[str]:
         return ["    # the trainer reports its progress itself, with report()"]
     shown = [f"    #   {one_line(line[:100])}" for line in found.lines[-1:]]
     counted = ["    # each such line counts as one iteration, however many steps it stands for"]
+    after = ["    # a count before it, with a much smaller end, is taken for a warm-up, and left out"]
     return [
         "    # found in lines such as:",
         *shown,
         *([] if found.counts_numbers else counted),
+        *(after if any("(?!" in pattern for pattern in patterns) else []),
         "    progress:",
         *(f"      - {text(pattern)}" for pattern in patterns),
     ]

@@ -3,7 +3,16 @@
 The guard process runs `guard.py` as a script, which loads nothing of this.
 """
 
-from tuner.probe.counting import EVALUATES, EXAMPLES, MOST, PREPARES, number, printed_end, whole_numeral
+from tuner.probe.counting import (
+    EVALUATES,
+    EXAMPLES,
+    MOST,
+    MUCH_LONGER,
+    PREPARES,
+    number,
+    printed_end,
+    whole_numeral,
+)
 from tuner.probe.evidence import OUT_OF_MEMORY, TOLD, Evidence
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import (

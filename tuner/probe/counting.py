@@ -230,6 +230,10 @@ Lines that were read at once have the same time, so a bar may seem to have laste
 """
 
 
+MUCH_LONGER = 10.0
+"""A named count whose end is so many times that of the count before is the training, after a warm-up."""
+
+
 @dataclass(kw_only=True, slots=True)
 class _Bar:
     """One bar, also if it starts again."""
@@ -267,7 +271,8 @@ class Bars:
 
     - A bar that begins in the middle of another one is an evaluation inside it. But if the other bar makes one step
       for each such bar, it counts epochs.
-    - A bar of the same name that follows a whole bar may be an evaluation. It counts once it has lasted longer.
+    - A bar of the same name that follows a whole bar may be an evaluation. It counts once it has lasted longer. But if
+      it has a name and is much longer, the whole bar was a warm-up.
     - A bar of another name counts at once. Of two bars that take turns, the one that has lasted longer counts.
     - A bar whose name tells of a preparation, such as `Map` or `Loading weights`, never counts.
     """
@@ -374,5 +379,6 @@ def _takes_over(bar: _Bar, main: _Bar) -> bool:
         bar.is_around, main.is_inside = False, True
     if bar.is_inside:
         return bar.seconds > max(LEAST_INSIDE_S, LONGER_INSIDE * main.seconds)
-    follows = main.is_over and bar.name != main.name and bar.is_new
+    is_longer = bool(bar.name) and (bar.end or 0.0) >= MUCH_LONGER * (main.end or math.inf)
+    follows = main.is_over and bar.is_new and (bar.name != main.name or is_longer)
     return main.is_inside or main.is_around or follows or bar.seconds > main.seconds
