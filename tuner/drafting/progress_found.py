@@ -8,6 +8,7 @@ from math import gcd
 
 from tuner.drafting.columns import EPISODE, EPOCH, RECURS, Column, columns, recurring
 from tuner.probe import (
+    LEAST_TURNS,
     MUCH_LONGER,
     LinePatterns,
     OutputLine,
@@ -70,22 +71,22 @@ class Found:
 
     @property
     def to_end_s(self) -> float | None:
-        """The seconds until the count first comes to its end; what counts then may be another thing, after a warm-up.
+        """The seconds until the count has come to its end; what counts then may be another thing, after a warm-up.
 
-        None where no end is known, or where the count has begun again after it.
+        A count without words must come to its end several times, because evaluations may look like it. None where no
+        end is known, or where the count has begun again as often.
         """
         last, end = self._last_count, self.end
-        begins_again = any(one.pause is not None and one.pause.every for one in self.reports)
-        if last is None or end is None or begins_again:
+        begun = sum(one.pause is not None and bool(one.pause.every) for one in self.reports)
+        more = (1 if re.search("[A-Za-z]", self._words) else LEAST_TURNS) - begun
+        if last is None or end is None or more <= 0:
             return None
-        return max(0.0, end - (number(last["iteration"]) or 0.0)) * (self.iteration_s or 0.0)
+        return max(0.0, more * end - (number(last["iteration"]) or 0.0)) * (self.iteration_s or 0.0)
 
     @property
     def _last_count(self) -> re.Match[str] | None:
         counts = [pattern for pattern in self.patterns if "(?P<iteration>" in pattern]
-        newest = chain(
-            reversed(self.lines), reversed(self.printed)
-        )  # the count may stand before a line that completes it
+        newest = chain(reversed(self.lines), reversed(self.printed))  # other lines may complete an iteration
         return next((match for line in newest for one in counts if (match := re.search(one, line))), None)
 
     def grows_by(self, batch: int) -> bool:

@@ -6,6 +6,7 @@ The guard process runs `guard.py` as a script, which loads nothing of this.
 from tuner.probe.counting import (
     EVALUATES,
     EXAMPLES,
+    LEAST_TURNS,
     MOST,
     MUCH_LONGER,
     PREPARES,

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 MOST_ITERATIONS = 2**31 - 1
@@ -17,6 +18,8 @@ A smaller drop is not a restart: when several ranks print, some of them lag behi
 LATE_SHARE, NEAR_END = 1 / 3, 0.9
 """An epoch has just begun until this share of the seconds of the epoch before is over. In this time a line is one of
 the epoch before if its count is at least `NEAR_END` of the last count of that epoch."""
+LEAST_TURNS = 4
+"""The fewest epochs that can show that two speeds take turns."""
 
 _END = re.compile(r"\s*(?:/|\bof\b)\s*(?P<end>\d[\d,_]*(?:\.\d+)?[kKMGB]?)(?![\d.])")
 _NUMERAL = re.compile(r"\d[\d,_]*(?:\.\d+)?(?:[eE][+-]?\d+)?(?:[kKMGB](?![A-Za-z]))?")
@@ -136,6 +139,9 @@ class Unwrapped:
         self._before = 0.0
         self._epoch: float | None = None
         self._began_s = 0.0
+        self._last_s = 0.0
+        self._paces: list[float] = []
+        """The seconds per step of each epoch that is over, without those after its last line."""
         self._over: _Epoch | None = None
 
     def __call__(
@@ -146,7 +152,7 @@ class Unwrapped:
         `epoch` is the number of the epoch, and `end` the last count of an epoch, if the trainer prints them.
         """
         if self._first is None:
-            self._first, self._last, self._began_s = printed, printed, t_s
+            self._first, self._last, self._began_s, self._last_s = printed, printed, t_s, t_s
         if self._over is not None and self._is_late(self._over, printed, t_s, epoch):
             return self._over.before + printed
         if self._starts_again(printed, t_s, epoch):
@@ -155,13 +161,17 @@ class Unwrapped:
                 self.doubt = self.doubt or f"the count fell from {self._last:.0f} to {printed:.0f}"
             self.epoch_ends.append(self._whole_epoch())
             self._before += self.epoch_ends[-1]
+            if epoch is None:
+                self._paces.append((self._last_s - self._began_s) / self._last)
+                if _take_turns(self._paces):
+                    self.doubt = self.doubt or "two speeds took turns, and no number says which epochs train"
             self._last, self._steps, self._began_s = printed, None, t_s
         if (step := printed - self._last) > 0:
             least, most = self._steps or (step, step)
             self._steps = min(least, step), max(most, step)
         self._first = min(self._first, printed)
         if printed >= self._last:
-            self._last, self._end = printed, end
+            self._last, self._last_s, self._end = printed, t_s, end
         self._epoch = self._epoch if epoch is None else epoch
         return self._before + printed
 
@@ -205,6 +215,15 @@ class Unwrapped:
         if self._end is not None and self._last <= self._end <= self._last + 2 * most:
             return self._end
         return self._last + (least if self._first == 0 and self._end is None else 0.0)
+
+
+def _take_turns(paces: Sequence[float]) -> bool:
+    """Return whether every other epoch is clearly slower, as training is beside evaluation.
+
+    The fewer epochs there are, the larger the difference must be, because chance may alternate, too.
+    """
+    fast, slow = sorted((paces[::2], paces[1::2]), key=lambda each: max(each, default=0.0))
+    return len(paces) >= LEAST_TURNS and min(slow) > (1 + 2 / len(paces)) * max(fast) > 0
 
 
 EVALUATES = re.compile(
