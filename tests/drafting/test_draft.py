@@ -353,6 +353,30 @@ def test_an_answer_is_checked_against_printed_totals(samples: str, line: str, is
     assert ("2048" in fact or "64" in fact) is is_refuted, fact
 
 
+@pytest.mark.parametrize(
+    ("form", "batch", "choices"),
+    [
+        ("iter {n}/900 samples {m} loss 0.{n}{rank}", "--batch-size 10", ["{batch_size} * 2", "{batch_size}"]),
+        ("iter {n}/900 samples {m} loss 0.{n}{rank}", "", ["10 * 2", "10"]),
+        ("iter {n}/900 loss 0.{n}{rank}", "--batch-size 10", ["{batch_size} * 2", "{batch_size}", "1"]),
+        ("iter {n}/900 samples {m} loss 0.{n}", "--batch-size 10", []),
+        ("iter {n}/900 samples {m} loss 0.{n}{rank}", "--batch-size 5", []),
+    ],
+    ids=["one batch", "no batch", "no samples", "twice the same line", "batches of both"],
+)
+def test_ranks_that_print_equal_counts_with_other_numbers_are_a_question(
+    form: str, batch: str, choices: list[str]
+) -> None:
+    drafted = draft(["train.py", "--num-workers", "2", *batch.split()], devices="cpu:1")
+    texts = [form.format(n=n, m=10 * n, rank=rank) for n in range(1, 9) for rank in range(2)]
+    found = find_progress([OutputLine(t_s=float(place // 2), text=text) for place, text in enumerate(texts)])
+    assert found is not None
+    assert [count for _, count in sample_choices(drafted, found, 1)] == choices
+    if "samples" in form:
+        text = study_text("made", drafted, Watched(found=found, samples=(), seconds=9.0), "cpu:1", USES)
+        assert ("Are they of one rank, or of all 2?" in text) is ("(?P<samples>" not in text) is bool(choices)
+
+
 @pytest.mark.parametrize("form", ["episode {n} return {n}.5", "episode {n} step {n} return {n}.5"])
 def test_episodes_alone_compare_no_speeds(form: str) -> None:
     drafted = draft(["train.py", "--num-envs", "8", "--num-workers", "2"], devices="cpu:1")

@@ -275,7 +275,9 @@ def recurring(lines: Sequence[str]) -> tuple[str, ...]:
     Such lines hold numbers, but none that counts, such as `{'loss': 2.3, 'epoch': 0.16}`. A bar that shows a percentage
     alone is drawn several times a second, whatever the training does.
     """
-    told = [line for line in lines[-MOST_LINES:] if _TRAINS.search(line) and _PIECE.search(line) and not _is_bar(line)]
+    told = [
+        line for line in lines[-MOST_LINES:] if _TRAINS.search(line) and _PIECE.search(line) and not shows_bar(line)
+    ]
     most = Counter(map(_form, told)).most_common(1)
     if not most or most[0][1] < 2 * RECURS:
         return ()
@@ -284,7 +286,8 @@ def recurring(lines: Sequence[str]) -> tuple[str, ...]:
     return (literal(" ".join(words)),) if re.search("[A-Za-z]", " ".join(words)) else ()
 
 
-def _is_bar(line: str) -> bool:
+def shows_bar(line: str) -> bool:
+    """Return whether a line shows a bar and its percentage."""
     return bool(_SHARE.search(line)) and any(is_bar(word) for word in line.split())
 
 

@@ -1,12 +1,13 @@
 """Finds what counts in the lines that a trainer prints."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, pairwise
 from math import gcd
 
-from tuner.drafting.columns import EPISODE, EPOCH, RECURS, Column, columns, recurring
+from tuner.drafting.columns import EPISODE, EPOCH, RECURS, Column, columns, recurring, shows_bar
 from tuner.probe import (
     LEAST_TURNS,
     MUCH_LONGER,
@@ -88,6 +89,15 @@ class Found:
         counts = [pattern for pattern in self.patterns if "(?P<iteration>" in pattern]
         newest = chain(reversed(self.lines), reversed(self.printed))  # other lines may complete an iteration
         return next((match for line in newest for one in counts if (match := re.search(one, line))), None)
+
+    @property
+    def voices(self) -> int:
+        """How many ranks print: how many lines in a row tell the same counts, again and again, with other numbers."""
+        found = (re.search(self.patterns[-1], line) for line in self.printed if self.counts_numbers and self.patterns)
+        matches = [one for one in found if one and not shows_bar(one.string)]  # a bar is drawn again
+        same = groupby(matches, lambda one: (one.groups(), re.sub(r"[\d.]+", "", one.string)))
+        (most, times), *_ = Counter(len({one.string for one in group}) for _, group in same).most_common(1) or [(1, 0)]
+        return most if times >= RECURS else 1
 
     def grows_by(self, batch: int) -> bool:
         """Return whether the count always grows by a multiple of a batch, as in `[640/60000]`: it may be of samples."""

@@ -40,7 +40,8 @@ def samples_said(draft: Draft, found: Found, ranks: int) -> str:
         return f"unknown: {found.doubt}"
     if (each := of_one_rank(draft, found, ranks)) is not None:
         return (
-            f"unknown: {each:.0f} in each iteration were printed, perhaps of one of {ranks} ranks; see the study file"
+            f"unknown: {each:.0f} in each iteration were printed, perhaps of one of {_several(found, ranks)} ranks; "
+            "see the study file"
         )
     if found.counts_samples:
         return f"{found.reports[-1].samples} in all, counted by the command"
@@ -60,7 +61,8 @@ def sample_lines(draft: Draft, found: Found, ranks: int) -> list[str]:
     if choices := sample_choices(draft, found, ranks):
         question = "Samples/s are unknown. What is a counted iteration? Take the # from the line that fits:"
         if each is not None:
-            question = f"{each:.0f} samples in each iteration were printed. Are they of one rank, or of all {ranks}?"
+            all_ranks = f"all {_several(found, ranks)}"
+            question = f"{each:.0f} samples in each iteration were printed. Are they of one rank, or of {all_ranks}?"
         return [
             f"# {question}",
             *(f"# samples_per_iteration: '{count or _EXAMPLE}'  # {what}" for what, count in choices),
@@ -101,7 +103,9 @@ def _checked(draft: Draft, found: Found, samples: str, ranks: int) -> Checked:
     each = _value(draft, samples, ranks) if samples else None
     whole = {name: int(value) for name, value in draft.known.items() if value.isdecimal()}
     lengths = [value for name, value in whole.items() if _LENGTH.search(name)] or whole.values()
-    return check(found, each, batch=draft.batch_size, ranks=ranks, typed=lengths) if each else Checked(holds=None)
+    if not each:
+        return Checked(holds=None)
+    return check(found, each, batch=draft.batch_size, ranks=_several(found, ranks), typed=lengths)
 
 
 def _value(draft: Draft, samples: str, ranks: int) -> float | None:
@@ -113,10 +117,12 @@ def _choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, str]]:
     each, own = _samples_of_an_iteration(found), draft.batch_term
     if found.doubt:
         return []
+    several = _several(found, ranks)
+    times = "{ranks}" if several == ranks else several
     if each is not None and of_one_rank(draft, found, ranks) is not None:
-        batches = max(1, round(each / draft.batch_size))
-        own = own if batches == 1 else f"{own} * {batches}"
-        return [("of one rank", f"{own} * {{ranks}}"), ("of all ranks", own)]
+        batches = max(1, round(each / draft.batch_size)) if draft.batch_size else 1
+        own = (own if batches == 1 else f"{own} * {batches}") if draft.batch_size else f"{each:.0f}"
+        return [("of one rank", f"{own} * {times}"), ("of all ranks", own)]
     if found.counts_samples or found.prints_speeds or draft.samples_per_iteration(found.preset):
         return []
     if found.counts_epochs:
@@ -128,28 +134,34 @@ def _choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, str]]:
         sample = f"a sample: the count always grows by a multiple of the batch, {draft.batch_size}"
     many = {"a step of all environments" if draft.batch in ENVIRONMENTS else "a batch": own}
     many |= {"a step of the optimizer": f"{own} * {draft.accumulated}"} if draft.accumulated else {}
-    of_ranks = [(f"{what} of each rank", f"{count} * {{ranks}}") for what, count in many.items()]
-    in_all = [(f"{what} of all ranks", count) for what, count in many.items()] if ranks > 1 else []
+    of_ranks = [(f"{what} of each rank", f"{count} * {times}") for what, count in many.items()]
+    in_all = [(f"{what} of all ranks", count) for what, count in many.items()] if several > 1 else []
     return [*of_ranks, *in_all, (sample, "1")]
+
+
+def _several(found: Found, ranks: int) -> int:
+    """Return how many ranks a command has: those that worked, or those that print, where these are more."""
+    return max(ranks, found.voices)
 
 
 def of_one_rank(draft: Draft, found: Found, ranks: int) -> float | None:
     """Return the printed samples of an iteration if they may be those of one rank, although several ranks train.
 
     One batch is that of one rank, and so is one batch for each step over which the command accumulates gradients.
-    As many of all ranks need no question. Any other small number may be accumulated by one rank or by all.
+    As many of all ranks need no question. Any other small number may be accumulated by one rank or by all. Where more
+    ranks print than worked, any number may be that of one.
     """
-    batch, each = draft.batch_size, _samples_of_an_iteration(found)
-    if ranks < 2 or each is None or not batch:
-        return None
+    batch, each, several = draft.batch_size, _samples_of_an_iteration(found), _several(found, ranks)
+    if several < 2 or each is None or not batch:
+        return each if several > ranks else None
     known = (one for one in settings(draft.words) if one.value.isdecimal())
     steps = {1, *(int(one.value) for one in known if "accum" in one.parameter)}
     if any(_is_close(each / batch, own) for own in steps):
         return each
     counts_steps = found.preset is None and any("(?P<iteration>" in pattern for pattern in found.patterns)
     may_accumulate = counts_steps and draft.batch not in ENVIRONMENTS and 1 < each / batch < MOST_BATCHES
-    of_all = any(_is_close(each / batch, own * ranks) for own in steps)
-    return each if may_accumulate and not of_all else None
+    of_all = any(_is_close(each / batch, own * several) for own in steps)
+    return each if (may_accumulate or several > ranks) and not of_all else None
 
 
 def _is_close(batches: float, expected: float) -> bool:
