@@ -203,6 +203,32 @@ def test_the_number_that_counts_is_chosen(texts: list[str], pattern: str, last: 
     assert not found.prints_speeds
 
 
+@pytest.mark.parametrize("space", [" ", "\u00a0", "\u202f"])
+def test_spaces_between_thousands_are_read_where_the_lines_decide(space: str) -> None:
+    def printed(form: str, *values: int) -> list[str]:
+        return [form.replace("N", f"{value:,}".replace(",", space)) for value in values]
+
+    found = found_in(*printed("epoch 1  samples N  loss 2.3", *range(1024, 30_000, 1024)))
+    assert [one.samples for one in found.reports] == list(range(1024, 30_000, 1024))
+    found = found_in(*printed("step N/200 000  loss 2.3", *range(25, 3000, 25)))
+    assert found.reports[-1].iteration == 2975
+    irregular = (960, 1990, 5040, 5900, 9310, 12_870, 13_050)
+    assert "(?P<" not in "".join(find_patterns(printed("epoch 1  samples N  loss 2.3", *irregular)))
+
+
+@pytest.mark.parametrize(
+    ("texts", "last"),
+    [
+        ([f"epoch 1 {n} 200" for n in range(100, 190, 10)], 180),
+        ([f"step {n} {456 + n * n % 97}" for n in range(120, 140)], 139),
+        ([f"epoch {n // 40 + 1} {n % 40 * 10:03}" for n in range(100)], 990),
+    ],
+    ids=["an end", "a number beside it", "an epoch and its steps"],
+)
+def test_two_numbers_beside_each_other_stay_two(texts: list[str], last: int) -> None:
+    assert found_in(*texts).reports[-1].iteration == last
+
+
 def block(*forms: str, steps: int = 12, **more: int) -> list[str]:
     """Return lines of these forms, step by step. `{n}` is the step, `{x}` a number that goes up and down."""
     return [form.format(n=n, x=n % 4 + 3, big=4096 * n, one=64 * n) for n in range(1, steps) for form in forms]

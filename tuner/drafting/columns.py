@@ -71,6 +71,8 @@ class Column:
     """The position of the first such line among all lines."""
     lines: tuple[str, ...] = ()
     """The lines of the values."""
+    is_spaced: bool = False
+    """Whether spaces stand between the thousands; in `lines` these are `_`."""
     has_environments: bool = False
     """Whether the trainer's lines tell of environments."""
 
@@ -228,6 +230,8 @@ _FORMS = 400
 _CLOCK = r"\d{4}-\d\d-\d\d|(?<![\d.:])\d{1,2}(?::\d\d){1,2}(?!\d)(?:[.,]\d+)?"
 _NUMERAL = r"[-+]?(?:\d{1,3}(?:[,_]\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?(?:[kKMGB](?![A-Za-z]))?"
 _PIECE = re.compile(rf"(?P<clock>{_CLOCK})|(?<![A-Za-z\d.])(?P<number>{_NUMERAL})")
+_SPACED = re.compile(r"(?<![\w.,:+-])\d{1,3}(?:[ \u00a0\u202f]\d{3})+(?![\w.,:])")
+"""What may be one number, such as `27 648`, or several."""
 _SHARE = re.compile(r"\d ?%")
 _TRAINS = re.compile(r"(?i)(?:\b|_)(?:loss|rewards?|returns?|perplexity|ppl|epochs?|iter(?:ation)?s?|steps?)(?:\b|_)")
 """Words of lines that tell of training."""
@@ -239,13 +243,50 @@ _Row = tuple[int, list[re.Match[str]], str]
 def columns(lines: Sequence[str]) -> list[Column]:
     """Return the numbers of all lines that recur, form by form in the order of the output."""
     forms: dict[str, list[_Row]] = {}
-    for position, line in enumerate(lines[-MOST_LINES:]):
+    joined, spaced = _joined(lines[-MOST_LINES:])
+    for position, line in enumerate(joined):
         found, form = list(_PIECE.finditer(line)), _form(line)
         if found and (form in forms or len(forms) < _FORMS):
             forms.setdefault(form, []).append((position, found, line))
     found = [column for form, rows in forms.items() if len(rows) >= RECURS for column in _of_form(form, rows)]
     has_environments = any(ENVIRONMENT.search(column.form) for column in found)
-    return [replace(column, has_environments=has_environments) for column in found]
+    return [
+        replace(column, has_environments=has_environments, is_spaced=column.form in spaced and not column.is_plain)
+        for column in found
+    ]
+
+
+def _joined(lines: Sequence[str]) -> tuple[list[str], set[str]]:
+    """Return lines with `_` for the spaces in numbers such as `27 648`, and the forms in which these are one number.
+
+    The lines of a form decide together. Those that leave a doubt are empty.
+    """
+    whole = [_SPACED.sub(lambda found: re.sub(r"\s", "_", found[0]), line) for line in lines]
+    forms, spaced = list(map(_form, whole)), set[str]()
+    for form in {form for form, line, own in zip(forms, whole, lines, strict=True) if line != own}:
+        rows = [(0, list(_PIECE.finditer(line)), line) for one, line in zip(forms, whole, strict=True) if one == form]
+        said = [_is_one_number(column.values) for column in _columns(form, rows) if not column.is_plain]
+        if None in said:
+            whole = ["" if one == form else line for one, line in zip(forms, whole, strict=True)]
+        elif True in said:
+            spaced.add(form)
+    read = zip(forms, whole, lines, strict=True)
+    return [line if one in spaced or not line else own for one, line, own in read], spaced
+
+
+def _is_one_number(values: Sequence[float]) -> bool | None:
+    """Return whether numbers that were joined from groups of three digits are one number; None for a doubt.
+
+    A last group has zeros in front, as in `28 032`, and what stands before it grows, too. Then equal steps say that it
+    is one number. A last group that always starts again at the same value may be a step within an epoch.
+    """
+    heads, tails = {value // 1000 for value in values}, [value % 1000 for value in values]
+    starts = {tail for before, tail in pairwise(tails) if tail < before}
+    steps = [later - value for value, later in pairwise(values) if later != value]
+    padded = any(value > tail < 100 for value, tail in zip(values, tails, strict=True))
+    if not (padded and (starts or len(heads) >= RECURS) and len(steps) >= RECURS and min(steps) > 0):
+        return False
+    return True if max(steps) < 2 * min(steps) else None if len(starts) > 1 else False
 
 
 def _of_form(form: str, rows: Sequence[_Row]) -> list[Column]:

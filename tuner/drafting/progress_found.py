@@ -24,6 +24,8 @@ from tuner.trainers.presets import PRESETS
 
 PLAIN, PRINTED = r"\d+", r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?[kKMGB]?"
 """Patterns for a number of digits alone, and for a number such as `12,800`, `1.28e+04` or `12.8K`."""
+SPACED = r"\d{1,3}(?:[ _\u00a0\u202f]\d{3})*"
+"""A pattern for a number such as `12 800`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,8 +69,10 @@ class Found:
 
     @property
     def end(self) -> float | None:
-        """The end of the count that the last counted line prints; None where it prints none."""
-        return None if (last := self._last_count) is None else printed_end(last.string, last.end("iteration"))
+        """The end of the count that the last counted line prints; None where it prints none that is not below it."""
+        last = self._last_count
+        end = None if last is None else printed_end(last.string, last.end("iteration"))
+        return None if end is None or last is None or end < (number(last["iteration"]) or 0.0) else end
 
     @property
     def to_end_s(self) -> float | None:
@@ -318,7 +322,7 @@ def _pattern(group: Sequence[tuple[str, Column]]) -> str:
     """Return one pattern for the chosen numbers of one line."""
     pattern, then, before = "", "", None
     for name, column in group:
-        shape = PLAIN if column.is_plain else PRINTED
+        shape = SPACED if column.is_spaced else PLAIN if column.is_plain else PRINTED
         own = column.pattern(before)
         pattern += ("" if own.startswith(f".*?{then}") else then) + f"{own}(?P<{name}>{shape})"
         then, before = column.then, column.place

@@ -23,7 +23,7 @@ LEAST_TURNS = 4
 
 _END = re.compile(r"\s*(?:/|\bof\b)\s*(?P<end>\d[\d,_]*(?:\.\d+)?[kKMGB]?)(?![\d.])")
 _NUMERAL = re.compile(r"\d[\d,_]*(?:\.\d+)?(?:[eE][+-]?\d+)?(?:[kKMGB](?![A-Za-z]))?")
-_GROUPED = re.compile(r"\d{1,3}(?:[,_]\d{3})+")
+_GROUPED = re.compile(r"\d{1,3}(?:[,_\s]\d{3})+")
 _POWERS = {"k": "e3", "K": "e3", "M": "e6", "G": "e9", "B": "e9"}
 
 
@@ -43,7 +43,7 @@ def whole_numeral(line: str, begin: int, end: int) -> str:
 
 
 def number(value: object, most: float = MOST, *, least: float = 0.0) -> float | None:
-    """Read a number that may be printed as `12,800`, `1.28e+04`, `12.8K` or `1.2M`.
+    """Read a number that may be printed as `12,800`, `12 800`, `1.28e+04`, `12.8K` or `1.2M`.
 
     Returns None for a value that is not a number, is not finite, or is not between `least` and `most`.
     """
@@ -60,7 +60,7 @@ def _printed(text: str) -> float:
     text = text.strip()
     power = _POWERS.get(text[-1:], "")
     plain = text[:-1] if power else text
-    return float(_GROUPED.sub(lambda found: re.sub("[,_]", "", found[0]), plain) + power)
+    return float(_GROUPED.sub(lambda found: re.sub(r"[,_\s]", "", found[0]), plain) + power)
 
 
 def printed_end(line: str, at: int) -> float | None:
