@@ -6,6 +6,8 @@ import pytest
 
 from tuner.drafting.progress_found import Found, find_patterns, find_progress
 from tuner.probe.output import LineSplitter
+from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import OutputLine
 
 DATA = Path(__file__).parents[1] / "data"
@@ -212,6 +214,11 @@ def test_spaces_between_thousands_are_read_where_the_lines_decide(space: str) ->
     assert [one.samples for one in found.reports] == list(range(1024, 30_000, 1024))
     found = found_in(*printed("step N/200 000  loss 2.3", *range(25, 3000, 25)))
     assert found.reports[-1].iteration == 2975
+    both = printed("step N/900 samples M", *range(9)), printed("N", *range(1024, 30_000, 1024))
+    read = ProgressReader(
+        LinePatterns(patterns=find_patterns([line.replace("M", more) for line, more in zip(*both, strict=False)])), 0.0
+    )
+    assert read.feed(OutputLine(t_s=0.0, text=f"step 1{space}500/9{space}000 samples 48{space}000")) is not None
     irregular = (960, 1990, 5040, 5900, 9310, 12_870, 13_050)
     assert "(?P<" not in "".join(find_patterns(printed("epoch 1  samples N  loss 2.3", *irregular)))
 
@@ -220,10 +227,11 @@ def test_spaces_between_thousands_are_read_where_the_lines_decide(space: str) ->
     ("texts", "last"),
     [
         ([f"epoch 1 {n} 200" for n in range(100, 190, 10)], 180),
+        ([f"epoch 1 {n} 200 samples {n * 1024:,}" for n in range(100, 190, 10)], 180),
         ([f"step {n} {456 + n * n % 97}" for n in range(120, 140)], 139),
         ([f"epoch {n // 40 + 1} {n % 40 * 10:03}" for n in range(100)], 990),
     ],
-    ids=["an end", "a number beside it", "an epoch and its steps"],
+    ids=["an end", "commas", "a number beside it", "an epoch and its steps"],
 )
 def test_two_numbers_beside_each_other_stay_two(texts: list[str], last: int) -> None:
     assert found_in(*texts).reports[-1].iteration == last

@@ -72,7 +72,7 @@ class Column:
     lines: tuple[str, ...] = ()
     """The lines of the values."""
     is_spaced: bool = False
-    """Whether spaces stand between the thousands; in `lines` these are `_`."""
+    """Whether the trainer prints spaces between thousands; in `lines` these are `_`."""
     has_environments: bool = False
     """Whether the trainer's lines tell of environments."""
 
@@ -250,10 +250,7 @@ def columns(lines: Sequence[str]) -> list[Column]:
             forms.setdefault(form, []).append((position, found, line))
     found = [column for form, rows in forms.items() if len(rows) >= RECURS for column in _of_form(form, rows)]
     has_environments = any(ENVIRONMENT.search(column.form) for column in found)
-    return [
-        replace(column, has_environments=has_environments, is_spaced=column.form in spaced and not column.is_plain)
-        for column in found
-    ]
+    return [replace(column, has_environments=has_environments, is_spaced=column.form in spaced) for column in found]
 
 
 def _joined(lines: Sequence[str]) -> tuple[list[str], set[str]]:
@@ -265,7 +262,8 @@ def _joined(lines: Sequence[str]) -> tuple[list[str], set[str]]:
     forms, spaced = list(map(_form, whole)), set[str]()
     for form in {form for form, line, own in zip(forms, whole, lines, strict=True) if line != own}:
         rows = [(0, list(_PIECE.finditer(line)), line) for one, line in zip(forms, whole, strict=True) if one == form]
-        said = [_is_one_number(column.values) for column in _columns(form, rows) if not column.is_plain]
+        own = {place for _, pieces, _ in rows for place, one in enumerate(pieces) if "_" in one[0]}
+        said = [_is_one_number(column.values) for column in _columns(form, rows) if column.place in own]
         if None in said:
             whole = ["" if one == form else line for one, line in zip(forms, whole, strict=True)]
         elif True in said:
