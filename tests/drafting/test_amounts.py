@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tuner.drafting.amounts import Checked, changing, check
+from tuner.drafting.amounts import Checked, check
 from tuner.drafting.progress_found import find_progress
 from tuner.probe.protocols import OutputLine
 
@@ -71,25 +71,3 @@ def test_a_number_that_only_comes_near_is_no_length() -> None:
     assert found is not None
     assert check(found, 8, batch=8, ranks=1, typed=[250]).holds is None
     assert check(found, 8, batch=8, ranks=1, typed=[250, 256]).holds
-
-
-@pytest.mark.parametrize(
-    ("line", "batches"),
-    [
-        ("iter {n} bs {grown} loss 2.{n}", {8: "8, 16, 24", 0: "8, 16, 24", 32: ""}),
-        ("iter {n} {{'batch_size': {grown}, 'loss': 2.{n}}}", {8: "8, 16, 24"}),
-        ("iter {n} batch {grown}/40 loss 2.{n}", {8: ""}),
-        ("iter {n} batch {n} loss 2.{n}", {8: ""}),
-        ("iter {n} update {slow} batch {slow} loss 2.{n}", {8: ""}),
-        ("iter {n} bs {short} loss 2.{n}", {8: ""}),
-    ],
-    ids=["grows", "of a dictionary", "a count with an end", "a count", "a slow count", "a last batch"],
-)
-def test_a_batch_that_changes_by_itself_is_told(line: str, batches: dict[int, str]) -> None:
-    numbers = [
-        {"n": n, "grown": 8 * (1 + n // 12), "slow": n // 4, "short": 3 if n % 12 == 11 else 8} for n in range(36)
-    ]
-    lines = [OutputLine(t_s=n / 2, text=line.format(**one)) for n, one in enumerate(numbers)]
-    found = find_progress(lines)
-    assert found is not None
-    assert {batch: changing(found, batch).rpartition(": ")[2] for batch in batches} == batches

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from tuner.drafting.draft import Used, draft, environment, imported, narrowed, study_name, used, widened, working_ranks
 from tuner.drafting.progress_found import Found, find_progress
 from tuner.drafting.watching import Watched
-from tuner.drafting.writing import against, preset_text, study_text
+from tuner.drafting.writing import against, preset_text, sample_choices, samples_said, study_text
 from tuner.errors import StudyError
 from tuner.probe.output import LineSplitter
 from tuner.probe.probe_plan import Device, ProgressFile
@@ -27,6 +27,7 @@ from tuner.trainers.registry import open_trainer, split_parameters
 DATA = Path(__file__).parents[1] / "data/progress"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
+USES = [Used(device=Device(name="cpu:0", model="a CPU"), util_pct=51.0, mem_peak_mib=300.0, worked=True)]
 STEPS = tuple(Progress(iteration=number, t_s=float(number)) for number in range(3))
 
 
@@ -40,8 +41,7 @@ def watched(file: str, likely: tuple[str, ...], samples: tuple[DeviceSample, ...
 def study(command: str, file: str, *, asked: tuple[str, ...] = (), devices: str = "cpu:2") -> StudySpec:
     """Draft a command whose lines are recorded, and read the study that is written."""
     drafted = draft(shlex.split(command), asked, devices=devices)
-    uses = [Used(device=Device(name="cpu:0", model="a CPU"), util_pct=51.0, mem_peak_mib=300.0, worked=True)]
-    text = study_text("made", drafted, watched(file, drafted.likely), devices, uses)
+    text = study_text("made", drafted, watched(file, drafted.likely), devices, USES)
     spec = StudySpec.model_validate(YAML(typ="safe").load(text))
     assert split_parameters(open_trainer(spec.trainer), spec.space) == (tuple(spec.space), {})
     return spec
@@ -185,7 +185,7 @@ def test_lines_that_stand_for_any_number_of_steps_offer_no_answer() -> None:
 def test_where_the_batch_changes_by_itself_nothing_is_asked_and_iterations_compare_nothing(typed: str) -> None:
     lines = [f"step {n} bs {10 * (1 + n // 5)}" for n in range(15)]
     written = text_of(f"python train.py {typed} --workers 2", *lines)
-    assert "# Samples/s are unknown: the batch that the command prints changes within a run: 10, 20, 30." in written
+    assert "# Samples/s are unknown: the batch that the command prints changes within a run, from 10 to 20." in written
     assert "samples_per_iteration" not in written
     assert "objective: min_avg_util" in written
 
@@ -323,7 +323,6 @@ def test_the_study_of_a_preset_is_accepted(name: str) -> None:
 def test_what_a_trainer_prints_and_how_its_files_are_called_adds_no_key(line: str, file: str, name: str) -> None:
     drafted = draft(["python", "train.py", "--batch-size", "8", name], (), devices="cpu:2")
     printed = Watched(found=Found(preset=None, patterns=(), reports=STEPS, lines=()), samples=(), seconds=1.0)
-    uses = [Used(device=Device(name="cpu:0", model="a CPU"), util_pct=51.0, mem_peak_mib=300.0, worked=True)]
     for found in (
         replace(printed.found, preset=None, patterns=("a",), lines=(line,)),
         replace(
@@ -333,7 +332,7 @@ def test_what_a_trainer_prints_and_how_its_files_are_called_adds_no_key(line: st
             file=ProgressFile(folder=Path(), pattern=file, format="csv", columns={"iteration": line}),
         ),
     ):
-        text = study_text(name, drafted, replace(printed, found=found), "cpu:2", uses)
+        text = study_text(name, drafted, replace(printed, found=found), "cpu:2", USES)
         made = YAML(typ="safe").load(text)
         assert list(made) == ["name", "trainer", "devices", "objective", "space", "probe", "search"]
         assert made["name"] == name
@@ -361,3 +360,39 @@ def test_an_answer_is_checked_against_printed_totals(samples: str, line: str, is
     assert found is not None
     fact = against(drafted, found, samples, 2)
     assert ("2048" in fact or "64" in fact) is is_refuted, fact
+
+
+@pytest.mark.parametrize(
+    ("form", "batch", "choices"),
+    [
+        ("iter {n}/900 samples {m} loss 0.{n}{rank}", "--batch-size 10", ["{batch_size} * 2", "{batch_size}"]),
+        ("iter {n}/900 samples {m} loss 0.{n}{rank}", "", ["10 * 2", "10"]),
+        ("iter {n}/900 loss 0.{n}{rank}", "--batch-size 10", ["{batch_size} * 2", "{batch_size}", "1"]),
+        ("iter {n}/900 samples {m} loss 0.{n}", "--batch-size 10", []),
+        ("iter {n}/900 samples {m} loss 0.{n}{rank}", "--batch-size 5", []),
+    ],
+    ids=["one batch", "no batch", "no samples", "twice the same line", "batches of both"],
+)
+def test_ranks_that_print_equal_counts_with_other_numbers_are_a_question(
+    form: str, batch: str, choices: list[str]
+) -> None:
+    drafted = draft(["train.py", "--num-workers", "2", *batch.split()], devices="cpu:1")
+    texts = [form.format(n=n, m=10 * n, rank=rank) for n in range(1, 9) for rank in range(2)]
+    found = find_progress([OutputLine(t_s=float(place // 2), text=text) for place, text in enumerate(texts)])
+    assert found is not None
+    assert [count for _, count in sample_choices(drafted, found, 1)] == choices
+    if "samples" in form:
+        text = study_text("made", drafted, Watched(found=found, samples=(), seconds=9.0), "cpu:1", USES)
+        assert ("Are they of one rank, or of all 2?" in text) is ("(?P<samples>" not in text) is bool(choices)
+
+
+@pytest.mark.parametrize("form", ["episode {n} return {n}.5", "episode {n} step {n} return {n}.5"])
+def test_episodes_alone_compare_no_speeds(form: str) -> None:
+    drafted = draft(["train.py", "--num-envs", "8", "--num-workers", "2"], devices="cpu:1")
+    found = find_progress([OutputLine(t_s=float(n), text=form.format(n=n)) for n in range(9)])
+    assert found is not None
+    is_doubted = "step" not in form
+    assert ("episodes differ in length" in samples_said(drafted, found, 1)) is is_doubted
+    assert (not sample_choices(drafted, found, 1)) is is_doubted
+    text = study_text("made", drafted, Watched(found=found, samples=(), seconds=9.0), "cpu:1", USES)
+    assert ("min_avg_util" in text) is is_doubted

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.drafting.progress_found import WrittenProgress, elsewhere
+from tuner.drafting.progress_written import WrittenProgress, elsewhere
 from tuner.testing.replays import FakeClock
 
 CSV = "epoch,step,loss\n" + "".join(f"{n // 3},{n * 50},0.{n}\n" for n in range(6))
@@ -21,6 +21,7 @@ def written(folder: Path) -> WrittenProgress:
     ("name", "text", "columns", "last"),
     [
         ("logs/version_0/metrics.csv", CSV, {"iteration": "step"}, (250, None)),
+        ("runs/episodes.csv", CSV.replace("epoch", "episode"), {"iteration": "step"}, (250, None)),
         ("*/log.jsonl", JSONL, {"iteration": "step", "samples": "samples_seen"}, (4, 256)),
     ],
 )

@@ -6,6 +6,8 @@ import pytest
 
 from tuner.drafting.progress_found import Found, find_patterns, find_progress
 from tuner.probe.output import LineSplitter
+from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import OutputLine
 
 DATA = Path(__file__).parents[1] / "data"
@@ -179,6 +181,11 @@ def test_iterations_within_epochs_go_on_over_epochs(texts: list[str], pattern: s
         ([f"train {'━' * n}╺{'─' * (9 - n)} {n}/90" for n in range(9)], r"train\s*\W*(?P<iteration>\d+)/", 8),
         ([f"train [{'=' * n}>{'.' * (9 - n)}] step {n}" for n in range(9)], r"step\s*(?P<iteration>\d+)", 8),
         ([f"Epoch {n}/9" for n in range(1, 9)], r"Epoch\s*(?P<iteration>\d+)/", 8),
+        (
+            [f"episode {n} step {n * 9 + n % 3} length {n % 4 + 3}" for n in range(1, 9)],
+            r"step\s*(?P<iteration>\d+)",
+            74,
+        ),
     ],
     ids=[
         "a count over all epochs",
@@ -189,12 +196,45 @@ def test_iterations_within_epochs_go_on_over_epochs(texts: list[str], pattern: s
         "a bar of blocks",
         "a bar of marks",
         "epochs alone",
+        "steps beside episodes",
     ],
 )
 def test_the_number_that_counts_is_chosen(texts: list[str], pattern: str, last: int) -> None:
     found = found_in(*texts)
     assert (found.patterns, found.reports[-1].iteration) == ((pattern,), last)
     assert not found.prints_speeds
+
+
+@pytest.mark.parametrize("space", [" ", "\u00a0", "\u202f"])
+def test_spaces_between_thousands_are_read_where_the_lines_decide(space: str) -> None:
+    def printed(form: str, *values: int) -> list[str]:
+        return [form.replace("N", f"{value:,}".replace(",", space)) for value in values]
+
+    found = found_in(*printed("epoch 1  samples N  loss 2.3", *range(1024, 30_000, 1024)))
+    assert [one.samples for one in found.reports] == list(range(1024, 30_000, 1024))
+    found = found_in(*printed("step N/200 000  loss 2.3", *range(25, 3000, 25)))
+    assert found.reports[-1].iteration == 2975
+    both = printed("step N/900 samples M", *range(9)), printed("N", *range(1024, 30_000, 1024))
+    read = ProgressReader(
+        LinePatterns(patterns=find_patterns([line.replace("M", more) for line, more in zip(*both, strict=False)])), 0.0
+    )
+    assert read.feed(OutputLine(t_s=0.0, text=f"step 1{space}500/9{space}000 samples 48{space}000")) is not None
+    irregular = [1000 * n + 7 * n * n % 1000 for n in (*range(2, 30, 3), *range(30, 40))]
+    assert "(?P<" not in "".join(find_patterns(printed("epoch 1  samples N  loss 2.3", *irregular)))
+
+
+@pytest.mark.parametrize(
+    ("texts", "last"),
+    [
+        ([f"epoch 1 {n} 200" for n in range(100, 190, 10)], 180),
+        ([f"epoch 1 {n} 200 samples {n * 1024:,}" for n in range(100, 190, 10)], 180),
+        ([f"step {n} {456 + n * n % 97}" for n in range(120, 140)], 139),
+        ([f"epoch {n // 40 + 1} {n % 40 * 10:03}" for n in range(100)], 990),
+    ],
+    ids=["an end", "commas", "a number beside it", "an epoch and its steps"],
+)
+def test_two_numbers_beside_each_other_stay_two(texts: list[str], last: int) -> None:
+    assert found_in(*texts).reports[-1].iteration == last
 
 
 def block(*forms: str, steps: int = 12, **more: int) -> list[str]:
@@ -379,7 +419,40 @@ def test_a_first_step_that_is_printed_beside_every_tenth_one_is_a_count() -> Non
     assert [one.iteration for one in found.reports] == [1, 10, 20, 30]
 
 
-def test_a_count_at_its_end_may_be_over() -> None:
+def test_a_count_that_begins_again_comes_to_no_first_end() -> None:
     texts = [f"Reading files {n}/5 done" for n in range(6)]
-    assert found_in(*texts).stands_at_end
-    assert not found_in(*texts[:-1]).stands_at_end
+    assert [found_in(*texts[:seen]).to_end_s for seen in (6, 4)] == [0.0, 1.0]
+    assert found_in(*texts, *texts).to_end_s is None
+
+
+def test_a_warm_up_that_counts_with_the_words_of_the_training_is_left_out() -> None:
+    warm_up = [f"step {n}/40 loss nan" for n in range(5, 41, 5)]
+    trains = [f"step {n}/4000 loss 2.{n}" for n in range(5, 41, 5)]
+    assert find_patterns(warm_up) == (r"step\s*(?P<iteration>\d+)/",)
+    found = found_in(*warm_up, *trains)
+    assert found.patterns == (r"step\s*(?P<iteration>\d+)/(?!\s*(?:40)\b)",)
+    assert [one.iteration for one in found.reports] == list(range(5, 41, 5))
+    assert not found.doubt
+    assert "took turns" in found_in(*warm_up, *(line.replace("/4000", "/90") for line in trains)).doubt
+
+
+@pytest.mark.parametrize(
+    ("line", "sizes"),
+    [
+        ("iter {n} bs {grown} loss 2.{n}", "from 8 to 16"),
+        ("iter {n} {{'batch_size': {grown}, 'loss': 2.{n}}}", "from 8 to 16"),
+        ("iter {n} batch {grown}/40 loss 2.{n}", ""),
+        ("iter {n} batch {n} loss 2.{n}", ""),
+        ("iter {n} update {slow} batch {slow} loss 2.{n}", ""),
+        ("iter {n} bs {short} loss 2.{n}", ""),
+    ],
+    ids=["grows", "of a dictionary", "a count with an end", "a count", "a slow count", "a last batch"],
+)
+def test_a_batch_that_changes_by_itself_is_told(line: str, sizes: str) -> None:
+    numbers = [
+        {"n": n, "grown": 8 * (1 + n // 12), "slow": n // 4, "short": 3 if n % 12 == 11 else 8} for n in range(36)
+    ]
+    lines = [OutputLine(t_s=n / 2, text=line.format(**one)) for n, one in enumerate(numbers)]
+    found = find_progress(lines)
+    assert found is not None
+    assert found.doubt.rpartition(", ")[2] == sizes

@@ -64,6 +64,24 @@ def test_fast_iterations_are_watched_for_some_seconds(tmp_path: Path) -> None:
     assert world.watch().seconds == pytest.approx(20, abs=1.5)
 
 
+def test_a_first_end_that_is_near_is_waited_for(tmp_path: Path) -> None:
+    warm_up = [OutputLine(t_s=step * 0.3, text=f"step {step}/50 loss nan") for step in range(1, 51)]
+    trains = [OutputLine(t_s=15.0 + step, text=f"step {step}/5000 loss 0.{step}") for step in range(1, 100)]
+    watched = World(tmp_path, [*warm_up, *trains]).watch()
+    assert watched.found.iteration_s == pytest.approx(1.0)
+    assert 25 < watched.seconds < 30
+
+
+def test_a_bar_without_a_name_is_watched_for_some_epochs(tmp_path: Path) -> None:
+    lines: list[OutputLine] = []
+    for epoch in range(50):
+        begin_s, step_s = epoch // 2 * 4.0 + epoch % 2 * 3.0, (0.15, 0.05)[epoch % 2]
+        lines += [OutputLine(t_s=begin_s + n * step_s, text=f"{n:3}%|#  | {n}/20 [00:01<00:10]") for n in range(20)]
+    watched = World(tmp_path, lines).watch()
+    assert 8 < watched.seconds < 12
+    assert "took turns" in watched.found.doubt
+
+
 def test_three_iterations_at_the_end_of_the_time_are_enough(tmp_path: Path) -> None:
     watched = World(tmp_path, steps(3, every_s=20.0)).watch()
     assert [one.iteration for one in watched.found.reports] == [0, 1, 2]

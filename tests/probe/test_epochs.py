@@ -110,6 +110,40 @@ def test_of_several_bars_the_one_of_the_training_counts(texts: list[str], steps:
     assert counted(PRESETS["tqdm"].progress[0], enumerate(texts))[-1] == steps
 
 
+@pytest.mark.parametrize(
+    ("form", "steps_s", "is_doubted"),
+    [
+        ("{step}/50", (0.088, 0.022), True),
+        ("{step}/50", (0.028, 0.022), False),
+        ("{step}/50", (0.088, 0.022, 0.022), False),
+        ("{step}/50", (0.022,), False),
+        ("epoch {epoch}: {step}/50", (0.088, 0.022), False),
+    ],
+    ids=["an evaluation", "perhaps chance", "no turns", "a training", "numbers"],
+)
+def test_epochs_at_two_speeds_that_take_turns_are_a_doubt(
+    form: str, steps_s: tuple[float, ...], is_doubted: bool
+) -> None:
+    pattern = form.replace("{epoch}", r"(?P<epoch>\d+)").replace("{step}", r"(?P<iteration>\d+)").replace("50", "")
+    reader, t_s = ProgressReader(LinePatterns(patterns=(pattern,)), 0.0), 0.0
+    for epoch in range(6):
+        for step in range(51):
+            reader.feed(OutputLine(t_s=t_s, text=form.format(epoch=epoch, step=step)))
+            t_s += steps_s[epoch % len(steps_s)]
+    assert bool(reader.doubt) is is_doubted
+
+
+def test_a_much_longer_count_of_the_same_name_is_the_training_after_a_warm_up() -> None:
+    reader = ProgressReader(LinePatterns(patterns=(r"step (?P<iteration>\d+)",)), 0.0)
+    texts = [f"step {step}/{end}" for end in (40, 4000) for step in range(10, 41, 10)]
+    found = [reader.feed(OutputLine(t_s=float(place), text=text)) for place, text in enumerate(texts)]
+    assert [place for place, report in enumerate(found) if report and report.begins_anew] == [5]
+    assert reader.doubt is None
+    for step in (10, 20):  # the shorter count again: it may be the training, beside evaluations
+        reader.feed(OutputLine(t_s=float(step), text=f"step {step}/40"))
+    assert "took turns" in str(reader.doubt)
+
+
 def test_an_evaluation_inside_lines_that_were_read_at_once_counts_nothing() -> None:
     at_once = [(1.0, text) for text in bar("", 0, 60, 500)]
     later = enumerate([*bar("", 0, 15, 50), *bar("", 61, 90, 500)], 2)

@@ -194,7 +194,7 @@ def test_a_batch_that_changes_by_itself_gives_no_speed(each: int | None) -> None
     lines = [(10.0 + 0.2 * number, f"it {number} bs {16 * (1 + number // 20)}") for number in range(200)]
     result = measured(lines, replace(COUNTED, samples_per_iteration=each), window_seconds=10)
     assert (result.samples_per_s, result.iterations_per_s) == (None, None)
-    assert any("/s is unknown: the batch" in note and "16, 32" in note for note in result.notes)
+    assert any("/s is unknown: the batch" in note and "from 16 to 32" in note for note in result.notes)
 
 
 def test_an_epoch_that_is_named_may_count_anew() -> None:

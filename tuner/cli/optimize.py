@@ -41,7 +41,7 @@ Soak = Annotated[bool, typer.Option("--soak", help="At the end, see whether the 
 
 NOT_COMPARED = (
     "samples are not counted, so speeds cannot be compared: the search looks for busy devices, and a smaller batch may "
-    "only look busier; the study file says what would count them"
+    "only look busier; the study file says more"
 )
 BY_ITERATIONS = (
     "samples are not counted; the search compares iterations/s, because no searched value changes what an iteration has"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from tuner.drafting.progress_found import Found
-from tuner.probe import changed, number, whole_numeral
+from tuner.probe import number, whole_numeral
 
 SAME, NEAR = 0.03, 0.15
 """An amount is the same if it differs by at most this share. A speed times the seconds of an iteration is less sure."""
@@ -36,14 +36,6 @@ class Checked:
     """None where the output says nothing, or several things."""
     because: str = ""
     """The printed fact that decides."""
-
-
-def changing(found: Found, batch: int) -> str:
-    """Return why no number of batches says what an iteration has; empty where the printed batch stays as it is.
-
-    `batch` is that of the command, 0 where it is unknown. A number that never equals it is not its size.
-    """
-    return changed(found.batches) if len(found.batches) > 1 and batch in {0, *found.batches} else ""
 
 
 def check(found: Found, each: float, *, batch: int, ranks: int, typed: Collection[int] = ()) -> Checked:

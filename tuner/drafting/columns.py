@@ -19,13 +19,15 @@ LEAST_LINES = 4
 """The fewest lines of an epoch in whose output a count with an end starts again, such as `[10/40]`."""
 
 _ITERATION = re.compile(
-    r"(?i)(?:\b|_)(?:it|iter|iters|iterations?(?:_since_restore)?|steps?|updates?|batch|epochs?|episodes?|rounds?)\W*$"
+    r"(?i)(?:\b|_)(?:it|iter|iters|iterations?(?:_since_restore)?|steps?|updates?|batch|epochs?|rounds?)\W*$"
 )
 _OVERALL = re.compile(r"(?i)(?:\b|_)(?:global|total|num)[ _]?(?:iterations?|steps?|updates?)\W*$")
 """A count over all epochs: of iterations, or, in reinforcement learning, of the steps of the environments."""
 ENVIRONMENT = re.compile(r"(?i)(?:\b|_)(?:episod\w*|ep|env\w*|returns?|rewards?|rew|rollouts?|fps|sps)(?:\b|_)")
 EPOCH = re.compile(r"(?i)(?:\b|_)epochs?(?:\W*\(\w+\))?\W*$")
 """The words right before the number of an epoch."""
+EPISODE = re.compile(r"(?i)(?:\b|_)episodes?\W*$")
+"""The words right before the number of an episode. Episodes differ in length, so they are no iterations."""
 _SAMPLES = re.compile(
     r"(?i)(?:\b|_)(?:samples|(?:time|env|environment)[_ ]?steps?|frames|transitions|images|examples|tokens)"
     r"(?:[ _](?:so far|seen|total|(?:sampled[ _])?lifetime))?\W*$"
@@ -69,6 +71,8 @@ class Column:
     """The position of the first such line among all lines."""
     lines: tuple[str, ...] = ()
     """The lines of the values."""
+    is_spaced: bool = False
+    """Whether the trainer prints spaces between thousands; in `lines` these are `_`."""
     has_environments: bool = False
     """Whether the trainer's lines tell of environments."""
 
@@ -226,6 +230,8 @@ _FORMS = 400
 _CLOCK = r"\d{4}-\d\d-\d\d|(?<![\d.:])\d{1,2}(?::\d\d){1,2}(?!\d)(?:[.,]\d+)?"
 _NUMERAL = r"[-+]?(?:\d{1,3}(?:[,_]\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?(?:[kKMGB](?![A-Za-z]))?"
 _PIECE = re.compile(rf"(?P<clock>{_CLOCK})|(?<![A-Za-z\d.])(?P<number>{_NUMERAL})")
+_SPACED = re.compile(r"(?<![\w.,:+-])\d{1,3}(?:[ \u00a0\u202f]\d{3})+(?![\w.,:])")
+"""What may be one number, such as `27 648`, or several."""
 _SHARE = re.compile(r"\d ?%")
 _TRAINS = re.compile(r"(?i)(?:\b|_)(?:loss|rewards?|returns?|perplexity|ppl|epochs?|iter(?:ation)?s?|steps?)(?:\b|_)")
 """Words of lines that tell of training."""
@@ -237,13 +243,48 @@ _Row = tuple[int, list[re.Match[str]], str]
 def columns(lines: Sequence[str]) -> list[Column]:
     """Return the numbers of all lines that recur, form by form in the order of the output."""
     forms: dict[str, list[_Row]] = {}
-    for position, line in enumerate(lines[-MOST_LINES:]):
+    joined, spaced = _joined(lines[-MOST_LINES:])
+    for position, line in enumerate(joined):
         found, form = list(_PIECE.finditer(line)), _form(line)
         if found and (form in forms or len(forms) < _FORMS):
             forms.setdefault(form, []).append((position, found, line))
     found = [column for form, rows in forms.items() if len(rows) >= RECURS for column in _of_form(form, rows)]
     has_environments = any(ENVIRONMENT.search(column.form) for column in found)
-    return [replace(column, has_environments=has_environments) for column in found]
+    return [replace(column, has_environments=has_environments, is_spaced=column.form in spaced) for column in found]
+
+
+def _joined(lines: Sequence[str]) -> tuple[list[str], set[str]]:
+    """Return lines with `_` for the spaces in numbers such as `27 648`, and the forms in which these are one number.
+
+    The lines of a form decide together. Those that leave a doubt are empty.
+    """
+    whole = [_SPACED.sub(lambda found: re.sub(r"\s", "_", found[0]), line) for line in lines]
+    forms, spaced = list(map(_form, whole)), set[str]()
+    for form in {form for form, line, own in zip(forms, whole, lines, strict=True) if line != own}:
+        rows = [(0, list(_PIECE.finditer(line)), line) for one, line in zip(forms, whole, strict=True) if one == form]
+        own = {place for _, pieces, _ in rows for place, one in enumerate(pieces) if "_" in one[0]}
+        said = [_is_one_number(column.values) for column in _columns(form, rows) if column.place in own]
+        if None in said:
+            whole = ["" if one == form else line for one, line in zip(forms, whole, strict=True)]
+        elif True in said:
+            spaced.add(form)
+    read = zip(forms, whole, lines, strict=True)
+    return [line if one in spaced or not line else own for one, line, own in read], spaced
+
+
+def _is_one_number(values: Sequence[float]) -> bool | None:
+    """Return whether numbers that were joined from groups of three digits are one number; None for a doubt.
+
+    A last group has zeros in front, as in `28 032`, and what stands before it grows, too. Then equal steps say that it
+    is one number. A last group that always starts again at the same value may be a step within an epoch.
+    """
+    heads, tails = {value // 1000 for value in values}, [value % 1000 for value in values]
+    starts = {tail for before, tail in pairwise(tails) if tail < before}
+    steps = [later - value for value, later in pairwise(values) if later != value]
+    padded = any(value > tail < 100 for value, tail in zip(values, tails, strict=True))
+    if not (padded and (starts or len(heads) >= RECURS) and len(steps) >= RECURS and min(steps) > 0):
+        return False
+    return True if max(steps) < 2 * min(steps) else None if len(starts) > 1 else False
 
 
 def _of_form(form: str, rows: Sequence[_Row]) -> list[Column]:
@@ -273,7 +314,9 @@ def recurring(lines: Sequence[str]) -> tuple[str, ...]:
     Such lines hold numbers, but none that counts, such as `{'loss': 2.3, 'epoch': 0.16}`. A bar that shows a percentage
     alone is drawn several times a second, whatever the training does.
     """
-    told = [line for line in lines[-MOST_LINES:] if _TRAINS.search(line) and _PIECE.search(line) and not _is_bar(line)]
+    told = [
+        line for line in lines[-MOST_LINES:] if _TRAINS.search(line) and _PIECE.search(line) and not shows_bar(line)
+    ]
     most = Counter(map(_form, told)).most_common(1)
     if not most or most[0][1] < 2 * RECURS:
         return ()
@@ -282,7 +325,8 @@ def recurring(lines: Sequence[str]) -> tuple[str, ...]:
     return (literal(" ".join(words)),) if re.search("[A-Za-z]", " ".join(words)) else ()
 
 
-def _is_bar(line: str) -> bool:
+def shows_bar(line: str) -> bool:
+    """Return whether a line shows a bar and its percentage."""
     return bool(_SHARE.search(line)) and any(is_bar(word) for word in line.split())
 
 

@@ -1,30 +1,22 @@
-"""Finds what counts in the lines that a trainer prints, and in the files that it writes."""
+"""Finds what counts in the lines that a trainer prints."""
 
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
-from itertools import pairwise
+from itertools import chain, groupby, pairwise
 from math import gcd
-from pathlib import Path
-from typing import Literal
 
-from tuner.drafting.columns import ENVIRONMENT, EPOCH, RECURS, Column, columns, recurring
-from tuner.errors import TrainerError, installs
+from tuner.drafting.columns import EPISODE, EPOCH, RECURS, Column, columns, recurring, shows_bar
 from tuner.probe import (
-    STEP,
-    Clock,
-    FileRow,
+    LEAST_TURNS,
+    MUCH_LONGER,
     LinePatterns,
     OutputLine,
     Progress,
     ProgressFile,
-    ProgressFileReader,
     ProgressReader,
-    check_reader,
     number,
-    open_rows,
     printed_end,
     whole_numeral,
 )
@@ -32,6 +24,8 @@ from tuner.trainers.presets import PRESETS
 
 PLAIN, PRINTED = r"\d+", r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?[kKMGB]?"
 """Patterns for a number of digits alone, and for a number such as `12,800`, `1.28e+04` or `12.8K`."""
+SPACED = r"\d{1,3}(?:[ _\u00a0\u202f]\d{3})*"
+"""A pattern for a number such as `12 800`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,31 +46,62 @@ class Found:
     """Whether no preset that has begun to match may still match better."""
     printed: tuple[str, ...] = ()
     """All lines from which the patterns were found."""
-    batches: tuple[int, ...] = ()
-    """The sizes of a batch that several counted lines in a row print."""
+    unsure: str = ""
+    """Why the counts may be wrong, as a probe says it, too."""
 
     @property
     def counts_epochs(self) -> bool:
         """Whether each counted iteration is an epoch: the words right before the count name epochs."""
-        last = self._last_count
-        return last is not None and bool(EPOCH.search(last.string[: last.start("iteration")]))
+        return bool(EPOCH.search(self._words))
+
+    @property
+    def doubt(self) -> str:
+        """Why counted iterations cannot be compared; empty where they can, or where samples are counted."""
+        counts_episodes = EPISODE.search(self._words) and not self.counts_samples
+        return self.unsure or ("episodes differ in length" if counts_episodes else "")
+
+    @property
+    def _words(self) -> str:
+        """The words right before the count, or the name of its column."""
+        if (last := self._last_count) is None:
+            return "" if self.file is None else self.file.columns.get("iteration", "")
+        return last.string[: last.start("iteration")]
 
     @property
     def end(self) -> float | None:
-        """The end of the count that the last counted line prints; None where it prints none."""
-        return None if (last := self._last_count) is None else printed_end(last.string, last.end("iteration"))
+        """The end of the count that the last counted line prints; None where it prints none that is not below it."""
+        last = self._last_count
+        end = None if last is None else printed_end(last.string, last.end("iteration"))
+        return None if end is None or last is None or end < (number(last["iteration"]) or 0.0) else end
 
     @property
-    def stands_at_end(self) -> bool:
-        """Whether the count has reached its end, as that of a preparation whose training is yet to begin."""
+    def to_end_s(self) -> float | None:
+        """The seconds until the count has come to its end; what counts then may be another thing, after a warm-up.
+
+        A count without words must come to its end several times, because evaluations may look like it. None where no
+        end is known, or where the count has begun again as often.
+        """
         last, end = self._last_count, self.end
-        return last is not None and end is not None and (number(last["iteration"]) or 0.0) >= end
+        begun = sum(one.pause is not None and bool(one.pause.every) for one in self.reports)
+        more = (1 if re.search("[A-Za-z]", self._words) else LEAST_TURNS) - begun
+        if last is None or end is None or more <= 0:
+            return None
+        return max(0.0, more * end - (number(last["iteration"]) or 0.0)) * (self.iteration_s or 0.0)
 
     @property
     def _last_count(self) -> re.Match[str] | None:
         counts = [pattern for pattern in self.patterns if "(?P<iteration>" in pattern]
-        found = (match for line in reversed(self.printed) for one in counts if (match := re.search(one, line)))
-        return next(found, None)
+        newest = chain(reversed(self.lines), reversed(self.printed))  # other lines may complete an iteration
+        return next((match for line in newest for one in counts if (match := re.search(one, line))), None)
+
+    @property
+    def voices(self) -> int:
+        """How many ranks print: how many lines in a row tell the same counts, again and again, with other numbers."""
+        found = (re.search(self.patterns[-1], line) for line in self.printed if self.counts_numbers and self.patterns)
+        matches = [one for one in found if one and not shows_bar(one.string)]  # a bar is drawn again
+        same = groupby(matches, lambda one: (one.groups(), re.sub(r"[\d.]+", "", one.string)))
+        (most, times), *_ = Counter(len({one.string for one in group}) for _, group in same).most_common(1) or [(1, 0)]
+        return most if times >= RECURS else 1
 
     def grows_by(self, batch: int) -> bool:
         """Return whether the count always grows by a multiple of a batch, as in `[640/60000]`: it may be of samples."""
@@ -158,13 +183,13 @@ def _read(
 ) -> Found | None:
     reader = ProgressReader(LinePatterns(patterns=patterns), 0.0)
     read = [(line, report) for line in lines if (report := reader.feed(line))]
-    reports = tuple(report for _, report in read)
-    if len(reports) < least:
+    if len(read) < least:
         return None
+    begun = max((place for place, (_, report) in enumerate(read) if report.begins_anew), default=0)
+    reports = tuple(report for _, report in read[begun:])
     shown = tuple(line.text.strip() for line, _ in read[-RECURS:])
-    texts = tuple(line.text for line in lines)
-    batches = tuple(reader.batches)
-    return Found(preset=preset, patterns=patterns, reports=reports, lines=shown, printed=texts, batches=batches)
+    texts, unsure = tuple(line.text for line in lines), reader.doubt or ""
+    return Found(preset=preset, patterns=patterns, reports=reports, lines=shown, printed=texts, unsure=unsure)
 
 
 def find_patterns(lines: Sequence[str]) -> tuple[str, ...]:
@@ -181,9 +206,23 @@ def find_patterns(lines: Sequence[str]) -> tuple[str, ...]:
         pairs = zip(patterns, groups, strict=True)
         misread = [column for pattern, group in pairs for one, column in group if not _is_read(pattern, one, column)]
         if not misread:
-            return tuple(patterns)
+            return tuple(_after_warm_up(pattern, lines) for pattern in patterns)
         found = [column for column in found if column not in misread]
     return recurring(lines)
+
+
+def _after_warm_up(pattern: str, lines: Sequence[str]) -> str:
+    """Return a pattern that leaves out the ends of counts that are over before a much longer count begins.
+
+    `step 400/400` before `step 10/100000` is a warm-up. A short probe may see nothing else.
+    """
+    head, count, tail = pattern.partition(f"(?P<iteration>{PLAIN})/")
+    counts = re.compile(rf"{head}{count}\s*(?P<end>\d+)") if count else re.compile("(?!)")
+    ends = [found["end"] for line in lines if (found := counts.search(line))]
+    *before, last = [end for end, _ in groupby(ends)] or [""]
+    if not before or ends.count(last) < RECURS or int(last) < MUCH_LONGER * max(map(int, before)):
+        return pattern
+    return rf"{head}{count}(?!\s*(?:{'|'.join(dict.fromkeys(before))})\b){tail}"
 
 
 def _chosen(found: Sequence[Column]) -> dict[str, Column]:
@@ -241,8 +280,8 @@ def _is_read(pattern: str, name: str, column: Column) -> bool:
 def _rank(column: Column) -> tuple[float, ...]:
     """Return the order in which counters are taken for the number of iterations: the first has the least rank.
 
-    Words decide first, before all those of a count over all epochs. Then comes an end that is printed, then the number
-    of lines. In the same line the smaller step wins.
+    Words decide first, before all those of a count over all epochs. Then comes an end that is printed, then episodes,
+    then the number of lines. In the same line the smaller step wins.
     """
     return (
         column.evaluates,
@@ -250,6 +289,7 @@ def _rank(column: Column) -> tuple[float, ...]:
         not column.counts_iterations,
         column.counts_samples,
         not column.has_end,
+        not EPISODE.search(column.before),
         -len(column.values),
         column.step or 0.0,
     )
@@ -282,145 +322,8 @@ def _pattern(group: Sequence[tuple[str, Column]]) -> str:
     """Return one pattern for the chosen numbers of one line."""
     pattern, then, before = "", "", None
     for name, column in group:
-        shape = PLAIN if column.is_plain else PRINTED
+        shape = SPACED if column.is_spaced else PLAIN if column.is_plain else PRINTED
         own = column.pattern(before)
         pattern += ("" if own.startswith(f".*?{then}") else then) + f"{own}(?P<{name}>{shape})"
         then, before = column.then, column.place
     return pattern + then
-
-
-MOST_FILES = 50
-"""The most files that are looked into."""
-MOST_BYTES = 1 << 20
-"""The most bytes of a file that are read at once."""
-MOST_SEARCHED = 20_000
-"""The most files of the working folder that are looked at."""
-_NEVER = {"site-packages", "node_modules", "__pycache__"}
-EVENTS = "events.out.tfevents"
-"""What the names of TensorBoard's files begin with."""
-
-Format = Literal["csv", "jsonl", "tensorboard"]
-_FORMATS: Mapping[str, Format] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-
-
-class WrittenProgress:
-    """Follows the progress that a command writes into a file of its folder."""
-
-    def __init__(self, folder: Path, own: Sequence[Path], clock: Clock, origin_s: float) -> None:
-        """`own` are files of the tuner. At `origin_s` on the clock, the command started."""
-        self._folder = folder
-        self._own = frozenset(own)
-        self._clock = clock
-        self._origin_s = origin_s
-        self._file: ProgressFile | None = None
-        self._rows: ProgressFileReader | None = None
-        self._reader = ProgressReader(LinePatterns(), origin_s)
-        self._reports: list[Progress] = []
-
-    def look(self) -> Found | None:
-        """Read what was written since the last look. Returns None if no file shows iterations."""
-        if self._rows is None:
-            self._file = next(filter(None, map(self._understood, self.candidates())), None)
-            self._rows = self._file and ProgressFileReader(self._file, self._clock, MOST_BYTES)
-        if self._rows is None or self._file is None:
-            return None
-        for message in self._rows.read():
-            line = OutputLine(t_s=self._clock.now() - self._origin_s, text=message, stream="progress")
-            if report := self._reader.feed(line):
-                self._reports.append(report)
-        if not self._reports:
-            return None
-        last = self._reports[-1]
-        shown = f"{self._file.columns.get('iteration', 'row')} {last.iteration} in {self._file.pattern}"
-        return Found(preset=None, patterns=(), reports=tuple(self._reports), lines=(shown,), file=self._file)
-
-    def candidates(self) -> list[Path]:
-        """Return the files of the folder that may hold progress."""
-        files = sorted(path for path in self._folder.rglob("*") if path.is_file() and path not in self._own)
-        return [path for path in files if _format(path) is not None][:MOST_FILES]
-
-    def unclear(self) -> str | None:
-        """Return what is wrong with the first file that may hold progress; None if there is no such file."""
-        file = next(iter(self.candidates()), None)
-        if file is None:
-            return None
-        if _format(file) != "tensorboard":
-            return f"{file.name} shows no iterations yet"
-        if find_spec("tensorboard") is None:
-            return f"{file.name} cannot be read without {installs('tensorboard')}"
-        return f"{file.name} shows no iterations yet; TensorBoard writes every 120 s, unless `flush_secs` is less"
-
-    def _understood(self, path: Path) -> ProgressFile | None:
-        """Return how a file is read as progress; None if its rows show no iterations."""
-        form = _format(path)
-        if form is None:
-            return None
-        file = ProgressFile(
-            folder=self._folder, pattern=_file_pattern(path.relative_to(self._folder)), format=form, columns={}
-        )
-        try:
-            check_reader(file)
-            rows = list(open_rows(file, path, MOST_BYTES).read())
-        except (OSError, ValueError, TrainerError):
-            return None
-        columns = _columns(rows, is_tensorboard=form == "tensorboard")
-        return replace(file, columns=columns) if columns else None
-
-
-def elsewhere(folder: Path, out_dir: Path) -> Path | None:
-    """Return a file below `folder` that may hold progress and is newer than `out_dir`; None where there is none.
-
-    Hidden folders, installed packages and what lies below `out_dir` are left out.
-    """
-    if folder.is_relative_to(out_dir):
-        return None
-    searched, since_s = 0, _changed_s(out_dir)
-    for root, folders, names in os.walk(folder):
-        inner = [name for name in sorted(folders) if not name.startswith(".") and name not in _NEVER]
-        folders[:] = [name for name in inner if Path(root, name) != out_dir]
-        for path in (Path(root, name) for name in names):
-            if _format(path) is not None and _changed_s(path) > since_s:
-                return path
-        searched += len(names)
-        if searched > MOST_SEARCHED:
-            break
-    return None
-
-
-def _changed_s(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-def _format(path: Path) -> Format | None:
-    return "tensorboard" if path.name.startswith(EVENTS) else _FORMATS.get(path.suffix)
-
-
-def _file_pattern(path: Path) -> str:
-    """Return the pattern for a file whose name, or whose folder's name, may have a date or a process in it."""
-    parts = [EVENTS + "*" if part.startswith(EVENTS) else part for part in path.parts]
-    return "/".join("*" if sum(map(str.isdigit, part)) >= len("20261123") else part for part in parts)
-
-
-def _columns(rows: Sequence[FileRow], *, is_tensorboard: bool) -> dict[str, str]:
-    """Return which columns count iterations and samples; nothing if no column counts."""
-    counters = [column for column in _numbers(rows) if column.step and not (column.is_time or column.is_speed)]
-    samples = next((column for column in counters if column.counts_samples), None)
-    iterations = [column for column in counters if column.counts_iterations]
-    named = min(iterations, key=lambda column: (column.counts_epochs, -len(column.values)), default=None)
-    if is_tensorboard:
-        return {"iteration": STEP} if len(rows) >= RECURS else {}
-    return {name: column.before for name, column in (("iteration", named), ("samples", samples)) if column}
-
-
-def _numbers(rows: Sequence[FileRow]) -> Iterator[Column]:
-    """Yield the columns with a number in each of their rows."""
-    names = list(dict.fromkeys(name for row in rows for name in row.values))
-    has_environments = bool(ENVIRONMENT.search(" ".join(names)))
-    for place, name in enumerate(names):
-        values = [number(row.values[name]) for row in rows if row.values.get(name) not in (None, "")]
-        known = tuple(value for value in values if value is not None)
-        if known and len(known) == len(values):
-            yield Column(place=place, gaps=(name,), values=known, has_environments=has_environments)

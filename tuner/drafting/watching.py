@@ -8,7 +8,8 @@ from pathlib import PurePath
 
 import psutil
 
-from tuner.drafting.progress_found import Found, WrittenProgress, elsewhere, find_progress
+from tuner.drafting.progress_found import Found, find_progress
+from tuner.drafting.progress_written import WrittenProgress, elsewhere
 from tuner.errors import TrainerError
 from tuner.probe import (
     Clock,
@@ -35,8 +36,8 @@ SHOWN_CHARACTERS = 200
 ENOUGH_ITERATIONS, ENOUGH_S, ENOUGH_UNKNOWN_S = 5, 5.0, 10.0
 """A command is understood once it has reported so many iterations over so many seconds.
 
-Lines of a form that no preset knows are watched for longer, because the lines of a preset may still come. So is a bar
-at its end, because the training may still begin.
+Lines of a form that no preset knows are watched for longer, because the lines of a preset may still come. So is a count
+whose first end is near, because the training may only begin then.
 """
 _TERMINAL = re.compile(
     r"EOFError: EOF when reading a line|not a (?:tty|terminal|TTY)|Inappropriate ioctl|termios\.error|_curses\.error"
@@ -137,7 +138,7 @@ def _follow(
         if now_s < look_s and not over:
             continue
         found = understood(over)
-        if over or (found is not None and _is_enough(found)):
+        if over or (found is not None and _is_enough(found, limit_s - now_s)):
             return found
         look_s = now() + max(LOOK_S, LOOK_SHARE * (now() - now_s))
 
@@ -154,9 +155,9 @@ def _kept(lines: Sequence[OutputLine]) -> int:
     return max(1, sum(count <= MOST_CHARACTERS for count in characters))
 
 
-def _is_enough(found: Found) -> bool:
+def _is_enough(found: Found, left_s: float) -> bool:
     reports, least_s = found.reports, ENOUGH_S if found.is_known else ENOUGH_UNKNOWN_S
-    is_sure = found.is_sure and not found.stands_at_end
+    is_sure = found.is_sure and (found.to_end_s is None or found.to_end_s > left_s)
     return is_sure and len(reports) > ENOUGH_ITERATIONS and reports[-1].t_s - reports[1].t_s >= least_s
 
 

@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from statistics import fmean
 from typing import Any
 
-from tuner.drafting.amounts import Checked, changing, check
+from tuner.drafting.amounts import Checked, check
 from tuner.drafting.command_lines import settings
 from tuner.drafting.draft import Draft, Used, working_ranks
 from tuner.drafting.progress_found import Found
@@ -36,18 +36,19 @@ def samples_said(draft: Draft, found: Found, ranks: int) -> str:
     """Return what is known of the samples of a command that worked on so many ranks, as a line for the person."""
     if known := confirmed(draft, found, ranks):
         return f"{known[0]} in each iteration: {known[1]}"
+    if found.doubt:
+        return f"unknown: {found.doubt}"
     if (each := of_one_rank(draft, found, ranks)) is not None:
         return (
-            f"unknown: {each:.0f} in each iteration were printed, perhaps of one of {ranks} ranks; see the study file"
+            f"unknown: {each:.0f} in each iteration were printed, perhaps of one of {_several(found, ranks)} ranks; "
+            "see the study file"
         )
     if found.counts_samples:
         return f"{found.reports[-1].samples} in all, counted by the command"
-    if computed := _of_preset(draft, found):
+    if computed := draft.samples_per_iteration(found.preset):
         return f"{computed} in each iteration"
-    if found.prints_speeds:
-        return "not counted; the printed speed counts if it is that since the line before, and no average"
-    because = changing(found, draft.batch_size)
-    return f"not counted; {because}, so samples/s are unknown" if because else "not counted, so samples/s are unknown"
+    speed = "the printed speed counts if it is that since the line before, and no average"
+    return f"not counted; {speed}" if found.prints_speeds else "not counted, so samples/s are unknown"
 
 
 def sample_lines(draft: Draft, found: Found, ranks: int) -> list[str]:
@@ -55,20 +56,21 @@ def sample_lines(draft: Draft, found: Found, ranks: int) -> list[str]:
     each = _samples_of_an_iteration(found)
     if known := confirmed(draft, found, ranks):
         return [f"samples_per_iteration: '{known[0]}'  # {one_line(known[1])}"]
+    if found.doubt:
+        return [f"# Samples/s are unknown: {found.doubt}."]
     if choices := sample_choices(draft, found, ranks):
         question = "Samples/s are unknown. What is a counted iteration? Take the # from the line that fits:"
         if each is not None:
-            question = f"{each:.0f} samples in each iteration were printed. Are they of one rank, or of all {ranks}?"
+            all_ranks = f"all {_several(found, ranks)}"
+            question = f"{each:.0f} samples in each iteration were printed. Are they of one rank, or of {all_ranks}?"
         return [
             f"# {question}",
             *(f"# samples_per_iteration: '{count or _EXAMPLE}'  # {what}" for what, count in choices),
         ]
     if ranks > 1 and each is not None and not found.preset:
         return [f"# {each:.0f} samples in each iteration were printed. They are taken as those of all {ranks} ranks."]
-    if computed := "" if found.counts_samples else _of_preset(draft, found):
+    if computed := "" if found.counts_samples else draft.samples_per_iteration(found.preset):
         return [f"samples_per_iteration: '{computed}'  # of all ranks; check it where your batch is the total"]
-    if not found.counts_samples and (because := changing(found, draft.batch_size)):
-        return [f"# Samples/s are unknown: {because}. Print the samples so far, as `samples 640`."]
     return []
 
 
@@ -101,7 +103,9 @@ def _checked(draft: Draft, found: Found, samples: str, ranks: int) -> Checked:
     each = _value(draft, samples, ranks) if samples else None
     whole = {name: int(value) for name, value in draft.known.items() if value.isdecimal()}
     lengths = [value for name, value in whole.items() if _LENGTH.search(name)] or whole.values()
-    return check(found, each, batch=draft.batch_size, ranks=ranks, typed=lengths) if each else Checked(holds=None)
+    if not each:
+        return Checked(holds=None)
+    return check(found, each, batch=draft.batch_size, ranks=_several(found, ranks), typed=lengths)
 
 
 def _value(draft: Draft, samples: str, ranks: int) -> float | None:
@@ -111,48 +115,53 @@ def _value(draft: Draft, samples: str, ranks: int) -> float | None:
 
 def _choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, str]]:
     each, own = _samples_of_an_iteration(found), draft.batch_term
+    if found.doubt:
+        return []
+    several = _several(found, ranks)
+    times = "{ranks}" if several == ranks else several
     if each is not None and of_one_rank(draft, found, ranks) is not None:
-        batches = max(1, round(each / draft.batch_size))
-        own = own if batches == 1 else f"{own} * {batches}"
-        return [("of one rank", f"{own} * {{ranks}}"), ("of all ranks", own)]
-    if found.counts_samples or found.prints_speeds or _of_preset(draft, found):
+        batches = max(1, round(each / draft.batch_size)) if draft.batch_size else 1
+        own = (own if batches == 1 else f"{own} * {batches}") if draft.batch_size else f"{each:.0f}"
+        return [("of one rank", f"{own} * {times}"), ("of all ranks", own)]
+    if found.counts_samples or found.prints_speeds or draft.samples_per_iteration(found.preset):
         return []
     if found.counts_epochs:
         return [(f"an epoch, where it has {_EXAMPLE} samples", "")]
-    if not (draft.batch_size and found.counts_numbers) or changing(found, draft.batch_size):
-        return []  # a line may stand for any number of steps, and a step for any number of samples
+    if not (draft.batch_size and found.counts_numbers):  # a line may stand for any number of steps
+        return []
     sample = "a sample, or a step of one environment"
     if found.grows_by(draft.batch_size):
         sample = f"a sample: the count always grows by a multiple of the batch, {draft.batch_size}"
     many = {"a step of all environments" if draft.batch in ENVIRONMENTS else "a batch": own}
     many |= {"a step of the optimizer": f"{own} * {draft.accumulated}"} if draft.accumulated else {}
-    of_ranks = [(f"{what} of each rank", f"{count} * {{ranks}}") for what, count in many.items()]
-    in_all = [(f"{what} of all ranks", count) for what, count in many.items()] if ranks > 1 else []
+    of_ranks = [(f"{what} of each rank", f"{count} * {times}") for what, count in many.items()]
+    in_all = [(f"{what} of all ranks", count) for what, count in many.items()] if several > 1 else []
     return [*of_ranks, *in_all, (sample, "1")]
 
 
-def _of_preset(draft: Draft, found: Found) -> str:
-    """Return the samples of an iteration as the preset knows them; empty where the batch changes by itself."""
-    return "" if changing(found, draft.batch_size) else draft.samples_per_iteration(found.preset)
+def _several(found: Found, ranks: int) -> int:
+    """Return how many ranks a command has: those that worked, or those that print, where these are more."""
+    return max(ranks, found.voices)
 
 
 def of_one_rank(draft: Draft, found: Found, ranks: int) -> float | None:
     """Return the printed samples of an iteration if they may be those of one rank, although several ranks train.
 
     One batch is that of one rank, and so is one batch for each step over which the command accumulates gradients.
-    As many of all ranks need no question. Any other small number may be accumulated by one rank or by all.
+    As many of all ranks need no question. Any other small number may be accumulated by one rank or by all. Where more
+    ranks print than worked, any number may be that of one.
     """
-    batch, each = draft.batch_size, _samples_of_an_iteration(found)
-    if ranks < 2 or each is None or not batch:
-        return None
+    batch, each, several = draft.batch_size, _samples_of_an_iteration(found), _several(found, ranks)
+    if several < 2 or each is None or not batch:
+        return each if several > ranks else None
     known = (one for one in settings(draft.words) if one.value.isdecimal())
     steps = {1, *(int(one.value) for one in known if "accum" in one.parameter)}
     if any(_is_close(each / batch, own) for own in steps):
         return each
     counts_steps = found.preset is None and any("(?P<iteration>" in pattern for pattern in found.patterns)
     may_accumulate = counts_steps and draft.batch not in ENVIRONMENTS and 1 < each / batch < MOST_BATCHES
-    of_all = any(_is_close(each / batch, own * ranks) for own in steps)
-    return each if may_accumulate and not of_all else None
+    of_all = any(_is_close(each / batch, own * several) for own in steps)
+    return each if (may_accumulate or several > ranks) and not of_all else None
 
 
 def _is_close(batches: float, expected: float) -> bool:
@@ -176,9 +185,9 @@ def counted(draft: Draft, found: Found, ranks: int) -> bool:
     """Return whether samples/s follow from what the command printed, without a word of a person."""
     if confirmed(draft, found, ranks):
         return True
-    if sample_choices(draft, found, ranks):
+    if found.doubt or sample_choices(draft, found, ranks):
         return False
-    return found.counts_samples or found.prints_speeds or bool(_of_preset(draft, found))
+    return found.counts_samples or found.prints_speeds or bool(draft.samples_per_iteration(found.preset))
 
 
 def study_text(
@@ -225,7 +234,7 @@ def _objective(draft: Draft, found: Found, *, is_counted: bool) -> list[str]:
     if is_counted:
         return [f"objective: {SAMPLES_PER_S}"]
     counted = f"{SAMPLES_PER_S}, if they are counted"
-    if draft.keeps_iterations and found.counts_numbers and not changing(found, draft.batch_size):
+    if draft.keeps_iterations and found.counts_numbers and not found.doubt:
         return [
             "# No value below changes how many samples an iteration has, so iterations/s compare the configs.",
             f"objective: {ITERATIONS_PER_S}  # or {counted}",
@@ -280,10 +289,12 @@ def _progress(found: Found, patterns: Sequence[str]) -> list[str]:
         return ["    # the trainer reports its progress itself, with report()"]
     shown = [f"    #   {one_line(line[:100])}" for line in found.lines[-1:]]
     counted = ["    # each such line counts as one iteration, however many steps it stands for"]
+    after = ["    # a count before it, with a much smaller end, is taken for a warm-up, and left out"]
     return [
         "    # found in lines such as:",
         *shown,
         *([] if found.counts_numbers else counted),
+        *(after if any("(?!" in pattern for pattern in patterns) else []),
         "    progress:",
         *(f"      - {text(pattern)}" for pattern in patterns),
     ]

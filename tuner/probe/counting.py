@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 MOST_ITERATIONS = 2**31 - 1
@@ -17,10 +18,12 @@ A smaller drop is not a restart: when several ranks print, some of them lag behi
 LATE_SHARE, NEAR_END = 1 / 3, 0.9
 """An epoch has just begun until this share of the seconds of the epoch before is over. In this time a line is one of
 the epoch before if its count is at least `NEAR_END` of the last count of that epoch."""
+LEAST_TURNS = 4
+"""The fewest epochs that can show that two speeds take turns."""
 
 _END = re.compile(r"\s*(?:/|\bof\b)\s*(?P<end>\d[\d,_]*(?:\.\d+)?[kKMGB]?)(?![\d.])")
 _NUMERAL = re.compile(r"\d[\d,_]*(?:\.\d+)?(?:[eE][+-]?\d+)?(?:[kKMGB](?![A-Za-z]))?")
-_GROUPED = re.compile(r"\d{1,3}(?:[,_]\d{3})+")
+_GROUPED = re.compile(r"\d{1,3}(?:[,_\s]\d{3})+")
 _POWERS = {"k": "e3", "K": "e3", "M": "e6", "G": "e9", "B": "e9"}
 
 
@@ -40,7 +43,7 @@ def whole_numeral(line: str, begin: int, end: int) -> str:
 
 
 def number(value: object, most: float = MOST, *, least: float = 0.0) -> float | None:
-    """Read a number that may be printed as `12,800`, `1.28e+04`, `12.8K` or `1.2M`.
+    """Read a number that may be printed as `12,800`, `12 800`, `1.28e+04`, `12.8K` or `1.2M`.
 
     Returns None for a value that is not a number, is not finite, or is not between `least` and `most`.
     """
@@ -57,7 +60,7 @@ def _printed(text: str) -> float:
     text = text.strip()
     power = _POWERS.get(text[-1:], "")
     plain = text[:-1] if power else text
-    return float(_GROUPED.sub(lambda found: re.sub("[,_]", "", found[0]), plain) + power)
+    return float(_GROUPED.sub(lambda found: re.sub(r"[,_\s]", "", found[0]), plain) + power)
 
 
 def printed_end(line: str, at: int) -> float | None:
@@ -136,6 +139,9 @@ class Unwrapped:
         self._before = 0.0
         self._epoch: float | None = None
         self._began_s = 0.0
+        self._last_s = 0.0
+        self._paces: list[float] = []
+        """The seconds per step of each epoch that is over, without those after its last line."""
         self._over: _Epoch | None = None
 
     def __call__(
@@ -146,7 +152,7 @@ class Unwrapped:
         `epoch` is the number of the epoch, and `end` the last count of an epoch, if the trainer prints them.
         """
         if self._first is None:
-            self._first, self._last, self._began_s = printed, printed, t_s
+            self._first, self._last, self._began_s, self._last_s = printed, printed, t_s, t_s
         if self._over is not None and self._is_late(self._over, printed, t_s, epoch):
             return self._over.before + printed
         if self._starts_again(printed, t_s, epoch):
@@ -155,13 +161,17 @@ class Unwrapped:
                 self.doubt = self.doubt or f"the count fell from {self._last:.0f} to {printed:.0f}"
             self.epoch_ends.append(self._whole_epoch())
             self._before += self.epoch_ends[-1]
+            if epoch is None:
+                self._paces.append((self._last_s - self._began_s) / self._last)
+                if _take_turns(self._paces):
+                    self.doubt = self.doubt or "two speeds took turns, and no number says which epochs train"
             self._last, self._steps, self._began_s = printed, None, t_s
         if (step := printed - self._last) > 0:
             least, most = self._steps or (step, step)
             self._steps = min(least, step), max(most, step)
         self._first = min(self._first, printed)
         if printed >= self._last:
-            self._last, self._end = printed, end
+            self._last, self._last_s, self._end = printed, t_s, end
         self._epoch = self._epoch if epoch is None else epoch
         return self._before + printed
 
@@ -207,6 +217,15 @@ class Unwrapped:
         return self._last + (least if self._first == 0 and self._end is None else 0.0)
 
 
+def _take_turns(paces: Sequence[float]) -> bool:
+    """Return whether every other epoch is clearly slower, as training is beside evaluation.
+
+    The fewer epochs there are, the larger the difference must be, because chance may alternate, too.
+    """
+    fast, slow = sorted((paces[::2], paces[1::2]), key=lambda each: max(each, default=0.0))
+    return len(paces) >= LEAST_TURNS and min(slow) > (1 + 2 / len(paces)) * max(fast) > 0
+
+
 EVALUATES = re.compile(
     r"(?i)(?<![a-z])(?:test|testing|val|valid|validation|validat(?:e|ing)|eval|evaluat(?:e|ing|ion)|sanity)(?![a-z])"
 )
@@ -228,6 +247,10 @@ LONGER_INSIDE, LEAST_INSIDE_S = 10.0, 20.0
 
 Lines that were read at once have the same time, so a bar may seem to have lasted no time.
 """
+
+
+MUCH_LONGER = 10.0
+"""A named count whose end is so many times that of the count before is the training, after a warm-up."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -267,7 +290,8 @@ class Bars:
 
     - A bar that begins in the middle of another one is an evaluation inside it. But if the other bar makes one step
       for each such bar, it counts epochs.
-    - A bar of the same name that follows a whole bar may be an evaluation. It counts once it has lasted longer.
+    - A bar of the same name that follows a whole bar may be an evaluation. It counts once it has lasted longer. But if
+      it has a name and is much longer, the whole bar was a warm-up.
     - A bar of another name counts at once. Of two bars that take turns, the one that has lasted longer counts.
     - A bar whose name tells of a preparation, such as `Map` or `Loading weights`, never counts.
     """
@@ -374,5 +398,6 @@ def _takes_over(bar: _Bar, main: _Bar) -> bool:
         bar.is_around, main.is_inside = False, True
     if bar.is_inside:
         return bar.seconds > max(LEAST_INSIDE_S, LONGER_INSIDE * main.seconds)
-    follows = main.is_over and bar.name != main.name and bar.is_new
+    is_longer = bool(bar.name) and (bar.end or 0.0) >= MUCH_LONGER * (main.end or math.inf)
+    follows = main.is_over and bar.is_new and (bar.name != main.name or is_longer)
     return main.is_inside or main.is_around or follows or bar.seconds > main.seconds

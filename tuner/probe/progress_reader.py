@@ -112,8 +112,8 @@ class ProgressReader:
         """Why the samples may be wrong: something that was counted once made no sense, so no later count is trusted."""
         self._pause: Pause | None = None
         """What the lines since the last report tell of."""
-        self.batches: list[int] = []
-        """The sizes of a batch that the lines of several reports in a row print. Neighbours are those of a counter."""
+        self._steady_batch = 0
+        """The last size of a batch that the lines of several reports in a row have printed."""
         self._batch, self._held = 0, 0
         self._starts = 0
         self._tells_epochs = False
@@ -194,11 +194,12 @@ class ProgressReader:
         size = int(found["size"]) if (found := _BATCH.search(text)) else 0
         self._held = self._held + 1 if size == self._batch else 1
         self._batch = size
-        if self._held == RECURS and size and all(abs(size - one) > 1 for one in self.batches):
-            self.batches.append(size)
+        if self._held != RECURS or not size:
+            return
+        before, self._steady_batch = self._steady_batch, size
         each = self.patterns.samples_per_iteration
-        if len(self.batches) > 1 and (each is None or any(each % one == 0 for one in self.batches)):
-            self._suspect(changed(self.batches))
+        if before and abs(size - before) > 1 and (each is None or each % before == 0 or each % size == 0):
+            self._suspect(f"the batch that the command prints changes within a run, from {before} to {size}")
 
     def _note_score(self, line: OutputLine, told: dict[str, Any] | None) -> None:
         if told is not None:
@@ -275,11 +276,6 @@ class ProgressReader:
                     whole, self._partial = self._partial, {}
                     return self._over_epochs(whole, t_s)
         return None
-
-
-def changed(batches: Sequence[int]) -> str:
-    """Return what is wrong with counting samples by iterations where a run prints batches of these sizes."""
-    return f"the batch that the command prints changes within a run: {', '.join(map(str, batches))}"
 
 
 def _end_of(name: str) -> str:
