@@ -115,6 +115,11 @@ def test_a_file_is_overwritten_only_by_force(tuner: Tuner, train: list[str]) -> 
     code, _, err = tuner(*asked)
     assert (code, "studies/mine.yaml exists; give --force" in err) == (2, True)
     assert tuner(*asked, "--force")[0] == 0
+    earlier = Path("runs/mine/study.db")
+    earlier.parent.mkdir(parents=True)
+    earlier.touch()
+    _, out, _ = tuner("init", "--name", "mine", "--force", "--seconds", "1", "--", *train[:-1], "0")
+    assert "runs/mine has trials of another studies/mine.yaml" in " ".join(out.split())
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from tuner.cli.hints import exposed
-from tuner.cli.options import RUNS, Runs, devices_option, open_console, say
+from tuner.cli.options import DATABASE, RUNS, Runs, devices_option, open_console, say
 from tuner.drafting import draft as drafting
 from tuner.drafting.searches import ask_searches, shown
 from tuner.drafting.watching import Watched
@@ -139,6 +139,8 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
         return study
     _check_free(file, wanted)
     folder = wanted.runs / name
+    if (folder / DATABASE).exists():
+        console.print(f"{folder} has trials of another {file}: they stay, and may count otherwise; --name begins anew")
     ask = None if wanted.yes or wanted.search else _asker(console)
     drafted = drafting.draft(
         command,
