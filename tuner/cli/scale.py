@@ -137,7 +137,7 @@ def _steps(rows: Iterable[scaling_table.ScalingRow]) -> Table:
 def _losses(rows: Iterable[scaling_table.ScalingRow]) -> Table:
     shown = Table(*_WHAT, "lost of a step, ms", box=box.SIMPLE)
     for row in rows:
-        shown.add_row(*_what(row), ", ".join(f"{loss.name} {loss.ms:.3g}" for loss in row.losses))
+        shown.add_row(*_what(row), ", ".join(f"{name} {loss.value:.3g}" for name, loss in row.losses.items()))
     return shown
 
 
