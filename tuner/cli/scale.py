@@ -217,12 +217,11 @@ def scale(
     results = _blank(source, subjects)
     path = out or runs / "scale" / f"{results.written_at.replace(':', '-')}.json"
     results = campaign.begun(path, results)
-    wanted = [one.wanted for one in subjects]
     routes = campaign.routes(results.links, on_gpu=results.on_gpu, p2p=not no_p2p)
     if split:
-        planned = list(campaign.split_runs(wanted, len(source.devices)))
+        planned = list(campaign.split_runs(subjects, len(source.devices)))
     else:
-        planned = list(campaign.scaling_runs(wanted, numbers, routes))
+        planned = list(campaign.scaling_runs(subjects, numbers, routes))
     left = campaign.missing(planned, results)
     introduce(console, results, planned, len(left))
     with interruptible(console) as interrupted:
