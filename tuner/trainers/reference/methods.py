@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from tuner.errors import ConfigRefusedError
-from tuner.trainers.reference.launch_settings import AgentSettings, Kernels, Method, Precision
+from tuner.trainers.reference.launch_settings import AgentSettings, Method, Precision, RunConfig
 from tuner.trainers.reference.world import FEATURES, JOINTS, OBSERVATION, ControlStep
 
 BF16_FROM = (8, 0)
@@ -56,7 +56,7 @@ def numerics(precision: Precision, device: torch.device) -> Numerics:
     return Numerics(device, DTYPES[chosen])
 
 
-def prepare_process(asked: Kernels, device: torch.device, ranks: int) -> None:
+def prepare_process(asked: RunConfig, device: torch.device, ranks: int) -> None:
     """Set what a run changes for its whole process, also back to the default after another run in a session.
 
     One thread is best for layers of this size, where threads wait for each other longer than they compute. Only a

@@ -23,7 +23,7 @@ class ReferenceTrainer(base.Trainer):
     """The trainer that ships with the package."""
 
     name = "reference"
-    accepts = frozenset({LADDER, *own.PARAMETERS})
+    accepts = frozenset({LADDER, *own.RunConfig.model_fields})
 
     def __init__(self, spec: TrainerSpec) -> None:
         """Take the study's `trainer` part. Raises TrainerError for an option it does not know or cannot use."""
@@ -56,13 +56,13 @@ class ReferenceTrainer(base.Trainer):
 
     def updates_per_iteration(self, case: Case, config: Config) -> float | None:
         """Return how many minibatches the policy learns from."""
-        agent, num_envs = own.run_settings(config, hidden_units=1, iterations=1).agent, _num_envs(config)
+        agent, num_envs = own.run_config(config).agent(hidden_units=1), _num_envs(config)
         return agent.update_epochs * math.ceil(own.STEPS_PER_ITERATION * num_envs / agent.minibatch_of(num_envs))
 
     def check_value(self, parameter: str, value: Value) -> None:
         """Raise TrainerError for a value that no config may have."""
         with suppress(ConfigRefusedError):  # this value needs a value of another parameter
-            own.run_settings({parameter: value}, hidden_units=1, iterations=1)
+            own.run_config({parameter: value})
 
     def samples_at_hand(self, parameter: str, config: Config) -> int | None:
         """Return the samples of an iteration of one rank. Only `minibatch` counts samples."""
@@ -79,9 +79,10 @@ class ReferenceTrainer(base.Trainer):
             )
         out_dir = slot.out_dir / "train"
         settings = own.run_settings(config, hidden_units=self._hidden_units(slot), iterations=base.iterations(slot))
-        settings.kernels.check_on(base.device_names(slot.devices)[0])
+        settings.asked.check_on(base.device_names(slot.devices)[0])
+        parameters = [name for name in own.RunConfig.model_fields if name in config]
         words = (
-            *(word for name in own.PARAMETERS if name in config for word in (own.option(name), written(config[name]))),
+            *(word for name in parameters for word in (own.option(name), written(config[name]))),
             *(() if slot.to_train else ("--iterations", str(settings.iterations))),
             *("--out-dir", str(out_dir)),
         )
@@ -126,4 +127,4 @@ class ReferenceTrainer(base.Trainer):
 
 
 def _num_envs(config: Config) -> int:
-    return own.whole(config, LADDER, default=1024)
+    return base.num_envs(ReferenceTrainer.name, config, usual=1024)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tuner.progress import report
-from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, Kernels, TeamSettings, TrainingSettings
+from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, RunConfig, TeamSettings, TrainingSettings
 from tuner.trainers.reference.methods import (
     ActorCritic,
     Discriminator,
@@ -91,7 +91,7 @@ def lambda_returns(reward: Tensor, value: Tensor, alive: Tensor, last_value: Ten
     return torch.stack(outcomes[::-1])
 
 
-def rollout_device(asked: Kernels, device: torch.device) -> torch.device:
+def rollout_device(asked: RunConfig, device: torch.device) -> torch.device:
     """Return the device of the rollout of a rank with this device."""
     return torch.device("cpu") if asked.rollout_device == "cpu" else device
 
@@ -170,7 +170,7 @@ class BesidePlayer:
 Player = PlainPlayer | GraphPlayer | BesidePlayer
 
 
-def player(asked: Kernels, networks: Networks, device: torch.device) -> Player:
+def player(asked: RunConfig, networks: Networks, device: torch.device) -> Player:
     """Choose what plays the iterations of a run on a rank's device."""
     if rollout_device(asked, device) != device:
         return BesidePlayer(networks)
@@ -190,9 +190,9 @@ def fresh_clips(rank: TeamRank[TeamSettings], settings: TrainingSettings) -> Ite
         num_envs=rank.team.num_envs,
         rank=rank.number,
         ranks=len(rank.team.devices),
-        device=rollout_device(settings.kernels, rank.device),
-        num_workers=settings.num_workers,
-        prefetch_factor=settings.prefetch_factor,
+        device=rollout_device(settings.asked, rank.device),
+        num_workers=settings.asked.num_workers,
+        prefetch_factor=settings.asked.ahead,
     )
     with closing(stream) as clips:
         yield clips
@@ -206,7 +206,7 @@ def iterations(
     An iteration includes the way of weights and samples between CPU and GPU if the rollout runs on the CPU.
     Raises ConfigRefusedError for a number format that the rank's device does not have.
     """
-    asked, meter = settings.kernels, busy_meter(rank.device)
+    asked, meter = settings.asked, busy_meter(rank.device)
     prepare_process(asked, rank.device, len(rank.team.devices))
     playing = player(asked, networks, rank.device)
     learners = networks.learners(
