@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tuner.search.gain.sampler import GainSampler
     from tuner.search.trials import suggest
     from tuner.study.cases import Case
-    from tuner.study.load import load as load_study
     from tuner.study.space import Parameter, Space
+    from tuner.study.study_file import load as load_study
     from tuner.testing.trainers import check_trainer
     from tuner.trainers.base import Trainer
     from tuner.trainers.registry import open_trainer
@@ -56,7 +56,7 @@ _HOMES = {
     "Trainer": "tuner.trainers.base:Trainer",
     "TunerError": "tuner.errors:TunerError",
     "check_trainer": "tuner.testing.trainers:check_trainer",
-    "load_study": "tuner.study.load:load",
+    "load_study": "tuner.study.study_file:load",
     "open_trainer": "tuner.trainers.registry:open_trainer",
     "suggest": "tuner.search.trials:suggest",
 }

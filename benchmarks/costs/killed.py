@@ -29,7 +29,7 @@ from rich.table import Table
 
 from tuner.kept.case_record import KeptRun, read_claim
 from tuner.kept.stored import RACE, record_of
-from tuner.study.load import load
+from tuner.study.study_file import load
 
 TRAINER = """
 import os, sys, time

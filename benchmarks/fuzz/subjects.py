@@ -24,9 +24,9 @@ from tuner.report.facts import gather
 from tuner.search.verdict import State, Verdict
 from tuner.store.case_study import Asked, CaseStudy
 from tuner.store.database import Database
-from tuner.study.load import load
 from tuner.study.space import launch_digest
 from tuner.study.spec import ProbeSpec
+from tuner.study.study_file import load
 from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
 from tuner.testing.replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 from tuner.trainers.registry import open_trainer

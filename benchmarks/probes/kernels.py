@@ -51,7 +51,7 @@ from tuner.running.workbench import open_workbench
 from tuner.study.batch import Tried, first_size, fit, next_size
 from tuner.study.cases import select
 from tuner.study.space import Config, written
-from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, agent_settings, default_hidden_units
+from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, default_hidden_units, run_config
 
 USUAL_S = 30.0
 """How long a row usually takes, in seconds. `--minutes` counts on this."""
@@ -76,7 +76,7 @@ class Machine:
         torch.set_num_threads(1)
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             launch_s = pool.submit(launch_seconds, device.name if device.is_gpu else "cpu").result()
-        launches = count_launches(agent_settings({}, hidden_units=8))
+        launches = count_launches(run_config({}).agent(hidden_units=8))
         return cls(device=device, launch_s=launch_s, clip_s=clip_seconds(), launches=launches)
 
     def facts(self) -> dict[str, str]:
@@ -89,7 +89,7 @@ class Machine:
 
     def bounds(self, config: Config) -> dict[str, float]:
         """Return the bounds of a config, in samples/s."""
-        agent = agent_settings(config, hidden_units=default_hidden_units(self.device.name))
+        agent = run_config(config).agent(hidden_units=default_hidden_units(self.device.name))
         made = work(agent, int(config["num_envs"]), self.launches, config=config)
         card = next((one for part, one in CARDS.items() if part in self.device.model), None)
         return bounds(made, card, config=config, launch_s=self.launch_s, clip_s=self.clip_s)

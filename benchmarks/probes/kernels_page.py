@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from benchmarks.probes.kept_rows import Row
 from benchmarks.probes.kernels_rows import CASE, DEFAULT, LIMITS, METRICS
-from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, agent_settings
+from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, run_config
 
 
 def page(found: Sequence[Row]) -> str:
@@ -39,7 +39,7 @@ def page(found: Sequence[Row]) -> str:
 
 def _cells(one: Row, default: Row | None) -> Iterator[str]:
     config = json.loads(one["config"])
-    agent = agent_settings(config, hidden_units=1)
+    agent = run_config(config).agent(hidden_units=1)
     yield one["name"]
     yield f"{config['num_envs']:,}"
     yield f"{min(agent.minibatch_of(config['num_envs']), config['num_envs'] * STEPS_PER_ITERATION):,}"

@@ -25,16 +25,16 @@ from typing import Annotated
 import torch
 import typer
 
-from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, Kernels, agent_settings, default_hidden_units
+from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, RunConfig, default_hidden_units, run_config
 from tuner.trainers.reference.methods import Learner, Networks, PolicyLoss, numerics, prepare_process
 from tuner.trainers.reference.training import PlainPlayer
 from tuner.trainers.reference.world import ClipStream, MotionClips, frames_needed
 
 FORMATS = {
-    "fp32": Kernels(),
-    "tf32": Kernels(tf32=True),
-    "bf16": Kernels(precision="bf16"),
-    "fp16": Kernels(precision="fp16"),
+    "fp32": RunConfig(),
+    "tf32": RunConfig(tf32=True),
+    "bf16": RunConfig(precision="bf16"),
+    "fp16": RunConfig(precision="fp16"),
 }
 EXACT = "fp32"
 
@@ -62,7 +62,7 @@ def learn(asked: tuple[str, int], *, device: str, num_envs: int, iterations: int
         num_workers=0,
         prefetch_factor=None,
     )
-    agent = agent_settings({}, hidden_units=hidden_units)
+    agent = run_config({}).agent(hidden_units=hidden_units)
     networks, formats = Networks("deepmimic", agent).to(here), numerics(kernels.precision, here)
     learner = Learner(
         PolicyLoss(networks.policy),

@@ -89,12 +89,13 @@ def scaling(rows: Sequence[ScalingRow]) -> Table:
 
 
 def losses(rows: Sequence[ScalingRow]) -> Table:
-    names = [name for name in LOSSES if any(loss.name == name for row in rows for loss in row.losses)]
+    names = [name for name in LOSSES if any(name in row.losses for row in rows)]
     shown = Table("workload", "scaling", "devices", "route", "ms per step", *names, box=box.MARKDOWN)
     for row in rows:
         if row.losses:
             found = {
-                one.name: f"{one.ms:.3g}" + (f" ± {one.error_ms:.2g}" if one.error_ms else "") for one in row.losses
+                name: f"{one.value:.3g}" + (f" ± {one.error:.2g}" if one.error else "")
+                for name, one in row.losses.items()
             }
             cells = (found.get(name, "") for name in names)
             shown.add_row(sized(row), row.scaling, str(row.gpus), row.route or "", number(row.step_ms), *cells)

@@ -31,7 +31,7 @@ def draw(rows: Sequence[ScalingRow], path: Path) -> None:
     left.set_xlabel("speed-up, times one device (blue: weak, brown: strong scaling)")
     ends = {True: [0.0] * len(several), False: [0.0] * len(several)}
     for name, colour in zip(LOSSES, COLOURS, strict=True):
-        shares = [sum(100 * one.ms for one in row.losses if one.name == name) / row.step_ms.value for row in several]
+        shares = [100 * row.losses[name].value / row.step_ms.value if name in row.losses else 0.0 for row in several]
         if any(shares):
             starts = [ends[share < 0][place] for place, share in enumerate(shares)]
             right.barh(names, shares, left=starts, color=colour, label=name)

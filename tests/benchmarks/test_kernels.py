@@ -13,7 +13,7 @@ from benchmarks.probes.kernels_rows import COLUMNS, best_config, row, rows
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure, ProbeResult
 from tuner.study.space import Value
-from tuner.trainers.reference.launch_settings import AgentSettings, agent_settings
+from tuner.trainers.reference.launch_settings import AgentSettings, run_config
 
 if TYPE_CHECKING:
     from benchmarks.probes import bounds
@@ -57,7 +57,7 @@ def test_each_bound_is_what_one_limit_alone_allows() -> None:
 
 
 def test_a_rollout_launches_many_more_operations_than_a_minibatch() -> None:
-    counted = bounds.count_launches(agent_settings({}, hidden_units=8))
+    counted = bounds.count_launches(run_config({}).agent(hidden_units=8))
     assert 32 * 50 < counted.rollout < 32 * 200
     assert 50 < counted.update < 200
 
@@ -81,7 +81,7 @@ def test_every_row_is_a_config_that_the_trainer_can_plan(tmp_path: Path) -> None
         named = dict(rows(gpu=gpu, workers=3, minibatch=64))
         assert len(named) == len(list(rows(gpu=gpu, workers=3, minibatch=64)))
         for config in named.values():
-            agent_settings(config, hidden_units=8)
+            run_config(config).agent(hidden_units=8)
 
 
 def test_the_best_of_a_search_is_read_from_its_table(tmp_path: Path) -> None:

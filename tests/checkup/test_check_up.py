@@ -6,8 +6,8 @@ from tests_cli import study_file
 
 from tuner.checkup.check_up import Finding, Severity, check_devices, check_up
 from tuner.devices.nvml import Nvml
-from tuner.study.load import load
 from tuner.study.spec import EnvironmentSpec
+from tuner.study.study_file import load
 from tuner.testing.fake_devices import FakeGpu, FakeNvml
 
 

@@ -123,7 +123,7 @@ def test_values_that_the_trainer_cannot_use_are_raised_all_at_once_wherever_they
     first, *refused = str(refusal.value).splitlines()
     assert first == "3 value(s) of the study's space cannot be used"
     assert [line.strip().split(":")[0] for line in refused[1:]] == ["update_epochs 0", "update_epochs 'a'"]
-    assert "'fast' is unknown to the reference trainer; it knows default and hiutil" in refused[0]
+    assert "agent_variant 'fast': Input should be 'default' or 'hiutil'" in refused[0]
 
 
 NEEDED_DEVICES = "it names neither {ranks} nor {devices}; see that it starts one rank on each of 2 devices"

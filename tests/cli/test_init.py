@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 from tests_cli import Tuner
 
 from tuner.probe.kinds import FailureKind
-from tuner.study.load import load
+from tuner.study.study_file import load
 
 TRAINER = """
 import sys, time

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests_cli import Tuner
 
-from tuner.study.load import load
+from tuner.study.study_file import load
 
 pytestmark = pytest.mark.early
 

@@ -30,7 +30,7 @@ from tuner.running.loop import optimise
 from tuner.running.workbench import Job, Workbench
 from tuner.store.database import Database
 from tuner.study.cases import select
-from tuner.study.load import load
+from tuner.study.study_file import load
 from tuner.trainers.registry import open_trainer
 
 REAL = ROOT / "benchmarks/results/pi_plus_auto_two_h200"

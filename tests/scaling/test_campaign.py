@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests_scaling import FUSION, KnownProber, point, results
+from tests_scaling import FUSION, KnownProber, point, results, scaled
 
 from tuner.devices.cpu import CpuSource
 from tuner.errors import DeviceError, DeviceLostError, OutputError, TrainerError
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.result import STOPPED, Failure
-from tuner.scaling.campaign import Measuring, SubjectPlan, begun, measure_all, missing, scaling_runs, split_runs
+from tuner.scaling.campaign import Measuring, begun, measure_all, missing, scaling_runs, split_runs
 from tuner.scaling.results import Results, read, write
 from tuner.scaling.subjects import built_in
 
@@ -30,7 +30,7 @@ class Campaign:
         self.path = folder / "results.json"
         self.kept: list[int] = []
         """The number of points in the file after each run."""
-        self.runs = list(scaling_runs([self._scaled.wanted], (1, 2), ("host",)))
+        self.runs = list(scaling_runs([self._scaled], (1, 2), ("host",)))
 
     def measure(self, rate: Rate, known: Results | None = None) -> Results:
         def noted(plan: ProbePlan) -> float | Failure | None:
@@ -141,7 +141,7 @@ def test_an_interrupted_campaign_makes_only_the_runs_that_are_missing(campaign: 
 
 
 def test_a_run_that_is_planned_twice_is_made_twice(tmp_path: Path) -> None:
-    runs = list(split_runs([SubjectPlan(name="fusion", sizes=(64,))], 2))
+    runs = list(split_runs([scaled("fusion", 64)], 2))
     beside = [point("beside", 9.0, gpus=(card,), beside=2) for card in (0, 1)]
     assert missing(runs, results(*beside)) == [*runs[:2], runs[3]]
     assert missing(runs, results(*beside, *beside)) == runs[:2]

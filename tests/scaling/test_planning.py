@@ -3,14 +3,15 @@
 from itertools import groupby
 
 import pytest
+from tests_scaling import scaled
 
 from tuner.devices.found import Link
-from tuner.scaling.campaign import CardTeam, Run, SubjectPlan, counts, routes, scaling_runs, split_runs
+from tuner.scaling.campaign import CardTeam, Run, counts, routes, scaling_runs, split_runs
 
-FUSION = SubjectPlan(name="fusion", sizes=(64, 256), can_stay_apart=True)
-PPO = SubjectPlan(name="ppo", sizes=(1024,))
-PIPELINE = SubjectPlan(name="pipeline", sizes=(64,), splits_model=True, can_stay_apart=True)
-LINKS = SubjectPlan(name="allreduce", sizes=(4096,), only_links=True)
+FUSION = scaled("fusion", 64, 256, can_stay_apart=True)
+PPO = scaled("ppo", 1024)
+PIPELINE = scaled("pipeline", 64, splits_model=True, can_stay_apart=True)
+LINKS = scaled("allreduce", 4096, only_links=True)
 ALL = (PPO, FUSION, PIPELINE, LINKS)
 
 
@@ -72,7 +73,7 @@ def test_each_subject_has_only_the_modes_that_it_can_run() -> None:
 
 
 def test_a_trainer_without_sizes_is_measured_as_it_is() -> None:
-    runs = list(scaling_runs([SubjectPlan(name="mine", sizes=(None,))], (1, 2), ("p2p",)))
+    runs = list(scaling_runs([scaled("mine", None)], (1, 2), ("p2p",)))
     assert {run.size for run in runs} == {None}
 
 

@@ -3,8 +3,8 @@ import math
 import pytest
 from pydantic import ValidationError
 
-from tuner.study.load import complaints
 from tuner.study.spec import StudySpec
+from tuner.study.study_file import complaints
 
 WHOLE = {"name": "demo", "trainer": {"name": "reference"}, "space": {"num_envs": {"ladder": [8]}}}
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import StudyError
-from tuner.study.load import find, load, narrowed
+from tuner.study.study_file import find, load, narrowed
 
 HEAD = "name: demo\ntrainer: {name: reference}\n"
 SPACE = "space:\n  num_envs: {ladder: [8, 16]}\n"

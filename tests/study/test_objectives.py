@@ -4,8 +4,8 @@ import pytest
 from tests_loop import spec
 
 from tuner.errors import StudyError
-from tuner.study.load import load, narrowed
 from tuner.study.spec import read_objectives
+from tuner.study.study_file import load, narrowed
 
 STUDY = """
 name: demo

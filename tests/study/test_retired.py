@@ -10,10 +10,10 @@ from tests_cli import study_file
 
 from tuner.cli.hints import load_shown
 from tuner.kept.case_record import as_of_now
-from tuner.study.load import load, narrowed
 from tuner.study.parameter import RETIRED, ignored
 from tuner.study.slurm_job import SlurmSpec
 from tuner.study.spec import ProbeSpec, PrunerSpec, SearchSpec
+from tuner.study.study_file import load, narrowed
 
 OLD: dict[str, Any] = {
     "probe": {"iterations": 4, "target_error_pct": 2, "idle_seconds": 60, "grace_seconds": 9},

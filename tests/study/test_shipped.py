@@ -4,7 +4,7 @@ import pytest
 
 from tuner.errors import StudyError
 from tuner.probe.metrics import OBJECTIVES
-from tuner.study.load import load, narrowed
+from tuner.study.study_file import load, narrowed
 from tuner.trainers.registry import TRAINERS
 
 PI_PLUS_RUNGS = (32, 36, 38, 39, 40, 44, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)

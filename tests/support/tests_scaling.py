@@ -1,11 +1,15 @@
 """Results of `tuner scale` that never ran, and a prober that knows every rate in advance."""
 
 from collections.abc import Callable
+from functools import partial
 
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import Failure, ProbeResult
+from tuner.scaling.campaign import Scaled
 from tuner.scaling.results import Measurement, Mode, Results, Route, Subject
+from tuner.scaling.subjects import workload_plan
+from tuner.study import ProbeSpec
 
 FUSION = Subject(name="fusion", text="trains a network", unit="samples per GPU and step")
 PIPELINE = Subject(name="pipeline", text="splits a model", unit="samples", splits_model=True, micro_batches=8)
@@ -49,6 +53,25 @@ def results(
         on_gpu=on_gpu,
         subjects=subjects,
         points=points,
+    )
+
+
+def scaled(
+    name: str,
+    *sizes: int | None,
+    splits_model: bool = False,
+    can_stay_apart: bool = False,
+    only_links: bool = False,
+) -> Scaled:
+    """Return a subject that is planned and never launched."""
+    return Scaled(
+        subject=Subject(name=name, text="", unit="", splits_model=splits_model),
+        sizes=sizes,
+        plan=partial(workload_plan, name),
+        limits=ProbeSpec(),
+        config=lambda size, _: {"size": size or 1},
+        can_stay_apart=can_stay_apart,
+        only_links=only_links,
     )
 
 

@@ -15,7 +15,7 @@ from tuner.study.cases import Case, select
 from tuner.study.space import Value
 from tuner.study.spec import ProbeSpec, TrainerSpec
 from tuner.trainers.base import Trainer
-from tuner.trainers.reference.launch_settings import AgentSettings, agent_settings
+from tuner.trainers.reference.launch_settings import AgentSettings, run_config
 from tuner.trainers.reference.reference_trainer import ReferenceTrainer
 
 CPUS = (Device(name="cpu:0", model="cpu"), Device(name="cpu:1", model="cpu"))
@@ -150,7 +150,7 @@ def test_sessions_are_shared_between_agents_but_not_between_rungs_and_cases() ->
 
 
 def test_default_leaves_the_agent_as_it_is() -> None:
-    assert agent_settings({}, hidden_units=64) == AgentSettings(
+    assert run_config({}).agent(hidden_units=64) == AgentSettings(
         hidden_layers=2, hidden_units=64, update_epochs=5, batch_size=4
     )
 
@@ -158,7 +158,7 @@ def test_default_leaves_the_agent_as_it_is() -> None:
 @given(epochs=st.integers(1, 200), batch_size=st.integers(1, 64))
 def test_hiutil_bounds_what_the_config_says(epochs: int, batch_size: int) -> None:
     config = {"agent_variant": "hiutil", "update_epochs": epochs, "batch_size": batch_size}
-    agent = agent_settings(config, hidden_units=64)
+    agent = run_config(config).agent(hidden_units=64)
     assert agent.hidden_layers == 3
     assert agent.update_epochs == max(20, epochs)
     assert agent.batch_size == min(2, batch_size)
@@ -167,15 +167,15 @@ def test_hiutil_bounds_what_the_config_says(epochs: int, batch_size: int) -> Non
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"agent_variant": "huge"}, "agent_variant 'huge' is unknown"),
-        ({"update_epochs": 0}, "update_epochs 0: .* at least 1"),
-        ({"batch_size": 1.5}, "batch_size 1.5: .* whole number"),
-        ({"num_envs": "many"}, "num_envs 'many': .* whole number"),
-        ({"num_workers": -1}, "num_workers -1: .* at least 0"),
+        ({"agent_variant": "huge"}, "agent_variant 'huge': .* 'default' or 'hiutil'"),
+        ({"update_epochs": 0}, "update_epochs 0: .* greater than or equal to 1"),
+        ({"batch_size": 1.5}, "batch_size 1.5: .* integer"),
+        ({"num_envs": "many"}, "whole number above 0 for num_envs, found 'many'"),
+        ({"num_workers": -1}, "num_workers -1: .* greater than or equal to 0"),
         ({"prefetch_factor": 4}, "prefetch_factor 4 needs num_workers of at least 1"),
-        ({"precision": "fp8"}, "precision 'fp8': the reference trainer knows auto, bf16, fp16, fp32"),
-        ({"rollout_device": "tpu"}, "rollout_device 'tpu': .* knows cpu, cuda"),
-        ({"compile": 1}, "compile 1: .* true or false"),
+        ({"precision": "fp8"}, "precision 'fp8': .* 'auto', 'bf16', 'fp16' or 'fp32'"),
+        ({"rollout_device": "tpu"}, "rollout_device 'tpu': .* 'cpu' or 'cuda'"),
+        ({"compile": 1}, "compile 1: .* boolean"),
         ({"cuda_graphs": True, "rollout_device": "cpu"}, "cuda_graphs true needs rollout_device cuda"),
         ({"cuda_graphs": True, "tf32": True}, "tf32 true, cuda_graphs true: needs a GPU, .* on cpu"),
         ({"rollout_device": "cuda"}, "rollout_device cuda: needs a GPU"),

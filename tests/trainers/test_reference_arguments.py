@@ -28,9 +28,9 @@ def test_the_trainer_accepts_the_adapter_s_plans(tmp_path: Path) -> None:
 
 def test_what_is_left_out_follows_from_the_device_and_the_workers() -> None:
     _, settings, _ = settings_from([*GIVEN, "--devices", "cuda:0", "cuda:1", "--num-workers", "2"])
-    assert (settings.agent.hidden_units, settings.prefetch_factor) == (1024, 2)
+    assert (settings.agent.hidden_units, settings.asked.ahead) == (1024, 2)
     _, settings, _ = settings_from(GIVEN)
-    assert (settings.agent.hidden_units, settings.prefetch_factor) == (64, None)
+    assert (settings.agent.hidden_units, settings.asked.ahead) == (64, None)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_what_is_left_out_follows_from_the_device_and_the_workers() -> None:
     [
         (["--prefetch-factor", "4"], "prefetch_factor 4 needs num_workers of at least 1"),
         (["--num-envs", "0"], "'0' is no whole number of at least 1"),
-        (["--num-workers", "two"], "num_workers 'two': the reference trainer needs a whole number of at least 0"),
+        (["--num-workers", "two"], "num_workers 'two': Input should be a valid integer"),
         (["--devices", "gpu"], "'gpu' is neither cpu nor cuda:N"),
         (["--devices", "cuda:0", "cuda:0"], "give distinct GPUs"),
         (["--devices", "cuda:0", "cpu"], "give distinct GPUs"),

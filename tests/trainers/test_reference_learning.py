@@ -207,20 +207,7 @@ def test_a_rollout_beside_the_learner_plays_with_what_has_been_learnt() -> None:
         torch.manual_seed(1)
         return playing.play(clips)
 
-    samples = played(beside)
-    assert torch.equal(samples["target"], played(own)["target"])
-    weights = sum(one.nbytes for one in networks.parameters()) / 2**20
-    assert beside.transfer
-    assert beside.transfer.mib == pytest.approx(weights)
-    there, copied = methods.brought(samples, cpu())
-    assert all(torch.equal(there[name], column) for name, column in samples.items())
-    assert copied.mib == pytest.approx(
-        sum(column.numel() * column.element_size() for column in samples.values()) / 2**20
-    )
-    assert (
-        str(methods.Transfer(mib=1.0, seconds=0.002) + methods.Transfer(mib=2.5, seconds=0.001))
-        == "transfer 3.5 MiB in 3.0 ms"
-    )
+    assert torch.equal(played(beside)["target"], played(own)["target"])
 
 
 def test_the_policy_learns_to_track() -> None:

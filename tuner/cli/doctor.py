@@ -7,7 +7,7 @@ from rich.console import Console
 from tuner.checkup.check_up import Finding, Severity, check_up
 from tuner.cli.options import RUNS, Devices, Json, Runs, Storage, Study, database_url, open_console, print_document
 from tuner.errors import TunerError
-from tuner.study.load import load
+from tuner.study import load
 
 STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "bold red"}
 

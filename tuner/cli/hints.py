@@ -23,11 +23,11 @@ from tuner.study import (
     StudySpec,
     Value,
     literal_keys,
+    load,
     stands_in,
     unmatched,
     without_effect,
 )
-from tuner.study.load import load
 from tuner.trainers.registry import not_searched
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from tuner.drafting.watching import Watched
 from tuner.drafting.writing import against, made_from, preset_text, sample_choices, samples_said, study_text
 from tuner.errors import OutputError, StudyError
 from tuner.probe import duration
-from tuner.study.load import load
+from tuner.study import load
 from tuner.trainers.presets import PRESETS
 
 STUDIES = Path("studies")

@@ -25,7 +25,7 @@ from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.running.events import CaseOutcome, StudyEnded
 from tuner.running.workbench import Budget, Job
 from tuner.soaking.soak import USUAL_MINUTES, soaking
-from tuner.study.load import load
+from tuner.study import load
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]
 JsonLines = Annotated[

@@ -137,7 +137,7 @@ def _steps(rows: Iterable[scaling_table.ScalingRow]) -> Table:
 def _losses(rows: Iterable[scaling_table.ScalingRow]) -> Table:
     shown = Table(*_WHAT, "lost of a step, ms", box=box.SIMPLE)
     for row in rows:
-        shown.add_row(*_what(row), ", ".join(f"{loss.name} {loss.ms:.3g}" for loss in row.losses))
+        shown.add_row(*_what(row), ", ".join(f"{name} {loss.value:.3g}" for name, loss in row.losses.items()))
     return shown
 
 
@@ -217,12 +217,11 @@ def scale(
     results = _blank(source, subjects)
     path = out or runs / "scale" / f"{results.written_at.replace(':', '-')}.json"
     results = campaign.begun(path, results)
-    wanted = [one.wanted for one in subjects]
     routes = campaign.routes(results.links, on_gpu=results.on_gpu, p2p=not no_p2p)
     if split:
-        planned = list(campaign.split_runs(wanted, len(source.devices)))
+        planned = list(campaign.split_runs(subjects, len(source.devices)))
     else:
-        planned = list(campaign.scaling_runs(wanted, numbers, routes))
+        planned = list(campaign.scaling_runs(subjects, numbers, routes))
     left = campaign.missing(planned, results)
     introduce(console, results, planned, len(left))
     with interruptible(console) as interrupted:

@@ -27,8 +27,7 @@ from tuner.running.workbench import Job, Pulse, Workbench
 from tuner.search.calibration import calibration_configs
 from tuner.search.siblings import lending_order
 from tuner.store.database import Database
-from tuner.study import Case, Config, Parameter, Space, Value, select, written
-from tuner.study.load import load
+from tuner.study import Case, Config, Parameter, Space, Value, load, select, written
 from tuner.trainers.registry import open_trainer
 
 

@@ -29,8 +29,7 @@ from tuner.running.prober import open_prober
 from tuner.running.workbench import Budget, Job, Workbench, open_workbench, within
 from tuner.running.workers import Exit, Line, WorkerPlan, WorkerTeam, device_groups
 from tuner.store.database import Database
-from tuner.study import Case
-from tuner.study.load import load
+from tuner.study import Case, load
 
 Trials = Annotated[
     int | None, typer.Option("--n-trials", min=1, help="Finished trials per case; default: the study's.")

@@ -36,8 +36,7 @@ from tuner.probe import (
 )
 from tuner.replay.recorded import Recorded, Table
 from tuner.running.workbench import Workbench
-from tuner.study import PATIENCE, Case, Config, ProbeSpec, config_digest, narrowed
-from tuner.study.load import load
+from tuner.study import PATIENCE, Case, Config, ProbeSpec, config_digest, load, narrowed
 from tuner.trainers.base import STANDARD, Trainer
 
 _OF_DEVICE = {"min_avg_util": ("util_mean_pct", "util_se_pct"), "min_avg_sm": ("sm_mean_pct", "sm_se_pct")}

@@ -34,9 +34,9 @@ from tuner.study import (
     described,
     every,
     first_size,
+    load,
     narrowed,
 )
-from tuner.study.load import load
 from tuner.trainers.base import LadderEnd, Trainer
 from tuner.trainers.registry import check_values, not_searched, open_trainer
 

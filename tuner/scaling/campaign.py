@@ -40,16 +40,22 @@ class CardTeam:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SubjectPlan:
-    """What is to be measured of one subject."""
+class Scaled:
+    """A subject, what is to be measured of it, and how it is launched."""
 
-    name: str
+    subject: Subject
     sizes: tuple[int | None, ...]
-    splits_model: bool = False
+    plan: Callable[[Config, Slot], ProbePlan]
+    limits: ProbeSpec
+    config: Callable[[int | None, bool], Config]
+    """Returns the config for a size. The flag says whether the ranks exchange data."""
     can_stay_apart: bool = False
     """Whether its ranks can work without exchanging anything."""
     only_links: bool = False
     """Whether it measures the links alone, so that a single rank has nothing to do."""
+    step_samples: Callable[[int, int], float] | None = None
+    """Returns the samples of a step by size and number of ranks; None where only a probe can tell."""
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,18 +82,18 @@ def routes(links: Sequence[Link], *, on_gpu: bool, p2p: bool = True) -> tuple[Ro
     return ("nvlink" if links and all(link.nvlink for link in links) else "p2p", "host")
 
 
-def scaling_runs(subjects: Sequence[SubjectPlan], counts: Sequence[int], routes: Sequence[Route]) -> Iterator[Run]:
+def scaling_runs(subjects: Sequence[Scaled], counts: Sequence[int], routes: Sequence[Route]) -> Iterator[Run]:
     """Yield the measurements of weak and strong scaling. `counts` begin with 1.
 
     All runs of one team come together, because each other team needs new programs. For strong scaling, the largest
     batch is also divided by each number of GPUs.
     """
-    sizes = {one.name: _sizes(one, counts) for one in subjects}
+    sizes = [(one, _sizes(one, counts)) for one in subjects]
 
     def runs(mode: Mode, *teams: CardTeam) -> Iterator[Run]:
-        for one in subjects:
+        for one, own in sizes:
             if mode == "joined" or not (one.only_links or (mode == "apart" and not one.can_stay_apart)):
-                yield from (Run(subject=one.name, size=size, mode=mode, teams=teams) for size in sizes[one.name])
+                yield from (Run(subject=one.subject.name, size=size, mode=mode, teams=teams) for size in own)
 
     yield from runs("single", CardTeam(gpus=(0,)))
     for count in counts[1:]:
@@ -99,7 +105,7 @@ def scaling_runs(subjects: Sequence[SubjectPlan], counts: Sequence[int], routes:
             yield from runs("joined", team)
 
 
-def split_runs(subjects: Sequence[SubjectPlan], cards: int) -> Iterator[Run]:
+def split_runs(subjects: Sequence[Scaled], cards: int) -> Iterator[Run]:
     """Yield the measurements of each card by itself, then of all cards at the same time, each with its own program.
 
     All cards are measured twice: the first time decides how the work is divided, the second time checks the division.
@@ -108,34 +114,19 @@ def split_runs(subjects: Sequence[SubjectPlan], cards: int) -> Iterator[Run]:
     useful = [one for one in subjects if not one.only_links]
     for team in teams:
         for one in useful:
-            yield from (Run(subject=one.name, size=size, mode="single", teams=(team,)) for size in one.sizes)
+            yield from (Run(subject=one.subject.name, size=size, mode="single", teams=(team,)) for size in one.sizes)
     for one in useful:
         for size in one.sizes:
-            yield from [Run(subject=one.name, size=size, mode="beside", teams=tuple(teams))] * 2
+            yield from [Run(subject=one.subject.name, size=size, mode="beside", teams=tuple(teams))] * 2
 
 
-def _sizes(one: SubjectPlan, counts: Sequence[int]) -> Sequence[int | None]:
+def _sizes(one: Scaled, counts: Sequence[int]) -> Sequence[int | None]:
     known = {size for size in one.sizes if size is not None}
     if not known:
         return [None]
-    if not (one.splits_model or one.only_links):
+    if not (one.subject.splits_model or one.only_links):
         known |= {max(known) // count for count in counts if max(known) >= count}
     return sorted(known)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scaled:
-    """A subject, what is to be measured of it, and how it is launched."""
-
-    subject: Subject
-    wanted: SubjectPlan
-    plan: Callable[[Config, Slot], ProbePlan]
-    limits: ProbeSpec
-    config: Callable[[int | None, bool], Config]
-    """Returns the config for a size. The flag says whether the ranks exchange data."""
-    step_samples: Callable[[int, int], float] | None = None
-    """Returns the samples of a step by size and number of ranks; None where only a probe can tell."""
-    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 class Measuring:

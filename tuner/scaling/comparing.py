@@ -106,9 +106,9 @@ def busy_with_others(devices: Iterable[DeviceSummary]) -> Iterator[str]:
 def _told(row: ScalingRow, devices: str) -> str:
     step = row.step_ms.value
     parts = [
-        f"{loss.name} {number(Quantity(loss.ms, loss.error_ms))} ms"
-        for loss in sorted(row.losses, key=lambda one: -one.ms)
-        if loss.ms >= CERTAIN * (loss.error_ms or 0.0) and 100 * loss.ms >= LOSS_WORTH_PCT * step
+        f"{name} {number(loss)} ms"
+        for name, loss in sorted(row.losses.items(), key=lambda one: -one[1].value)
+        if loss.value >= CERTAIN * (loss.error or 0.0) and 100 * loss.value >= LOSS_WORTH_PCT * step
     ]
     lost = f"Of {step:.4g} ms per step are lost: {', '.join(parts)}" if parts else "No loss is clearly above 0"
     return (
@@ -343,7 +343,6 @@ def comparison_tsv(lines: Sequence[PricedRow], currency: str | None) -> str:
 
 def _columns(line: PricedRow, currency: str | None) -> dict[str, object]:
     row = line.row
-    lost = {loss.name: loss for loss in row.losses}
     columns: dict[str, object] = {
         "machine": line.machine,
         "device": line.model,
@@ -359,8 +358,7 @@ def _columns(line: PricedRow, currency: str | None) -> dict[str, object]:
         **_measured("efficiency_pct", row.efficiency_pct),
     }
     for name in LOSSES:
-        loss = lost.get(name)
-        columns |= _measured(f"{name.replace(' ', '_')}_ms", loss and Quantity(loss.ms, loss.error_ms))
+        columns |= _measured(f"{name.replace(' ', '_')}_ms", row.losses.get(name))
     columns |= {
         "util_pct": _rounded(mean_pct(row.devices, "util_mean_pct")),
         "sm_pct": _rounded(mean_pct(row.devices, "sm_mean_pct")),

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,49 +60,30 @@ def serial_part(
       From one number of GPUs, s is the metric of Karp and Flatt (Communications of the ACM 33, 1990).
     - `weak`: the batch per GPU stays the same, and the scaled speed-up of n GPUs is S(n) = n - s (n - 1) (Gustafson,
       Communications of the ACM 31, 1988).
-    """
-    points: list[_Point] = []
-    for count, rate in several:
-        gain, gain_error = rate.value / single.value, rate.error and rate.error / single.value
-        if scaling == "strong":
-            points.append(
-                _Point(1 - 1 / count, 1 / gain - 1 / count, gain_error and gain_error / gain**2, 1 / rate.value)
-            )
-        else:
-            points.append(_Point(count - 1.0, count - gain, gain_error, gain / single.value))
-    return _fitted(points, single.error)
 
-
-class _Point(NamedTuple):
-    """A point of a line y = s x through the origin."""
-
-    x: float
-    y: float
-    own: float | None
-    """The standard error of y that no other point shares."""
-    common: float
-    """The change of y with the rate of the single GPU, whose error all points share."""
-
-
-def _fitted(points: Sequence[_Point], single_error: float | None) -> SerialPart:
-    """Fit s by weighted least squares.
-
+    Both are lines y = s x. A weighted least squares fit gives s. The error of the single GPU's rate moves all points.
     Where the points scatter more than their errors say, the error is enlarged by the root of the reduced chi-square, as
     the Particle Data Group does ("Unconstrained averaging", introduction of the Review of Particle Physics, 2024).
     """
-    errors = [point.own for point in points if point.own]
-    known = len(errors) == len(points) and single_error is not None
-    weights = [1 / error**2 for error in errors] if known else [1.0] * len(points)
-    weighted = list(zip(weights, points, strict=True))
-    norm = sum(weight * point.x**2 for weight, point in weighted)
-    share = sum(weight * point.x * point.y for weight, point in weighted) / norm
+    import numpy as np  # noqa: PLC0415 - a tenth of a second, which most commands do not need
+
+    counts = np.array([count for count, _ in several], dtype=float)
+    gains = np.array([rate.value for _, rate in several]) / single.value
+    errors = np.array([rate.error or 0.0 for _, rate in several]) / single.value
+    if scaling == "strong":
+        x, y, errors, slopes = 1 - 1 / counts, 1 / gains - 1 / counts, errors / gains**2, 1 / (gains * single.value)
+    else:
+        x, y, slopes = counts - 1, counts - gains, gains / single.value
+    known = single.error is not None and errors.all()
+    weights = errors**-2 if known else np.ones_like(x)
+    norm = float(weights @ x**2)
+    share = float(weights @ (x * y)) / norm
     if not known:
         return SerialPart(share=share, error=None, misfit=None)
-    squares = sum(weight * (point.y - share * point.x) ** 2 for weight, point in weighted)
-    misfit = math.sqrt(squares / (len(points) - 1)) if len(points) > 1 else None
-    slope = sum(weight * point.x * point.common for weight, point in weighted) / norm
+    misfit = math.sqrt(float(weights @ (y - share * x) ** 2) / (len(x) - 1)) if len(x) > 1 else None
     own = max(1.0, misfit or 1.0) / math.sqrt(norm)
-    return SerialPart(share=share, error=math.hypot(own, slope * (single_error or 0.0)), misfit=misfit)
+    of_single = float(weights @ (x * slopes)) / norm * (single.error or 0.0)
+    return SerialPart(share=share, error=math.hypot(own, of_single), misfit=misfit)
 
 
 SERIAL, CONTENTION, IMBALANCE = "serial", "contention", "imbalance"
@@ -110,54 +91,42 @@ SYNCHRONISATION, STAGES, BUBBLE, COMMUNICATION = "synchronisation", "stages", "b
 WAITING = "communication and synchronisation"
 """Both in one number, where a trainer cannot run without exchanging anything."""
 LOSSES = (SERIAL, CONTENTION, IMBALANCE, SYNCHRONISATION, STAGES, BUBBLE, COMMUNICATION, WAITING)
-"""All losses, in the order in which they add up."""
+"""The names of all losses, in the order in which they add up."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LostTime:
-    """One part of a step's time beyond the ideal."""
+def losses(
+    *,
+    joined: Quantity,
+    ideal: Quantity,
+    same_batch: Quantity,
+    beside: Sequence[Quantity] = (),
+    apart: Quantity | None = None,
+    fill: float = 0.0,
+) -> dict[str, Quantity]:
+    """Return the losses of a step from measured times of a step. They add up to the step's time minus the ideal.
 
-    name: str
-    ms: float
-    error_ms: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Steps:
-    """The measured times of a step, in ms; None where a time was not measured."""
-
-    joined: Quantity
-    """Of all ranks together, exchanging results."""
-    ideal: Quantity
-    """That n GPUs would need without any loss."""
-    same_batch: Quantity
-    """Of one GPU, alone on the machine, with the work that each rank has."""
-    beside: tuple[Quantity, ...] = ()
-    """Of each GPU with that work, all at the same time in programs of their own."""
-    apart: Quantity | None = None
-    """Of all ranks together, waiting for each other and exchanging nothing."""
-    fill: float = 0.0
-    """The share of the `apart` step in which a pipeline fills and drains."""
-
-
-def losses(steps: Steps) -> tuple[LostTime, ...]:
-    """Return the losses of a step. They add up to the step's time minus the ideal.
+    - `joined`: of all ranks together, exchanging results
+    - `ideal`: that n GPUs would need without any loss
+    - `same_batch`: of one GPU, alone on the machine, with the work that each rank has
+    - `beside`: of each GPU with that work, all at the same time in programs of their own
+    - `apart`: of all ranks together, waiting for each other and exchanging nothing; None where it was not measured
+    - `fill`: the share of the `apart` step in which a pipeline fills and drains
 
     A loss may be negative within its error. Neighbouring losses share a measurement, so their errors are correlated.
     """
-    found = [_loss(SERIAL, steps.same_batch, steps.ideal)] if steps.same_batch != steps.ideal else []
-    before = steps.same_batch
-    if steps.beside:
-        mean, slowest = total(steps.beside).times(1 / len(steps.beside)), max(steps.beside, key=lambda one: one.value)
-        found += [_loss(CONTENTION, mean, before), _loss(IMBALANCE, slowest, mean)]
+    found = {SERIAL: difference(same_batch, ideal)} if same_batch != ideal else {}
+    before = same_batch
+    if beside:
+        mean, slowest = total(beside).times(1 / len(beside)), max(beside, key=lambda one: one.value)
+        found |= {CONTENTION: difference(mean, before), IMBALANCE: difference(slowest, mean)}
         before = slowest
-    if steps.apart is None:
-        return (*found, _loss(WAITING, steps.joined, before))
-    found.append(_loss(STAGES if steps.fill else SYNCHRONISATION, steps.apart, before))
-    filled = Quantity(steps.apart.value * (1 + steps.fill), steps.apart.error)
-    if steps.fill:
-        found.append(LostTime(name=BUBBLE, ms=filled.value - steps.apart.value))
-    return (*found, _loss(COMMUNICATION, steps.joined, filled))
+    if apart is None:
+        return {**found, WAITING: difference(joined, before)}
+    found[STAGES if fill else SYNCHRONISATION] = difference(apart, before)
+    filled = Quantity(apart.value * (1 + fill), apart.error)
+    if fill:
+        found[BUBBLE] = Quantity(filled.value - apart.value)
+    return {**found, COMMUNICATION: difference(joined, filled)}
 
 
 def fill_share(stages: int, micro_batches: int) -> float:
@@ -166,8 +135,3 @@ def fill_share(stages: int, micro_batches: int) -> float:
     Of m + n - 1 turns of n stages, n - 1 are idle (GPipe: Huang et al., 2019, section 2.3).
     """
     return (stages - 1) / micro_batches
-
-
-def _loss(name: str, longer: Quantity, shorter: Quantity) -> LostTime:
-    between = difference(longer, shorter)
-    return LostTime(name=name, ms=between.value, error_ms=between.error)

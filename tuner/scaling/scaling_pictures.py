@@ -99,7 +99,7 @@ def _losses(lines: Sequence[PricedRow]) -> Picture:
     data = [
         bars([_share_pct(line, name) for line in shown], names, name, colour, hover="%{x:.3g} %")
         for name, colour in zip(LOSSES, LOSS_COLOURS, strict=True)
-        if any(loss.name == name for line in shown for loss in line.row.losses)
+        if any(name in line.row.losses for line in shown)
     ]
     legend, margin = {"orientation": "h", "y": 1.0, "yanchor": "bottom"}, {"l": 52, "r": 14, "t": 70, "b": 44}
     names_axis = {"autorange": "reversed"}
@@ -115,7 +115,7 @@ def _losses(lines: Sequence[PricedRow]) -> Picture:
 
 
 def _share_pct(line: PricedRow, name: str) -> float:
-    return sum(100 * loss.ms / line.row.step_ms.value for loss in line.row.losses if loss.name == name)
+    return 100 * line.row.losses[name].value / line.row.step_ms.value if name in line.row.losses else 0.0
 
 
 def _for_the_money(lines: Sequence[PricedRow], currency: str) -> Picture:

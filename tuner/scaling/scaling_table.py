@@ -2,11 +2,11 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tuner.probe import DeviceSummary
-from tuner.scaling.laws import LostTime, Quantity, SerialPart, Steps, fill_share, losses, ratio, serial_part, total
+from tuner.scaling.laws import Quantity, SerialPart, fill_share, losses, ratio, serial_part, total
 from tuner.scaling.results import COUNTS, Measurement, Mode, Results, Route, Subject, grouped
 
 Scaling = Literal["single", "weak", "strong"]
@@ -29,7 +29,8 @@ class ScalingRow:
     step_ms: Quantity
     speed_up: Quantity
     """The samples per second, in multiples of those of one GPU."""
-    losses: tuple[LostTime, ...] = ()
+    losses: Mapping[str, Quantity] = field(default_factory=dict)
+    """The parts of the step's time beyond the ideal, in ms, by name."""
     devices: tuple[DeviceSummary, ...] = ()
     splits_model: bool = False
     """Whether the ranks share one model, so that a size is that of all ranks together."""
@@ -130,27 +131,25 @@ def _row(index: _Index, point: Measurement, baseline: Measurement, scaling: Scal
         samples_per_s=rate(point),
         step_ms=_step_ms(point),
         speed_up=Quantity(1.0) if scaling == "single" else ratio(rate(point), rate(baseline)),
-        losses=() if scaling == "single" else _losses(index, point, baseline),
+        losses={} if scaling == "single" else _losses(index, point, baseline),
         devices=point.devices,
         splits_model=index.subject.splits_model,
     )
 
 
-def _losses(index: _Index, point: Measurement, baseline: Measurement) -> tuple[LostTime, ...]:
+def _losses(index: _Index, point: Measurement, baseline: Measurement) -> dict[str, Quantity]:
     ranks = len(point.gpus)
     share = 1 / ranks if index.subject.splits_model else 1.0
     alone, apart = index.single(point.size), index.of("apart", point.size, ranks)
     ideal = _step_ms(baseline).times(1.0 if baseline.size == point.size and share == 1.0 else 1 / ranks)
     parts = index.subject.micro_batches
     return losses(
-        Steps(
-            joined=_step_ms(point),
-            ideal=ideal,
-            same_batch=ideal if alone is None or alone == baseline else _step_ms(alone),
-            beside=tuple(_step_ms(one).times(share) for one in index.of("beside", point.size, ranks)),
-            apart=_step_ms(apart[0]) if apart else None,
-            fill=fill_share(ranks, parts) if parts else 0.0,
-        )
+        joined=_step_ms(point),
+        ideal=ideal,
+        same_batch=ideal if alone is None or alone == baseline else _step_ms(alone),
+        beside=[_step_ms(one).times(share) for one in index.of("beside", point.size, ranks)],
+        apart=_step_ms(apart[0]) if apart else None,
+        fill=fill_share(ranks, parts) if parts else 0.0,
     )
 
 

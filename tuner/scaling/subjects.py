@@ -1,15 +1,14 @@
 """What `tuner scale` can measure: the built-in workloads, and a case of a study."""
 
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from tuner.errors import StudyError
 from tuner.export import in_words
 from tuner.probe import ProbePlan, Slot
 from tuner.running.workbench import Workbench
-from tuner.scaling.campaign import Scaled, SubjectPlan
+from tuner.scaling.campaign import Scaled
 from tuner.scaling.results import LINKS, Subject
 from tuner.scaling.workloads import MICRO_BATCHES
 from tuner.study import LADDER, Case, Config, ProbeSpec, TrainerSpec
@@ -33,60 +32,37 @@ PPO = "ppo"
 PPO_CASE = "deepmimic_pi_plus_ppo"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BuiltIn:
-    """A built-in workload, and the sizes that are measured by default. Its shapes stand in `workloads/programs.py`."""
-
-    subject: Subject
-    gpu_sizes: tuple[int, ...]
-    cpu_sizes: tuple[int, ...]
-
-
-_ALL = (
-    BuiltIn(
-        subject=Subject(
-            name=PPO, text="trains a controller with PPO: the reference trainer", unit="environments per GPU"
-        ),
-        gpu_sizes=(2048, 4096),
-        cpu_sizes=(32, 64),
+_SUBJECTS = (
+    Subject(name=PPO, text="trains a controller with PPO: the reference trainer", unit="environments per GPU"),
+    Subject(
+        name="fusion",
+        text="trains a network that fuses camera, lidar and inertial readings",
+        unit="samples per GPU and step",
     ),
-    BuiltIn(
-        subject=Subject(
-            name="fusion",
-            text="trains a network that fuses camera, lidar and inertial readings",
-            unit="samples per GPU and step",
-        ),
-        gpu_sizes=(128, 512, 1024),
-        cpu_sizes=(8, 16, 32),
+    Subject(
+        name="voxelize",
+        text="sums point clouds into one grid of voxels that all ranks share",
+        unit="points per GPU and step",
     ),
-    BuiltIn(
-        subject=Subject(
-            name="voxelize",
-            text="sums point clouds into one grid of voxels that all ranks share",
-            unit="points per GPU and step",
-        ),
-        gpu_sizes=(1 << 18, 1 << 21, 1 << 22),
-        cpu_sizes=(1 << 14, 1 << 16, 1 << 17),
+    Subject(
+        name="pipeline",
+        text="trains one transformer, split into a stage per GPU",
+        unit="samples per step of all GPUs",
+        splits_model=True,
+        micro_batches=MICRO_BATCHES,
     ),
-    BuiltIn(
-        subject=Subject(
-            name="pipeline",
-            text="trains one transformer, split into a stage per GPU",
-            unit="samples per step of all GPUs",
-            splits_model=True,
-            micro_batches=MICRO_BATCHES,
-        ),
-        gpu_sizes=(64, 128),
-        cpu_sizes=(8, 16),
-    ),
-    BuiltIn(
-        subject=Subject(name=LINKS, text="sums a buffer over all ranks, to measure the links", unit="bytes"),
-        gpu_sizes=(1 << 12, 1 << 18, 1 << 22, 1 << 25, 1 << 28),
-        cpu_sizes=(1 << 12, 1 << 18, 1 << 22),
-    ),
+    Subject(name=LINKS, text="sums a buffer over all ranks, to measure the links", unit="bytes"),
 )
-CATALOGUE: Mapping[str, BuiltIn] = {one.subject.name: one for one in _ALL}
-NAMES = tuple(CATALOGUE)
+"""The built-in workloads. Their shapes stand in `workloads/programs.py`."""
+SIZES = {
+    PPO: ((2048, 4096), (32, 64)),
+    "fusion": ((128, 512, 1024), (8, 16, 32)),
+    "voxelize": ((1 << 18, 1 << 21, 1 << 22), (1 << 14, 1 << 16, 1 << 17)),
+    "pipeline": ((64, 128), (8, 16)),
+    LINKS: ((1 << 12, 1 << 18, 1 << 22, 1 << 25, 1 << 28), (1 << 12, 1 << 18, 1 << 22)),
+}
+"""Built-in workload → the sizes that are measured by default, on GPUs and on CPUs."""
+NAMES = tuple(SIZES)
 
 
 def _limits(window_s: float) -> ProbeSpec:
@@ -96,15 +72,15 @@ def _limits(window_s: float) -> ProbeSpec:
 
 def built_in(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | None = None) -> Scaled:
     """Return a built-in workload; without `sizes` it has those that suit the devices. Raises StudyError."""
-    if name not in CATALOGUE:
+    if name not in SIZES:
         raise StudyError(f"workload {name!r} is unknown; known: {', '.join(NAMES)}")
-    found = CATALOGUE[name]
-    subject, limits = found.subject, _limits(window_s)
-    sizes = sizes or (found.gpu_sizes if gpu else found.cpu_sizes)
+    subject, limits = next(one for one in _SUBJECTS if one.name == name), _limits(window_s)
+    on_gpu, on_cpu = SIZES[name]
+    sizes = sizes or (on_gpu if gpu else on_cpu)
     if name == PPO:
         return Scaled(
             subject=subject,
-            wanted=SubjectPlan(name=name, sizes=sizes),
+            sizes=sizes,
             plan=partial(planned_by, ReferenceTrainer(TrainerSpec(name="reference")), Case(name=PPO_CASE)),
             limits=limits,
             config=lambda size, _: {LADDER: size or 1},
@@ -116,10 +92,12 @@ def built_in(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | 
 
     return Scaled(
         subject=subject,
-        wanted=SubjectPlan(name=name, sizes=sizes, splits_model=split, can_stay_apart=not links, only_links=links),
+        sizes=sizes,
         plan=partial(workload_plan, name),
         limits=limits,
         config=lambda size, exchange: {"size": size or 1, "exchange": exchange},
+        can_stay_apart=not links,
+        only_links=links,
         step_samples=step_samples,
     )
 
@@ -139,7 +117,7 @@ def of_study(bench: Workbench, case: Case, config: Config, sizes: tuple[int, ...
     text = f"case of the study {bench.spec.name}, trained by {bench.trainer.name}{fixed}"
     return Scaled(
         subject=Subject(name=case.name, text=text, unit="environments per GPU" if has_sizes else ""),
-        wanted=SubjectPlan(name=case.name, sizes=sizes or ((own,) if isinstance(own, int) else (None,))),
+        sizes=sizes or ((own,) if isinstance(own, int) else (None,)),
         plan=partial(planned_by, bench.trainer, case),
         limits=bench.spec_for(case).probe,
         config=lambda size, _: config if size is None else {**config, LADDER: size},

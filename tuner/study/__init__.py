@@ -2,20 +2,6 @@
 
 from tuner.study.batch import REASON, BatchFit, Tried, first_size, fit, next_size
 from tuner.study.cases import FILES, Case, select
-from tuner.study.load import (
-    DeviceKind,
-    complaints,
-    find,
-    names,
-    narrowed,
-    open_at_once,
-    open_regular,
-    read_mapping,
-    regular_content,
-    stands_in,
-    unmatched,
-    without_effect,
-)
 from tuner.study.parameter import MOST_CASES, RETIRED, Number, ParameterSpec, PositiveInt, Strict, retired_keys
 from tuner.study.slurm_job import SlurmSpec
 from tuner.study.space import (
@@ -50,6 +36,21 @@ from tuner.study.spec import (
     TrainerSpec,
     Variables,
     compare_with_default,
+)
+from tuner.study.study_file import (
+    DeviceKind,
+    complaints,
+    find,
+    load,
+    names,
+    narrowed,
+    open_at_once,
+    open_regular,
+    read_mapping,
+    regular_content,
+    stands_in,
+    unmatched,
+    without_effect,
 )
 from tuner.study.variables import (
     REFERENCE,

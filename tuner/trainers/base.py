@@ -122,6 +122,17 @@ def iterations(slot: Slot) -> int:
     return slot.limits.most_iterations + SPARE_ITERATIONS
 
 
+def num_envs(trainer: str, config: Config, usual: int | None = None) -> int:
+    """Return the environments per rank, `usual` where the config does not say.
+
+    Raises TrainerError for what is no whole number above 0.
+    """
+    found = config.get(LADDER, usual)
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise TrainerError(f"{trainer} needs a whole number above 0 for {LADDER}, found {found!r}; give it a ladder")
+    return found
+
+
 def interpreter(python: str) -> str:
     """Return the absolute path of a Python; a name without a folder is looked up in PATH.
 

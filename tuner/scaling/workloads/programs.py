@@ -31,18 +31,19 @@ class Workload(NamedTuple):
 
 
 Build = Callable[[TeamRank[RankTeam], int, bool], Workload]
-"""Makes the workload of a rank, of a size. The flag says whether the ranks exchange gradients or other results."""
+"""Makes the workload of a rank, of a size. The flag says whether several ranks exchange gradients or other results."""
 
 
-def joined(model: nn.Module, rank: TeamRank[RankTeam], *, exchange: bool) -> nn.Module:
-    """Return the model on its device, joined with its copies on the other ranks where the ranks `exchange`."""
-    model = model.to(rank.device)
-    return DistributedDataParallel(model) if exchange and len(rank.team.devices) > 1 else model
+def trained(model: nn.Module, passes: Callable[[], object]) -> Callable[[], None]:
+    """Return a training step: `passes` goes forward and backward through the model, then an optimiser improves it."""
+    improving = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
 
+    def step() -> None:
+        improving.zero_grad()
+        passes()
+        improving.step()
 
-def optimiser(model: nn.Module) -> torch.optim.Optimizer:
-    """Return the optimiser of every workload that trains."""
-    return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
+    return step
 
 
 def pinned(batch: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -85,7 +86,7 @@ def voxelize(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
         voxels = (places * cells).long().clamp_min(0).minimum(cells - 1)
         features = torch.cat((torch.ones_like(cloud[:, :1]), places, cloud[:, 3:]), 1)
         sums = empty.clone().index_add_(0, (voxels * strides).sum(1), features)
-        if exchange and len(rank.team.devices) > 1:
+        if exchange:
             distributed.all_reduce(sums)
         sums[:, 1:] /= sums[:, :1].clamp_min(1.0)
 
@@ -157,8 +158,9 @@ def fusion(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
     """Return training steps of the network. The readings lie in host memory; each step copies them to the device."""
     shapes = FUSION_GPU if rank.device.type == "cuda" else FUSION_CPU
     torch.manual_seed(SEED)
-    model = joined(FusionNet(shapes), rank, exchange=exchange)
-    improving = optimiser(model)
+    model: nn.Module = FusionNet(shapes).to(rank.device)
+    if exchange:
+        model = DistributedDataParallel(model)
     batch = (
         torch.randint(0, 256, (size, 3, shapes.pixels, shapes.pixels), dtype=torch.uint8),
         torch.randn(size, shapes.points, 4),
@@ -167,14 +169,11 @@ def fusion(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
     )
     in_host = [pinned(readings, rank.device) for readings in batch]
 
-    def step() -> None:
+    def passes() -> None:
         *readings, poses = [one.to(rank.device, non_blocking=True) for one in in_host]
-        loss = nn.functional.mse_loss(model(*readings), poses)
-        improving.zero_grad()
-        loss.backward()
-        improving.step()
+        nn.functional.mse_loss(model(*readings), poses).backward()
 
-    return Workload(size, step)
+    return Workload(size, trained(model, passes))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,15 +214,8 @@ def pipeline(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
     stages = len(rank.team.devices)
     module = stage(shapes, rank.number, stages).to(rank.device)
     batch = torch.randn(size, shapes.tokens, shapes.width, device=rank.device)
-    passes = _through_stages(rank, module, batch) if exchange and stages > 1 else _alone(module, batch, stages)
-    improving = optimiser(module)
-
-    def step() -> None:
-        improving.zero_grad()
-        passes()
-        improving.step()
-
-    return Workload(size // stages, step)
+    passes = _through_stages(rank, module, batch) if exchange else _alone(module, batch, stages)
+    return Workload(size // stages, trained(module, passes))
 
 
 def _alone(module: nn.Module, batch: Tensor, stages: int) -> Callable[[], object]:
@@ -256,10 +248,11 @@ MOST_STEPS = 20_000
 
 def run(rank: TeamRank[RankTeam], request: dict[str, Any], stopped: Callable[[], bool]) -> None:
     """Run a workload until its iterations are over or it is `stopped`; report each iteration to the tuner."""
-    size, exchange = request["config"]["size"], request["config"]["exchange"]
+    are_several = len(rank.team.devices) > 1
+    size, exchange = request["config"]["size"], request["config"]["exchange"] and are_several
     torch.set_float32_matmul_precision("high")
     workload = BUILDS[request["workload"]](rank, size, exchange)
-    step = workload.step if exchange or len(rank.team.devices) == 1 else _with_meeting(workload.step, rank)
+    step = _with_meeting(workload.step, rank) if are_several and not exchange else workload.step
     steps = _agreed_steps(rank, step)
     meter = busy_meter(rank.device)
     for iteration in range(request["iterations"]):

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.study import VARIANT, Case, Value
+from tuner.study import FILES, VARIANT, Case, Value
 from tuner.trainers.base import Dependencies, LadderEnd, Limit
 
 
@@ -56,9 +56,6 @@ def dependencies(python: str, engine_config: str) -> Dependencies:
 
 
 SET_ROOT = "set MIMICKIT_ROOT, or trainer.root in the study file, to the root of a MimicKit checkout"
-
-FILES = ("agent_config", "env_config", "engine_config")
-"""The keys of an argument file that name other files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +104,6 @@ class Checkout:
             trainable=mode == "train" and (agent is not None or bool(unread)),
             fault=unread or lost,
             options={"arg_file": path.as_posix()} | {key: first.get(key, "") for key in FILES},
-            files=FILES,
         )
 
 

@@ -96,7 +96,9 @@ class MimicKitTrainer(base.Trainer):
             raise TrainerError(f"case {case.name}: {case.fault or 'its argument file names no agent_config'}")
         shipped = there.read(base_agent)
         agent_file, train_dir = slot.out_dir / "agent.yaml", slot.out_dir / "train"
-        samples_per_iter = _num_envs(config) * len(slot.devices) * checkout.steps_per_iter(shipped, base_agent)
+        samples_per_iter = (
+            base.num_envs(self.name, config) * len(slot.devices) * checkout.steps_per_iter(shipped, base_agent)
+        )
         of_a_probe = (
             *("--logger", "txt"),  # a probe is not reported to the experiment tracker that a case may name
             *("--max_samples", str(samples_per_iter * base.iterations(slot))),
@@ -126,7 +128,7 @@ class MimicKitTrainer(base.Trainer):
 
     def session_key(self, case: Case, config: Config) -> str:
         """Return a key of the environment. Configs that differ only in their agent share it. Raises as `plan` does."""
-        return "/".join((self.name, case.name, self._engine(case), str(_num_envs(config))))
+        return "/".join((self.name, case.name, self._engine(case), str(base.num_envs(self.name, config))))
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Decide the same probe as one run of a session that `driver.py` serves. Raises as `plan` does."""
@@ -164,7 +166,7 @@ class MimicKitTrainer(base.Trainer):
             *("--visualize", "false"),
             *("--devices", *base.device_names(slot.devices)),
             *("--master_port", str(slot.port)),
-            *("--num_envs", str(_num_envs(config))),
+            *("--num_envs", str(base.num_envs(self.name, config))),
         )
 
     def _engine(self, case: Case) -> str:
@@ -176,10 +178,3 @@ def _with_score(row: str) -> LinePatterns:
     if not row:
         return PROGRESS
     return LinePatterns(patterns=(*PROGRESS.patterns[:-1], rf"\|\s+{re.escape(row)}\s+\|\s+(?P<return>\S+)\s+\|"))
-
-
-def _num_envs(config: Config) -> int:
-    num_envs = config.get(LADDER)
-    if not isinstance(num_envs, int) or num_envs < 1:
-        raise TrainerError(f"mimickit needs a whole number above 0 for {LADDER}, found {num_envs!r}; give it a ladder")
-    return num_envs

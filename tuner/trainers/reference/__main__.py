@@ -11,15 +11,15 @@ from tuner.trainers.reference import launch_settings as own
 def settings_from(argv: list[str] | None = None) -> tuple[own.TeamSettings, own.TrainingSettings, Path]:
     """Read a command line; the path is the out dir's. Exits with status 2 and one message when it cannot be used."""
     parser = own.team_parser("tuner.trainers.reference")
-    for name, what in own.PARAMETERS.items():
-        parser.add_argument(own.option(name), type=_value, default=argparse.SUPPRESS, help=what)
+    for name, schema in own.RunConfig.model_json_schema()["properties"].items():
+        parser.add_argument(own.option(name), type=_value, default=argparse.SUPPRESS, help=schema["description"])
     parser.add_argument("--iterations", type=own.read_whole, default=10)
     parser.add_argument("--out-dir", type=Path, required=True, help="takes model.pt and log.txt")
     given = parser.parse_args(argv)
-    config = {name: value for name, value in vars(given).items() if name in own.PARAMETERS}
+    config = {name: value for name, value in vars(given).items() if name in own.RunConfig.model_fields}
     try:
         settings = own.run_settings(config, hidden_units=own.hidden_units(given), iterations=given.iterations)
-        settings.kernels.check_on(given.devices[0])
+        settings.asked.check_on(given.devices[0])
     except TrainerError as refusal:
         parser.error(str(refusal))
     return own.team_settings(parser, given), settings, given.out_dir

@@ -3,12 +3,14 @@
 import argparse
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeVar, get_args
+from typing import Annotated, Literal
+
+from pydantic import Field, StrictBool, StrictInt, ValidationError
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.study import VARIANT, Value, written
+from tuner.study import VARIANT, Strict, Value
 
 Method = Literal["add", "amp", "deepmimic"]
 
@@ -44,93 +46,59 @@ def default_hidden_units(device: str) -> int:
     return 1024 if device.startswith("cuda") else 64
 
 
-def agent_settings(config: Mapping[str, Value], *, hidden_units: int) -> AgentSettings:
-    """Return the agent of the config's variant; `hiutil` bounds the epochs and the batch size of the config.
-
-    Raises TrainerError for an unknown variant, and for a value that is not a whole number above 0. Raises
-    ConfigRefusedError if two parameters name a minibatch.
-    """
-    variant = config.get(VARIANT, "default")
-    minibatch = whole(config, "minibatch", default=1) if "minibatch" in config else None
-    if minibatch and ("batch_size" in config or variant == "hiutil"):
-        other = "batch_size" if "batch_size" in config else f"{VARIANT} hiutil"
-        raise ConfigRefusedError(f"minibatch {minibatch}: {other} sets the minibatch, too; leave one of them out")
-    if variant not in {"default", "hiutil"}:
-        raise TrainerError(f"{VARIANT} {variant!r} is unknown to the reference trainer; it knows default and hiutil")
-    is_high = variant == "hiutil"
-    epochs = whole(config, "update_epochs", default=HIUTIL_MIN_EPOCHS if is_high else 5)
-    batch_size = whole(config, "batch_size", default=HIUTIL_MAX_BATCH_SIZE if is_high else 4)
-    return AgentSettings(
-        hidden_layers=3 if is_high else 2,
-        hidden_units=hidden_units,
-        update_epochs=max(HIUTIL_MIN_EPOCHS, epochs) if is_high else epochs,
-        batch_size=min(HIUTIL_MAX_BATCH_SIZE, batch_size) if is_high else batch_size,
-        minibatch=minibatch,
-    )
-
-
-def whole(values: Mapping[str, object], name: str, *, default: int, least: int = 1) -> int:
-    """Return a whole number of at least `least`. Raises TrainerError for any other value."""
-    value = values.get(name, default)
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise TrainerError(f"{name} {value!r}: the reference trainer needs a whole number of at least {least}")
-    return value
-
-
-Word = TypeVar("Word", bound=str)
 Precision = Literal["auto", "bf16", "fp16", "fp32"]
-RolloutDevice = Literal["cpu", "cuda"]
-
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-ROLLOUT_DEVICES: tuple[RolloutDevice, ...] = get_args(RolloutDevice)
-USUAL: Precision = "fp32"
-"""The precision if none is asked for."""
-SWITCHES = ("tf32", "cudnn_benchmark", "compile", "cuda_graphs")
-"""The parameters that are true or false."""
 NEED_A_GPU = ("tf32", "cudnn_benchmark", "cuda_graphs")
 """The switches that only a GPU can turn on."""
 PREFETCH_FACTOR = 2
-PARAMETERS = {
-    VARIANT: "default, or hiutil: a larger network and more updates",
-    "update_epochs": "how often an iteration's samples are learnt from; default: 5",
-    "batch_size": "minibatch, in multiples of --num-envs; default: 4",
-    "minibatch": "minibatch in samples per device, in place of --batch-size",
-    "num_workers": "processes preparing clips, per device; default: 0",
-    "prefetch_factor": f"batches ahead per worker; default: {PREFETCH_FACTOR}",
-    "precision": f"number format of the layers: {', '.join(PRECISIONS)}; default: {USUAL}",
-    "tf32": "true rounds the inputs of fp32 matrix products to TF32",
-    "cudnn_benchmark": "true lets cuDNN time its algorithms",
-    "compile": "true compiles the policy's loss with torch.compile",
-    "cuda_graphs": "true replays the rollout as one CUDA graph",
-    "rollout_device": f"where the rollout runs: {', '.join(ROLLOUT_DEVICES)}; default: --devices",
-}
-"""The parameters of a config that a run of a team takes → what they mean on the command line."""
+Count = Annotated[StrictInt, Field(ge=1)]
 
 
-def option(parameter: str) -> str:
-    """Return the option of the command line with a parameter's value."""
-    return f"--{parameter.replace('_', '-')}"
+class RunConfig(Strict):
+    """The parameters of a config that a run of a team takes. The texts below them are the help of the command line."""
 
+    agent_variant: Literal["default", "hiutil"] = "default"
+    """default, or hiutil: a larger network and more updates"""
+    update_epochs: Count | None = None
+    """how often an iteration's samples are learnt from; default: 5"""
+    batch_size: Count | None = None
+    """minibatch, in multiples of --num-envs; default: 4"""
+    minibatch: Count | None = None
+    """minibatch in samples per device, in place of --batch-size"""
+    num_workers: Annotated[StrictInt, Field(ge=0)] = 0
+    """processes preparing clips, per device; default: 0"""
+    prefetch_factor: Count | None = None
+    """batches ahead per worker; default: 2"""
+    precision: Precision = "fp32"
+    """number format of the networks' layers: auto (bf16 or fp16 on a GPU, as it has them, fp32 on a CPU), bf16, fp16 or
+    fp32, the default; weights, losses and the environment are always fp32"""
+    tf32: StrictBool = False
+    """true rounds the inputs of fp32 matrix products to TF32, a format with 10 bits of mantissa"""
+    cudnn_benchmark: StrictBool = False
+    """true lets cuDNN time its algorithms; the networks of this trainer do not use cuDNN"""
+    compile: StrictBool = False
+    """true compiles the policy's loss with torch.compile; the discriminator's loss stays as it is"""
+    cuda_graphs: StrictBool = False
+    """true records the rollout once as a CUDA graph, and then replays it with one launch"""
+    rollout_device: Literal["cpu", "cuda"] | None = None
+    """where the rollout runs: cpu or cuda; default: --devices"""
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Kernels:
-    """How a run computes."""
+    @property
+    def ahead(self) -> int | None:
+        """The batches that each worker prepares ahead; None without workers."""
+        return (self.prefetch_factor or PREFETCH_FACTOR) if self.num_workers else None
 
-    precision: Precision = USUAL
-    """The number format of the networks' layers; weights, losses and the environment are always fp32.
-
-    `auto` is bf16 on a GPU of compute capability 8.0 or more, fp16 on an older GPU, and fp32 on a CPU.
-    """
-    tf32: bool = False
-    """Whether matrix products of fp32 numbers may round their inputs to TF32, a format with 10 bits of mantissa."""
-    cudnn_benchmark: bool = False
-    """Whether cuDNN times its algorithms and takes the fastest; the networks of this trainer do not use cuDNN."""
-    compile: bool = False
-    """Whether torch.compile compiles the loss of the policy. The discriminator's loss stays as it is."""
-    cuda_graphs: bool = False
-    """Whether a rollout is recorded once as a CUDA graph and then replayed with one launch."""
-    rollout_device: RolloutDevice | None = None
-    """Where the rollout runs; None for the rank's own device."""
+    def agent(self, hidden_units: int) -> AgentSettings:
+        """Return the agent of the variant; `hiutil` bounds the epochs and the batch size."""
+        is_high = self.agent_variant == "hiutil"
+        epochs = self.update_epochs or (HIUTIL_MIN_EPOCHS if is_high else 5)
+        batch_size = self.batch_size or (HIUTIL_MAX_BATCH_SIZE if is_high else 4)
+        return AgentSettings(
+            hidden_layers=3 if is_high else 2,
+            hidden_units=hidden_units,
+            update_epochs=max(HIUTIL_MIN_EPOCHS, epochs) if is_high else epochs,
+            batch_size=min(HIUTIL_MAX_BATCH_SIZE, batch_size) if is_high else batch_size,
+            minibatch=self.minibatch,
+        )
 
     def check_on(self, device: str) -> None:
         """Raise ConfigRefusedError for a setting that cannot work on ranks with this device, such as `cpu`."""
@@ -143,37 +111,30 @@ class Kernels:
             raise ConfigRefusedError(f"{', '.join(needing)}: needs a GPU, and the ranks of this run are on {device}")
 
 
-def kernels(config: Mapping[str, Value]) -> Kernels:
-    """Return the kernels that a config asks for.
+def run_config(config: Mapping[str, Value]) -> RunConfig:
+    """Read the parameters of a run.
 
     Raises TrainerError for a value that the trainer cannot use, and ConfigRefusedError for values that contradict each
     other.
     """
-    precision: Precision | None = _one_of(config, "precision", PRECISIONS)
-    asked = Kernels(
-        precision=precision or USUAL,
-        rollout_device=_one_of(config, "rollout_device", ROLLOUT_DEVICES),
-        **{name: _switch(config, name) for name in SWITCHES},
-    )
+    try:
+        asked = RunConfig.model_validate({name: config[name] for name in RunConfig.model_fields if name in config})
+    except ValidationError as error:
+        wrong = [f"{one['loc'][0]} {one['input']!r}: {one['msg']}" for one in error.errors()]
+        raise TrainerError("; ".join(wrong)) from error
+    if asked.prefetch_factor and not asked.num_workers:
+        raise ConfigRefusedError(f"prefetch_factor {asked.prefetch_factor} needs num_workers of at least 1")
+    if asked.minibatch and (asked.batch_size or asked.agent_variant == "hiutil"):
+        other = "batch_size" if asked.batch_size else f"{VARIANT} hiutil"
+        raise ConfigRefusedError(f"minibatch {asked.minibatch}: {other} sets the minibatch, too; leave one of them out")
     if asked.cuda_graphs and asked.rollout_device == "cpu":
         raise ConfigRefusedError("cuda_graphs true needs rollout_device cuda: a graph holds only the GPU's work")
     return asked
 
 
-def _one_of(config: Mapping[str, Value], name: str, words: tuple[Word, ...]) -> Word | None:
-    if name not in config:
-        return None
-    for word in words:
-        if word == config[name]:
-            return word
-    raise TrainerError(f"{name} {written(config[name])!r}: the reference trainer knows {', '.join(words)}")
-
-
-def _switch(config: Mapping[str, Value], name: str) -> bool:
-    value = config.get(name, False)
-    if not isinstance(value, bool):
-        raise TrainerError(f"{name} {value!r}: the reference trainer needs true or false")
-    return value
+def option(parameter: str) -> str:
+    """Return the option of the command line with a parameter's value."""
+    return f"--{parameter.replace('_', '-')}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -199,32 +160,15 @@ class TeamSettings(RankTeam):
 class TrainingSettings:
     """The settings of one run."""
 
+    asked: RunConfig
     agent: AgentSettings
-    num_workers: int
-    """The processes that prepare clips, per device. With 0 the rank prepares its clips itself."""
-    prefetch_factor: int | None
-    """The batches that each of these processes prepares ahead; None without such processes."""
     iterations: int
-    kernels: Kernels = field(default_factory=Kernels)
 
 
 def run_settings(config: Mapping[str, Value], *, hidden_units: int, iterations: int) -> TrainingSettings:
-    """Return the settings of the run for a config.
-
-    Raises TrainerError for a value that the trainer cannot use, and ConfigRefusedError for values that contradict each
-    other.
-    """
-    num_workers = whole(config, "num_workers", default=0, least=0)
-    prefetch_factor = whole(config, "prefetch_factor", default=PREFETCH_FACTOR)
-    if "prefetch_factor" in config and not num_workers:
-        raise ConfigRefusedError(f"prefetch_factor {prefetch_factor} needs num_workers of at least 1")
-    return TrainingSettings(
-        agent=agent_settings(config, hidden_units=hidden_units),
-        num_workers=num_workers,
-        prefetch_factor=prefetch_factor if num_workers else None,
-        iterations=iterations,
-        kernels=kernels(config),
-    )
+    """Return the settings of the run for a config. Raises the errors of `run_config`."""
+    asked = run_config(config)
+    return TrainingSettings(asked=asked, agent=asked.agent(hidden_units), iterations=iterations)
 
 
 def team_parser(module: str) -> argparse.ArgumentParser:

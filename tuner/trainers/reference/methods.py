@@ -3,8 +3,7 @@
 import itertools
 import math
 import os
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from tuner.errors import ConfigRefusedError
-from tuner.trainers.reference.launch_settings import AgentSettings, Kernels, Method, Precision
+from tuner.trainers.reference.launch_settings import AgentSettings, Method, Precision, RunConfig
 from tuner.trainers.reference.world import FEATURES, JOINTS, OBSERVATION, ControlStep
 
 BF16_FROM = (8, 0)
@@ -57,7 +56,7 @@ def numerics(precision: Precision, device: torch.device) -> Numerics:
     return Numerics(device, DTYPES[chosen])
 
 
-def prepare_process(asked: Kernels, device: torch.device, ranks: int) -> None:
+def prepare_process(asked: RunConfig, device: torch.device, ranks: int) -> None:
     """Set what a run changes for its whole process, also back to the default after another run in a session.
 
     One thread is best for layers of this size, where threads wait for each other longer than they compute. Only a
@@ -123,48 +122,6 @@ class Learner:
                 self._scaler.step(self._optimiser)
                 self._scaler.update()
         return loss.detach()
-
-
-BYTES_PER_MIB = 1 << 20
-
-
-def card_memory(device: torch.device) -> str | None:
-    """Return how much memory a GPU has, what this rank's tensors hold and what is free, in words; None for a CPU."""
-    if device.type != "cuda":
-        return None
-    free, total = torch.cuda.mem_get_info(device)
-    total, allocated, free = (size / BYTES_PER_MIB for size in (total, torch.cuda.memory_allocated(device), free))
-    return f"memory {total:.0f} MiB total, {allocated:.0f} allocated, {free:.0f} free"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Transfer:
-    """Copies between the CPU and a GPU."""
-
-    mib: float
-    seconds: float
-
-    def __add__(self, other: "Transfer") -> "Transfer":
-        return Transfer(mib=self.mib + other.mib, seconds=self.seconds + other.seconds)
-
-    def __str__(self) -> str:
-        return f"transfer {self.mib:.1f} MiB in {1000 * self.seconds:.1f} ms"
-
-
-def copy_over(pairs: Iterable[tuple[Tensor, Tensor]]) -> Transfer:
-    """Copy the second tensor of each pair into the first, and return how much that was and how long it took."""
-    start_s, copied = time.monotonic(), 0
-    for into, source in pairs:
-        into.copy_(source)
-        copied += source.nbytes
-    return Transfer(mib=copied / BYTES_PER_MIB, seconds=time.monotonic() - start_s)
-
-
-def brought(samples: Samples, device: torch.device) -> tuple[Samples, Transfer]:
-    """Return the samples on another device, and how much was copied and how long it took."""
-    there = {name: torch.empty_like(column, device=device) for name, column in samples.items()}
-    transfer = copy_over((there[name], column) for name, column in samples.items())
-    return there, transfer
 
 
 ACTION_STD_RAD = 0.2

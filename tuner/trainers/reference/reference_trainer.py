@@ -9,15 +9,7 @@ from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe import ProbePlan, Slot
 from tuner.study import LADDER, VARIANT, Case, Config, PositiveInt, Strict, TrainerSpec, Value, written
 from tuner.trainers import base
-from tuner.trainers.reference.launch_settings import (
-    CASES,
-    PARAMETERS,
-    STEPS_PER_ITERATION,
-    default_hidden_units,
-    option,
-    run_settings,
-    whole,
-)
+from tuner.trainers.reference import launch_settings as own
 
 
 class ReferenceOptions(Strict):
@@ -31,7 +23,7 @@ class ReferenceTrainer(base.Trainer):
     """The trainer that ships with the package."""
 
     name = "reference"
-    accepts = frozenset({LADDER, *PARAMETERS})
+    accepts = frozenset({LADDER, *own.RunConfig.model_fields})
 
     def __init__(self, spec: TrainerSpec) -> None:
         """Take the study's `trainer` part. Raises TrainerError for an option it does not know or cannot use."""
@@ -59,35 +51,38 @@ class ReferenceTrainer(base.Trainer):
         files = {"env_config": "reference/pi_plus.env", "engine_config": "reference/pd.engine"}
         return [
             Case(name=name, options={"agent_config": f"reference/{method}.agent", **files})
-            for name, method in CASES.items()
+            for name, method in own.CASES.items()
         ]
 
     def updates_per_iteration(self, case: Case, config: Config) -> float | None:
         """Return how many minibatches the policy learns from."""
-        agent, num_envs = run_settings(config, hidden_units=1, iterations=1).agent, _num_envs(config)
-        return agent.update_epochs * math.ceil(STEPS_PER_ITERATION * num_envs / agent.minibatch_of(num_envs))
+        agent, num_envs = own.run_config(config).agent(hidden_units=1), _num_envs(config)
+        return agent.update_epochs * math.ceil(own.STEPS_PER_ITERATION * num_envs / agent.minibatch_of(num_envs))
 
     def check_value(self, parameter: str, value: Value) -> None:
         """Raise TrainerError for a value that no config may have."""
         with suppress(ConfigRefusedError):  # this value needs a value of another parameter
-            run_settings({parameter: value}, hidden_units=1, iterations=1)
+            own.run_config({parameter: value})
 
     def samples_at_hand(self, parameter: str, config: Config) -> int | None:
         """Return the samples of an iteration of one rank. Only `minibatch` counts samples."""
         if parameter != "minibatch":
             why = "counts multiples of num_envs" if parameter == "batch_size" else "is no batch size"
             raise TrainerError(f"{parameter} {why} for the reference trainer; write `minibatch: auto`")
-        return _num_envs(config) * STEPS_PER_ITERATION
+        return _num_envs(config) * own.STEPS_PER_ITERATION
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Decide one run. Raises TrainerError for an unknown case or a value that the trainer cannot use."""
-        if case.name not in CASES:
-            raise TrainerError(f"case {case.name!r} is unknown to the reference trainer; it knows {', '.join(CASES)}")
+        if case.name not in own.CASES:
+            raise TrainerError(
+                f"case {case.name!r} is unknown to the reference trainer; it knows {', '.join(own.CASES)}"
+            )
         out_dir = slot.out_dir / "train"
-        settings = run_settings(config, hidden_units=self._hidden_units(slot), iterations=base.iterations(slot))
-        settings.kernels.check_on(base.device_names(slot.devices)[0])
+        settings = own.run_settings(config, hidden_units=self._hidden_units(slot), iterations=base.iterations(slot))
+        settings.asked.check_on(base.device_names(slot.devices)[0])
+        parameters = [name for name in own.RunConfig.model_fields if name in config]
         words = (
-            *(word for name in PARAMETERS if name in config for word in (option(name), written(config[name]))),
+            *(word for name in parameters for word in (own.option(name), written(config[name]))),
             *(() if slot.to_train else ("--iterations", str(settings.iterations))),
             *("--out-dir", str(out_dir)),
         )
@@ -128,8 +123,8 @@ class ReferenceTrainer(base.Trainer):
         return replace(planned, base_agent=f"{agent}.default", agent_config=f"{agent}.{variant}")
 
     def _hidden_units(self, slot: Slot) -> int:
-        return self._options.hidden_units or default_hidden_units(base.device_names(slot.devices)[0])
+        return self._options.hidden_units or own.default_hidden_units(base.device_names(slot.devices)[0])
 
 
 def _num_envs(config: Config) -> int:
-    return whole(config, LADDER, default=1024)
+    return base.num_envs(ReferenceTrainer.name, config, usual=1024)

@@ -11,17 +11,13 @@ import torch
 from torch import Tensor
 
 from tuner.progress import report
-from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, Kernels, TeamSettings, TrainingSettings
+from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, RunConfig, TeamSettings, TrainingSettings
 from tuner.trainers.reference.methods import (
     ActorCritic,
     Discriminator,
     Networks,
     Numerics,
     Samples,
-    Transfer,
-    brought,
-    card_memory,
-    copy_over,
     numerics,
     prepare_process,
 )
@@ -95,7 +91,7 @@ def lambda_returns(reward: Tensor, value: Tensor, alive: Tensor, last_value: Ten
     return torch.stack(outcomes[::-1])
 
 
-def rollout_device(asked: Kernels, device: torch.device) -> torch.device:
+def rollout_device(asked: RunConfig, device: torch.device) -> torch.device:
     """Return the device of the rollout of a rank with this device."""
     return torch.device("cpu") if asked.rollout_device == "cpu" else device
 
@@ -103,11 +99,9 @@ def rollout_device(asked: Kernels, device: torch.device) -> torch.device:
 class PlainPlayer:
     """Plays one iteration after clips; launches each operation of the rollout by itself.
 
-    Of every player, `device` is where the clips must lie and where the samples will lie, and `transfer` the weights
-    that were copied for the newest rollout. The samples are valid until the next call of `play`.
+    Of every player, `device` is where the clips must lie and where the samples will lie. The samples are valid until
+    the next call of `play`.
     """
-
-    transfer: Transfer | None = None
 
     def __init__(self, networks: Networks, formats: Numerics) -> None:
         self.device = formats.device
@@ -125,8 +119,6 @@ class GraphPlayer:
     The recording reads its clips from one tensor and the weights where the optimiser changes them. It writes the
     samples to the same memory each time. The random numbers go on from replay to replay.
     """
-
-    transfer: Transfer | None = None
 
     def __init__(self, plain: PlainPlayer) -> None:
         self.device = plain.device
@@ -167,19 +159,18 @@ class BesidePlayer:
         self._learnt = networks
         self._copy = copy.deepcopy(networks).to(self.device)
         self._plain = PlainPlayer(self._copy, Numerics(self.device))
-        self.transfer: Transfer | None = None
 
     @torch.no_grad()
     def play(self, clips: Tensor) -> Samples:
         """Bring the weights from the GPU and return the samples of one iteration."""
-        self.transfer = copy_over(zip(self._copy.parameters(), self._learnt.parameters(), strict=True))
+        self._copy.load_state_dict(self._learnt.state_dict())
         return self._plain.play(clips)
 
 
 Player = PlainPlayer | GraphPlayer | BesidePlayer
 
 
-def player(asked: Kernels, networks: Networks, device: torch.device) -> Player:
+def player(asked: RunConfig, networks: Networks, device: torch.device) -> Player:
     """Choose what plays the iterations of a run on a rank's device."""
     if rollout_device(asked, device) != device:
         return BesidePlayer(networks)
@@ -199,9 +190,9 @@ def fresh_clips(rank: TeamRank[TeamSettings], settings: TrainingSettings) -> Ite
         num_envs=rank.team.num_envs,
         rank=rank.number,
         ranks=len(rank.team.devices),
-        device=rollout_device(settings.kernels, rank.device),
-        num_workers=settings.num_workers,
-        prefetch_factor=settings.prefetch_factor,
+        device=rollout_device(settings.asked, rank.device),
+        num_workers=settings.asked.num_workers,
+        prefetch_factor=settings.asked.ahead,
     )
     with closing(stream) as clips:
         yield clips
@@ -215,7 +206,7 @@ def iterations(
     An iteration includes the way of weights and samples between CPU and GPU if the rollout runs on the CPU.
     Raises ConfigRefusedError for a number format that the rank's device does not have.
     """
-    asked, meter = settings.kernels, busy_meter(rank.device)
+    asked, meter = settings.asked, busy_meter(rank.device)
     prepare_process(asked, rank.device, len(rank.team.devices))
     playing = player(asked, networks, rank.device)
     learners = networks.learners(
@@ -230,19 +221,11 @@ def iterations(
         with meter.working() if playing.device == rank.device else nullcontext():
             samples = playing.play(fresh)
         with meter.working():
-            transfer = playing.transfer
-            if transfer is not None:
-                samples, copied = brought(samples, rank.device)
-                transfer += copied
+            samples = {name: column.to(rank.device) for name, column in samples.items()}
             losses = [learner.update(samples) for learner in learners]
         busy_s = meter.settle()
         took_s, so_far = time.monotonic() - start_s, (iteration + 1) * rank.team.num_envs * STEPS_PER_ITERATION
         tracking_reward = samples["tracking"].mean().item()
-        line = (
-            f"iteration {iteration}  samples {so_far * len(rank.team.devices)}  tracking reward {tracking_reward:.3f}  "
-            f"policy loss {losses[0].item():.3f}  {took_s:.2f} s"
-        )
-        line += "".join(f"  {one}" for one in (transfer, card_memory(rank.device)) if one)
         report(
             iteration=iteration,
             samples=so_far,
@@ -251,7 +234,10 @@ def iterations(
             alloc_retries=_alloc_retries(rank.device),
             score=tracking_reward,
         )
-        yield f"{line}\n"
+        yield (
+            f"iteration {iteration}  samples {so_far * len(rank.team.devices)}  tracking reward {tracking_reward:.3f}  "
+            f"policy loss {losses[0].item():.3f}  {took_s:.2f} s\n"
+        )
 
 
 def _alloc_retries(device: torch.device) -> int | None:

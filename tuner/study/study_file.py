@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from fnmatch import fnmatchcase
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, get_args
 
@@ -326,17 +326,19 @@ def _listed(errors: Iterable[str]) -> str:
 
 
 def _expand(value: Any, environ: Mapping[str, str], where: str, errors: list[str], *, to_show: bool) -> Any:
+    def missing(name: str) -> None:
+        if not (to_show and where.startswith(_OF_TRAINER)):
+            errors.append(f"{where}: environment variable {name} is not set; set it or write ${{{name}:-default}}")
+
+    def inside(part: Any, key: object) -> Any:
+        return _expand(part, environ, f"{where}.{key}".lstrip("."), errors, to_show=to_show)
+
     match value:
         case dict():
-            places = {key: f"{where}.{_checked(str(key), where, errors)}".lstrip(".") for key in value}
-            return {key: _expand(part, environ, places[key], errors, to_show=to_show) for key, part in value.items()}
+            return {key: inside(part, _checked(str(key), where, errors)) for key, part in value.items()}
         case list():
-            return [
-                _expand(part, environ, f"{where}.{place}", errors, to_show=to_show) for place, part in enumerate(value)
-            ]
+            return [inside(part, place) for place, part in enumerate(value)]
         case str():
-            is_optional = to_show and where.startswith(_OF_TRAINER)
-            missing = (lambda _: None) if is_optional else partial(_note_missing, errors, where)
             text = _checked(value, where, errors)
             found = expanded(text, environ, missing)
             return text if f"{where}.".startswith(_AT_LAUNCH) else found
@@ -349,7 +351,3 @@ def _checked(text: str, where: str, errors: list[str]) -> str:
         errors.append(f"{where or 'study'}: contains a NUL character or half of a pair, which nothing may contain")
         return ""
     return text
-
-
-def _note_missing(errors: list[str], where: str, name: str) -> None:
-    errors.append(f"{where}: environment variable {name} is not set; set it or write ${{{name}:-default}}")
