@@ -205,8 +205,8 @@ class Strategy:
 
     choosers: Sequence[Chooser]
     """They choose until the search ends, the most urgent chooser first."""
-    confirmer: Chooser = confirm_measured
-    """It chooses once the search has ended: the best config, unless the plain command has measured it."""
+    confirm: Callable[[History, Price], Choice | None] = confirm_measured
+    """Chooses once the search has ended: the best config, unless the plain command has measured it."""
 
     def choose(self, history: History, price: Price) -> Choice | Done:
         """Choose what to probe next. A config whose probe has failed is retried outside any session."""
@@ -214,8 +214,3 @@ class Strategy:
         if isinstance(answer, Choice) and history.failed_before(answer.config):
             return replace(answer, cold=True)
         return answer
-
-    def confirm(self, history: History, price: Price) -> Choice | None:
-        """Choose what to measure by the trainer's plain command after the search has ended."""
-        answer = self.confirmer(history, price)
-        return answer if isinstance(answer, Choice) else None

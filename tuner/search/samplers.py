@@ -11,7 +11,7 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import InMemoryStorage
 from optuna.study import Study
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from tuner.errors import StudyError
 from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, free
@@ -176,19 +176,9 @@ def _next(history: History) -> tuple[Study, FrozenTrial]:
     study = optuna.create_study(
         storage=_Remembered(history.trials), directions=history.study.directions, sampler=RandomSampler()
     )
-    return study, FrozenTrial(
-        number=history.number,
-        trial_id=history.number,
-        state=TrialState.RUNNING,
-        value=None,
-        datetime_start=None,
-        datetime_complete=None,
-        params={},
-        distributions={},
-        user_attrs={},
-        system_attrs={},
-        intermediate_values={},
-    )
+    trial = create_trial(state=TrialState.RUNNING)
+    trial.number = history.number
+    return study, trial
 
 
 def _inner(search: SearchSpec, resumed_at: int) -> BaseSampler:

@@ -82,7 +82,7 @@ def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings
 
 def by_gain(space: Space, gain: Gain, siblings: Sequence[Sibling] = ()) -> Strategy:
     """Choose the siblings' best configs, then what gains most. A search may end before each sibling had its turn."""
-    return Strategy(choosers=(retry, gain.ended, siblings_first(space, siblings), gain.choose), confirmer=gain.confirm)
+    return Strategy(choosers=(retry, gain.ended, siblings_first(space, siblings), gain.choose), confirm=gain.confirm)
 
 
 def by_drawing(space: Space, search: SearchSpec, siblings: Sequence[Sibling] = (), *, resumed_at: int = 0) -> Strategy:

@@ -47,8 +47,9 @@ class Failing:
         return below(0.0, -height, np.full(len(codes), SOFTNESS))
 
     def _covariance(self, rows: Codes) -> Floats:
-        near = Near(self._levels.distances(self._known), [1.0] * rows.shape[1], rows)
-        return singly(near, np.full(len(near.squares), SINGLE**2)) + COMMON**2 * jointly(near)
+        near = Near(self._levels.distances(self._known), rows)
+        lengths = np.ones(len(near.squares))
+        return singly(near, lengths, SINGLE**2 * lengths) + COMMON**2 * jointly(near, lengths)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -98,7 +98,7 @@ class Outlook:
         if self._off > ROUGH and len(self._seen) < UNSURE_UNTIL:
             return None
         left = self._prospect(price)
-        if left is None or left.pays:
+        if left.pays:
             return None
         if self._off > ROUGH:
             of_all = f"{len(self._seen)} of {len(self._pool.configs):,} configs"
@@ -126,19 +126,19 @@ class Outlook:
         """How far off predictions are, as a share of the best: the median, and no less than measurements scatter."""
         alone = self._surrogate.alone
         off = np.abs(alone.foretold()[0] - alone.known.values)
-        return max(float(np.median(off)), alone.chance) / self._whole(self.best or 0)
+        return max(float(np.median(off)), alone.chance) / self._whole
 
     @property
     def left(self) -> float | None:
         """The probes until the search ends, as far as its doubts tell now; None while no config has run."""
-        return None if self.best is None else probes_left(self._threat(self.best))
+        return None if self.best is None else probes_left(self._threat)
 
     def is_as_good(self, config: Config, price: Price) -> bool:
         """Check whether the best gains less in training than one more measurement of it takes."""
         (place,) = self._pool.places([config_digest(config)])
         if self.best is None:
             return False
-        behind = (self._mean[self.best] - self._mean[place]) / self._whole(self.best)
+        behind = (self._mean[self.best] - self._mean[place]) / self._whole
         return bool(behind * self._goal.training_s <= self.takes_s(self.best, price))
 
     def takes_s(self, place: int, price: Price) -> float:
@@ -162,9 +162,9 @@ class Outlook:
             return self.best
         if self._untried:
             return min(self._untried, key=lambda place: (self._flat[at := self._apart(place)], at, -gain[place]))
-        if (self._thin is not None or self._doubted) and not self._pays(price):
+        if (self._thin is not None or self._doubted) and not self._prospect(price).pays:
             return self.best if self._thin is None else self._thin
-        return self._doubtful(self.best) if self._trifling(self._gain, self.best) else most
+        return self._doubtful(self.best) if self._trifling else most
 
     @cached_property
     def _untried(self) -> list[int]:
@@ -225,19 +225,12 @@ class Outlook:
         promise = mean + deviation + np.log(np.maximum(self._costs.runs, TRIFLE)) + SHOWN * thin
         return int(np.where(possible, promise, -np.inf).argmax()) if possible.any() else None
 
-    def _pays(self, price: Price) -> bool:
-        left = self._prospect(price)
-        return left is None or left.pays
-
-    def _prospect(self, price: Price) -> Prospect | None:
-        """Return what the series of probes promises that pays best; None where nothing is known of the best."""
-        if self.best is None:
-            return None
-        order, rivals = self._promising(price), self._promising_rivals(price)
+    def _prospect(self, price: Price) -> Prospect:
+        """Return what the series of probes promises that pays best, once there is a best."""
         places = self._rival_places(price)
         return most_rewarding(
-            rivals,
-            np.searchsorted(places, order),
+            self._promising_rivals(price),
+            np.searchsorted(places, self._promising(price)),
             self._goal.training_s,
             lambda probes: self._costs.series_s(price, places[probes.members], probes.repeats),
             self._trust,
@@ -254,7 +247,7 @@ class Outlook:
         truths = self._surrogate.believe(codes[order])[0]
         best = np.maximum.accumulate(truths)
         expected = expected_improvement(means[1:] - best[:-1], deviations[1:])
-        return trust(expected, np.diff(best), LEAST * self._whole(self.best or 0))
+        return trust(expected, np.diff(best), LEAST * self._whole)
 
     def _rival_places(self, price: Price) -> Codes:
         """Return the places of the configs that promise most and of the best ones, in order."""
@@ -272,7 +265,7 @@ class Outlook:
             errors=self._errors[places],
             freedom=self._freedom,
             ceiling=self._goal.ceiling,
-            whole=self._whole(self.best or 0),
+            whole=self._whole,
         )
 
     @property
@@ -319,7 +312,7 @@ class Outlook:
         A single measurement may gain nothing, although several would (Frazier and Powell 2010). The search needs
         certainty about the best, as the LUCB rule does (Kalyanakrishnan et al. 2012).
         """
-        challenger = int(np.where(self._open, self._threat(best), -1.0).argmax())
+        challenger = int(np.where(self._open, self._threat, -1.0).argmax())
         return max((place for place in (challenger, best) if self._open[place]), key=lambda at: self._beliefs[1][at])
 
     @cached_property
@@ -340,9 +333,10 @@ class Outlook:
     def _beliefs(self) -> tuple[Floats, Floats]:
         return self._surrogate.believe(self._pool.codes)
 
-    def _whole(self, place: int) -> float:
-        """Return what a share of a config's value is a share of."""
-        return 1.0 if self._in_logarithms else max(abs(float(self._mean[place])), 1e-9)
+    @property
+    def _whole(self) -> float:
+        """What a share of the best is a share of."""
+        return 1.0 if self._in_logarithms else max(abs(float(self._mean[self.best or 0])), 1e-9)
 
     @property
     def _mean(self) -> Floats:
@@ -364,13 +358,16 @@ class Outlook:
         gain = knowledge_gradient(*self._beliefs, errors, self._rivals, self._goal.ceiling)
         return np.where(self._open, gain * self._runs, 0.0)
 
-    def _trifling(self, gain: Floats, best: int) -> bool:
-        return bool(gain.max() < TRIFLE * self._whole(best))
+    @property
+    def _trifling(self) -> bool:
+        """Whether no single probe is expected to gain anything."""
+        return bool(self._gain.max() < TRIFLE * self._whole)
 
-    def _threat(self, best: int) -> Floats:
-        """Return the probability that each config works and is better than the best by more than `WITHIN`."""
-        mean, deviation = self._beliefs
-        threat = self._runs * (1.0 - below(mean[best] + WITHIN * self._whole(best), mean, deviation))
+    @property
+    def _threat(self) -> Floats:
+        """The probability that each config works and is better than the best by more than `WITHIN`."""
+        (mean, deviation), best = self._beliefs, self.best or 0
+        threat = self._runs * (1.0 - below(mean[best] + WITHIN * self._whole, mean, deviation))
         threat[best] = 0.0
         return np.where(self._open, threat, 0.0)
 

@@ -1,12 +1,12 @@
 """Predicts values from a bounded number of measurements. Pure."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.search.gain.pool import Codes, Kept, Levels, Near, equal, jointly, singly
+from tuner.search.gain.pool import Codes, Kept, Levels, Near, equal, jointly, jumping, singly
 from tuner.search.gain.readings import Readings
 from tuner.search.needs import Floats
 
@@ -113,15 +113,11 @@ _JITTER = 1e-9
 class _Pairs:
     """How each config of one list, the rows, relates to each config of another list, the columns."""
 
-    squares: list[Floats]
-    """For each parameter, the squared distance of each of its values to each column: value by column."""
-    codes: Codes
-    """The values of the rows: row by parameter."""
+    near: Near
     slopes: Floats
     """The product of the heights on the ladder, measured from its middle."""
     same: Floats
     """1 where row and column are the same config, otherwise 0."""
-    kept: Kept | None = None
 
 
 class Surrogate:
@@ -158,7 +154,7 @@ class Surrogate:
         scatter = max(float(self._differences.std()), (1.0 if elder else 3.0) * error, least * readings.whole)
         self._unit = 1.0 if readings.logarithmic else scatter
         self._given = np.diag(np.full(len(codes), self._jitter)) + self._known.shared + self._lent(codes, codes)
-        self._pairs = replace(self._compared(codes, codes), kept={})
+        self._pairs = self._compared(codes, codes, kept={})
         self._doubts = np.ones(len(codes))
         self._shape = self._most_probable(self._usual)
         for _ in range(_ROUNDS if math.isfinite(usual.freedom) else 0):
@@ -326,20 +322,18 @@ class Surrogate:
         """Return the covariance of the true values before any measurement of this case: row by column."""
         return self._covariance(self._shape, self._compared(rows, columns)) + self._lent(rows, columns)
 
-    def _compared(self, rows: Codes, columns: Codes) -> _Pairs:
+    def _compared(self, rows: Codes, columns: Codes, kept: Kept | None = None) -> _Pairs:
         return _Pairs(
-            squares=self._levels.distances(columns),
-            codes=rows,
+            near=Near(self._levels.distances(columns), rows, kept),
             slopes=np.outer(self._slopes(rows), self._slopes(columns)),
             same=equal(rows, columns),
         )
 
     def _covariance(self, shape: Floats, pairs: _Pairs) -> Floats:
         """Return the covariance of the case's own part of the values: row by column."""
-        lengths, singles, (joint, own, curve, _) = self._parts(shape)
-        near = Near(pairs.squares, lengths.tolist(), pairs.codes, pairs.kept)
-        effects = singly(near, singles**2) + joint**2 * jointly(near) + own**2 * pairs.same
-        ladder = self._level**2 * (1.0 + pairs.slopes) + curve**2 * self._curved(near)
+        near, (lengths, singles, (joint, own, curve, _)) = pairs.near, self._parts(shape)
+        effects = singly(near, lengths, singles**2) + joint**2 * jointly(near, lengths) + own**2 * pairs.same
+        ladder = self._level**2 * (1.0 + pairs.slopes) + curve**2 * self._curved(near, lengths)
         return self._unit**2 * (ladder + effects)
 
     def _parts(self, shape: Floats) -> tuple[Floats, Floats, Floats]:
@@ -357,10 +351,7 @@ class Surrogate:
     def _slopes(self, codes: Codes) -> Floats:
         return self._levels.heights(codes) - 0.5
 
-    def _curved(self, near: Near) -> Floats:
-        """Return the covariance along the ladder; 1 for equal rungs, and 1 where there is no ladder.
-
-        Matérn's covariance with 1/2 allows a jump between two rungs, for example where a cache ends.
-        """
+    def _curved(self, near: Near, lengths: Floats) -> Floats:
+        """Return the covariance along the ladder; 1 for equal rungs, and 1 where there is no ladder."""
         at = self._levels.ladder
-        return np.ones(near.shape) if at is None else near.of(at, lambda squares: np.exp(-np.sqrt(squares)))
+        return np.ones(near.shape) if at is None else near.of(at, lengths[at], jumping)
