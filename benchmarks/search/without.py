@@ -153,7 +153,7 @@ def with_parts(
             self._costs = costs(pool, observed, limits)
 
         @cached_property
-        def _surrogate(self) -> Surrogate:
+        def _alone(self) -> Surrogate:
             return surrogate(self._pool.levels, self._readings)
 
     return WithParts

@@ -29,16 +29,6 @@ class Mixture:
         """The number of measurements that the sizes are fitted to, averaged over both models."""
         return (1.0 - self._share) * self._alone.measured + self._share * self._lent.measured
 
-    @property
-    def alone(self) -> Surrogate:
-        """The model without the similar cases."""
-        return self._alone
-
-    @property
-    def chance(self) -> float:
-        """See `Surrogate`; that of the model without the similar cases."""
-        return self._alone.chance
-
     def believe(self, codes: Codes) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the true value of each config."""
         (alone, its_doubt), (lent, doubt) = self._alone.believe(codes), self._lent.believe(codes)

@@ -26,7 +26,7 @@ from tuner.search.gain.readings import Readings, apart, in_logarithms, logarithm
 from tuner.search.gain.surrogate import Surrogate
 from tuner.search.needs import Floats
 from tuner.search.observed import Observed
-from tuner.study import Config, ProbeSpec, config_digest
+from tuner.study import Config, ProbeSpec, config_digest, written
 
 WITHIN = 0.01
 """Configs whose values differ by no more than this share are equally good."""
@@ -118,15 +118,14 @@ class Outlook:
         return self.takes_s(self.best or 0, price) <= BRIEF * self._goal.training_s
 
     def _with_causes(self, reason: str) -> str:
-        failed = (f"every config with {one} failed" for one in self._costs.causes)
+        failed = (f"every config with {name}={written(value)} failed" for name, value in self._costs.causes)
         return "; ".join([reason, *failed])
 
     @cached_property
     def _off(self) -> float:
         """How far off predictions are, as a share of the best: the median, and no less than measurements scatter."""
-        alone = self._surrogate.alone
-        off = np.abs(alone.foretold()[0] - alone.known.values)
-        return max(float(np.median(off)), alone.chance) / self._whole
+        off = np.abs(self._alone.foretold()[0] - self._alone.known.values)
+        return max(float(np.median(off)), self._alone.chance) / self._whole
 
     @property
     def left(self) -> float | None:
@@ -239,11 +238,10 @@ class Outlook:
     @cached_property
     def _trust(self) -> float:
         """How far the model's expected gains are believed: see `prospects.trust`."""
-        alone = self._surrogate.alone
-        codes = alone.known.codes
+        codes = self._alone.known.codes
         _, first = np.unique(codes, axis=0, return_index=True)
         order = np.sort(first)
-        means, deviations = (each[order] for each in alone.foretold())
+        means, deviations = (each[order] for each in self._alone.foretold())
         truths = self._surrogate.believe(codes[order])[0]
         best = np.maximum.accumulate(truths)
         expected = expected_improvement(means[1:] - best[:-1], deviations[1:])
@@ -285,7 +283,7 @@ class Outlook:
         """Whether the mean measurement of the best is far above what all others foretell."""
         if self.best is None or len(self._seen) < FEW:
             return False
-        return self._surrogate.alone.surprise(self._pool.codes[self.best]) > FAR_ABOVE
+        return self._alone.surprise(self._pool.codes[self.best]) > FAR_ABOVE
 
     @property
     def _freedom(self) -> float:
@@ -316,11 +314,15 @@ class Outlook:
         return max((place for place in (challenger, best) if self._open[place]), key=lambda at: self._beliefs[1][at])
 
     @cached_property
+    def _alone(self) -> Surrogate:
+        """What the measurements of this case alone say."""
+        return Surrogate(self._pool.levels, self._readings)
+
+    @cached_property
     def _surrogate(self) -> Surrogate | Mixture:
-        alone = Surrogate(self._pool.levels, self._readings)
         if self._elder is None:
-            return alone
-        return Mixture(alone, Surrogate(self._pool.levels, self._readings, self._elder))
+            return self._alone
+        return Mixture(self._alone, Surrogate(self._pool.levels, self._readings, self._elder))
 
     @cached_property
     def _readings(self) -> Readings:
@@ -351,7 +353,7 @@ class Outlook:
         """The standard error of one more measurement of each config."""
         errors = np.full(len(self._pool.configs), self._readings.error)
         errors[self._seen] = single_errors(self._measured)
-        return np.hypot(errors, self._surrogate.chance)
+        return np.hypot(errors, self._alone.chance)
 
     def _expected_gain(self, errors: Floats | float) -> Floats:
         """Return the expected gain of one measurement of each config with the standard errors `errors`."""

@@ -143,8 +143,8 @@ class Surrogate:
             [usual.length] * count + [single] * count + [usual.joint, usual.own, usual.curve, usual.chance]
         )
         self._level, self._usual, self._spread = usual.level, np.log(parts[:, 0]), parts[:, 1]
-        self._known, self._left_out = self._divided(readings)
-        codes, values, error = self._known.codes, self._known.values, self._known.error
+        self.known, self._left_out = self._divided(readings)
+        codes, values, error = self.known.codes, self.known.values, self.known.error
         mean = float(values.mean())
         expected = elder.believe(codes)[0] if elder else np.zeros(len(codes))
         self._factor = mean / float(expected.mean()) if abs(expected.mean()) > _JITTER else 0.0
@@ -153,7 +153,7 @@ class Surrogate:
         least = LEAST_DIFFERENCE if elder else LEAST_UNIT
         scatter = max(float(self._differences.std()), (1.0 if elder else 3.0) * error, least * readings.whole)
         self._unit = 1.0 if readings.logarithmic else scatter
-        self._given = np.diag(np.full(len(codes), self._jitter)) + self._known.shared + self._lent(codes, codes)
+        self._given = np.diag(np.full(len(codes), self._jitter)) + self.known.shared + self._lent(codes, codes)
         self._pairs = self._compared(codes, codes, kept={})
         self._doubts = np.ones(len(codes))
         self._shape = self._most_probable(self._usual)
@@ -176,16 +176,16 @@ class Surrogate:
 
     def between(self, rows: Codes, columns: Codes) -> Floats:
         """Return the covariance of the true values of two lists of configs."""
-        prior = self._before(rows, np.concatenate([columns, self._known.codes]))
+        prior = self._before(rows, np.concatenate([columns, self.known.codes]))
         first = prior[:, len(columns) :] @ self._whitening.T
-        second = self._before(columns, self._known.codes) @ self._whitening.T
+        second = self._before(columns, self.known.codes) @ self._whitening.T
         left = self._widening * (prior[:, : len(columns)] - first @ second.T)
         return np.outer(self._narrowing(rows), self._narrowing(columns)) * left
 
     @property
     def measured(self) -> float:
         """The number of measurements that the sizes are fitted to, those of the elder cases included."""
-        own = len(self._known.values) + len(self._left_out.values)
+        own = len(self.known.values) + len(self._left_out.values)
         return own + (self._elder.measured if self._elder else 0.0)
 
     @property
@@ -198,25 +198,15 @@ class Surrogate:
 
     def surprise(self, config: Codes) -> float:
         """How far the mean measurement of a config is above what all other configs foretell: see `surprises`."""
-        rows = (self._known.codes == config).all(axis=1)
+        rows = (self.known.codes == config).all(axis=1)
         together = np.linalg.inv(self._whitening[:, rows].T @ self._whitening[:, rows])
         return float((together @ self._weights[rows]).mean() / np.sqrt(together.mean())) if rows.any() else 0.0
 
     def foretold(self) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the true value behind each measurement, by all other measurements."""
         certain = 1.0 / np.square(self._whitening).sum(axis=0)
-        means = self._known.values - self._weights * certain
+        means = self.known.values - self._weights * certain
         return means, np.sqrt(np.maximum(self._widening * (certain - self._noise(self._shape)), self._jitter))
-
-    @property
-    def alone(self) -> "Surrogate":
-        """This model; see `Mixture`."""
-        return self
-
-    @property
-    def known(self) -> Readings:
-        """The measurements that the model learns from."""
-        return self._known
 
     @property
     def chance(self) -> float:
@@ -235,13 +225,13 @@ class Surrogate:
 
     def _unsettled(self, codes: Codes) -> tuple[Floats, Floats]:
         """Return mean and variance of each config's value by the measurements that the model learns from."""
-        rows = max(1, _MOST_NUMBERS // len(self._known.codes))
+        rows = max(1, _MOST_NUMBERS // len(self.known.codes))
         parts = [self._believe(codes[start : start + rows]) for start in range(0, len(codes), rows)]
         means, variances = zip(*parts, strict=True)
         return np.concatenate(means), np.concatenate(variances)
 
     def _believe(self, codes: Codes) -> tuple[Floats, Floats]:
-        across = self._before(codes, self._known.codes)
+        across = self._before(codes, self.known.codes)
         learnt = np.square(across @ self._whitening.T).sum(axis=1)
         mean, variance = self._mean + across @ self._weights, self._prior(codes)
         if self._elder:
@@ -293,7 +283,7 @@ class Surrogate:
     def _noise(self, shape: Floats) -> Floats:
         """Return the variance of each measurement."""
         chance = self._unit * float(np.exp(shape[-1]))
-        return (self._known.errors**2 + chance**2) * self._doubts
+        return (self.known.errors**2 + chance**2) * self._doubts
 
     def _most_probable(self, start: Floats) -> Floats:
         """Return the most probable length scales and sizes: climb from `start`, one coordinate at a time."""
