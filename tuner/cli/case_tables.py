@@ -24,11 +24,6 @@ def print_tables(console: Console, *tables: Table) -> None:
             console.print(line)
 
 
-def fits(console: Console, table: Table) -> bool:
-    """Return whether a table fits on the terminal without a broken word."""
-    return _spare_width(console, table) >= 0
-
-
 def _spare_width(console: Console, table: Table) -> int:
     """Return the terminal's width minus the smallest width of the table that breaks no word."""
     unbounded = console.options.update_width(sys.maxsize)
@@ -56,7 +51,7 @@ def _take_out(console: Console, table: Table) -> list[str]:
     names, *others = table.columns
     taken: list[Column] = []
     for column in sorted(others, key=lambda one: one.header == CONFIG, reverse=True)[:1] + others[:0:-1]:
-        if fits(console, table):
+        if _spare_width(console, table) >= 0:
             break
         if column in table.columns:
             table.columns.remove(column)
@@ -101,7 +96,7 @@ _HEADS = {
 
 def front_tables(study: StudyReader) -> Iterator[Table]:
     """Return a table of each case's front, sorted by the first objective, the highest value first."""
-    return (_table(case, front_rows(case)) for case in study.cases if case.front)
+    return (_front_table(case) for case in study.cases if case.front)
 
 
 def front_rows(case: CaseView) -> list[Row]:
@@ -109,7 +104,8 @@ def front_rows(case: CaseView) -> list[Row]:
     return [front_row(case, member) for member in case.front]
 
 
-def _table(case: CaseView, rows: list[Row]) -> Table:
+def _front_table(case: CaseView) -> Table:
+    rows = front_rows(case)
     columns = [column for column in dict.fromkeys([*case.objectives, *_HEADS]) if _is_shown(column, rows)]
     heads = [_HEADS.get(column, column) for column in columns]
     table = Table("trial", CONFIG, *heads, title=f"{case.name}: Pareto front", title_justify="left")

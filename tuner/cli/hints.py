@@ -217,11 +217,6 @@ def recorded(case: Case, configs: Sequence[Config], table: "RecordedTable | None
     return f"{case.name}: {len(table.configs)} config(s) recorded, {left} of {len(configs)} left"
 
 
-def replayed(bench: "Workbench", spent_s: float) -> str:
-    """Return a line that says what the replayed probes would have cost on real devices."""
-    return f"simulated: {in_use(spent_s, len(bench.devices))}"
-
-
 def plan_best(study: str, *, devices: str | None = None, storage: str | None, runs: Path) -> list[str]:
     """Return the command that prints the best configs as scripts; its options name the same database and devices.
 

@@ -370,20 +370,20 @@ class LiveScreen(Screen):
 
     def _run(self) -> None:
         with suppress(OSError):  # the terminal is gone
-            self._do(self._start)
+            self._do(partial(self._draw, Live.start))
             painted_s = time.monotonic()
             while (task := self._next()) is not None:
                 self._do(task)
                 if time.monotonic() - painted_s >= FRAME_S:
-                    self._do(self._paint)
+                    self._do(partial(self._draw, Live.refresh))
                     painted_s = time.monotonic()
-            self._do(self._stop)
+            self._do(partial(self._draw, Live.stop))
 
     def _next(self) -> Callable[[], None] | None:
         try:
             return self._tasks.get(timeout=FRAME_S)
         except queue.Empty:
-            return self._paint
+            return partial(self._draw, Live.refresh)
 
     def _do(self, task: Callable[[], None]) -> None:
         try:
@@ -392,21 +392,13 @@ class LiveScreen(Screen):
             raise
         except Exception:  # noqa: BLE001  a fault of the live view must not hide what is measured
             with suppress(Exception):
-                self._stop()
+                self._draw(Live.stop)
             self._live = None
             task()
 
-    def _start(self) -> None:
+    def _draw(self, draw: Callable[[Live], None]) -> None:
         if self._live:
-            self._live.start()
-
-    def _paint(self) -> None:
-        if self._live:
-            self._live.refresh()
-
-    def _stop(self) -> None:
-        if self._live:
-            self._live.stop()
+            draw(self._live)
 
 
 def open_screen(console: Console) -> Screen:

@@ -12,14 +12,14 @@ import typer
 from rich.console import Console
 
 from tuner.cli import options, work
-from tuner.cli.hints import introduction, out_of_time, replayed, replaying
+from tuner.cli.hints import introduction, out_of_time, replaying
 from tuner.cli.options import RUNS, Devices, Hours, Runs, Storage, Study
 from tuner.cli.screen import JsonScreen, Screen, open_screen
 from tuner.devices.cards import near_cores, share_cores
 from tuner.devices.found import open_devices
 from tuner.devices.nvml import Nvml
 from tuner.errors import StudyError, TunerError
-from tuner.export import CaseSummary, prepare_folder
+from tuner.export import CaseSummary, in_use, prepare_folder
 from tuner.probe import MonotonicClock, Prober
 from tuner.replay.recorded import Table
 from tuner.replay.replaying import ReplayedProber, replay_bench
@@ -55,7 +55,9 @@ class ReadySearch:
 
     def simulated_cost(self) -> str | None:
         """Return what the replayed probes so far would have cost; None on real devices."""
-        return replayed(self.bench, self.prober.spent_s) if isinstance(self.prober, ReplayedProber) else None
+        if not isinstance(self.prober, ReplayedProber):
+            return None
+        return f"simulated: {in_use(self.prober.spent_s, len(self.bench.devices))}"
 
     def run(self, job: Job, budget: Budget, trials: int | None) -> list[CaseOutcome]:
         """Search each case until the budget or the number of finished trials is used up; see `loop.optimise`.

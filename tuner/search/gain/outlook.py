@@ -7,7 +7,6 @@ import numpy as np
 
 from tuner.search.choosing import Price
 from tuner.search.gain.costs import Costs
-from tuner.search.gain.mixture import Mixture
 from tuner.search.gain.pool import Codes, Pool, first, upward
 from tuner.search.gain.prospects import (
     LEAST,
@@ -23,7 +22,7 @@ from tuner.search.gain.prospects import (
     trust,
 )
 from tuner.search.gain.readings import Readings, apart, in_logarithms, logarithmic, mean_readings, single_errors
-from tuner.search.gain.surrogate import Surrogate
+from tuner.search.gain.surrogate import Mixture, Surrogate
 from tuner.search.needs import Floats
 from tuner.search.observed import Observed
 from tuner.study import Config, ProbeSpec, config_digest, written
