@@ -1,4 +1,4 @@
-"""A strategy as an Optuna sampler, and Optuna's samplers as choosers."""
+"""A strategy as an Optuna sampler; the choosers of first configs, and Optuna's samplers as choosers."""
 
 import random
 import warnings
@@ -16,7 +16,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from tuner.errors import StudyError
 from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, free
 from tuner.search.design import distance
-from tuner.search.trials import distribution
+from tuner.search.siblings import Sibling
+from tuner.search.trials import distribution, kept
 from tuner.study import Config, Parameter, SearchSpec, Space, Value
 
 
@@ -108,6 +109,23 @@ def seeded(space: Space, per_variant: int) -> Chooser:
     def choose(history: History, price: Price) -> Choice | None:
         new = next(filter(history.is_new, configs), None)
         return None if new is None else Choice(config=new)
+
+    return choose
+
+
+def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
+    """Return what chooses each sibling's best config once, in the order of `siblings`.
+
+    A trial of such a config names the sibling (`ORIGIN`). A sibling that finds a better config later gets no second
+    turn. Configs outside the space, configs probed already and configs sure to run out of memory are left out.
+    """
+    nearest = {one.case: space.nearest(one.best) for one in siblings}
+    firsts = {case: config for case, config in nearest.items() if config in space}
+
+    def choose(history: History, price: Price) -> Choice | None:
+        had = {kept(one).origin for one in history.trials}
+        new = ((case, config) for case, config in firsts.items() if case not in had and history.is_new(config))
+        return next((Choice(config=config, origin=case) for case, config in new), None)
 
     return choose
 

@@ -6,21 +6,9 @@ from functools import cached_property
 import numpy as np
 
 from tuner.search.choosing import Price
+from tuner.search.gain import prospects
 from tuner.search.gain.costs import Costs
 from tuner.search.gain.pool import Codes, Pool, first, upward
-from tuner.search.gain.prospects import (
-    LEAST,
-    Goal,
-    Prospect,
-    Rivals,
-    below,
-    expected_improvement,
-    knowledge_gradient,
-    most_rewarding,
-    probes_left,
-    shortfall,
-    trust,
-)
 from tuner.search.gain.readings import Readings, apart, in_logarithms, logarithmic, mean_readings, single_errors
 from tuner.search.gain.surrogate import Mixture, Surrogate
 from tuner.search.needs import Floats
@@ -67,7 +55,7 @@ class Outlook:
     """What each config of a pool is expected to gain and to take, after the trials observed so far."""
 
     def __init__(
-        self, pool: Pool, observed: Observed, limits: ProbeSpec, goal: Goal, elder: Surrogate | None = None
+        self, pool: Pool, observed: Observed, limits: ProbeSpec, goal: prospects.Goal, elder: Surrogate | None = None
     ) -> None:
         """`limits`: see `Costs`. `elder`: what the measurements of similar cases say."""
         self._pool, self._observed, self._goal, self._elder = pool, observed, goal, elder
@@ -106,7 +94,7 @@ class Outlook:
 
     def _lost(self, price: Price) -> tuple[float, float]:
         """Return the expected loss and a bound on it, as far as the model's record lets it be believed."""
-        lost, bound = shortfall(self._promising_rivals(price))
+        lost, bound = prospects.shortfall(self._contest(price)[1])
         believed = bound * min(1.0, max(LEAST_BELIEVED, math.sqrt(self._trust)))
         least = LEAST_BOUND if len(self._seen) < len(self._pool.configs) else 0.0
         expected = self._trust**CLAIMED * lost
@@ -129,7 +117,7 @@ class Outlook:
     @property
     def left(self) -> float | None:
         """The probes until the search ends, as far as its doubts tell now; None while no config has run."""
-        return None if self.best is None else probes_left(self._threat)
+        return None if self.best is None else prospects.probes_left(self._threat)
 
     def is_as_good(self, config: Config, price: Price) -> bool:
         """Check whether the best gains less in training than one more measurement of it takes."""
@@ -143,11 +131,9 @@ class Outlook:
         """Return the expected seconds of a probe of a config now."""
         return self._costs.series_s(price, np.array([place]), repeats=1)
 
-    def next(self, price: Price) -> Config | None:
-        """Choose the config with the largest expected gain per second; None where no config may be probed."""
-        if not self._open.any():
-            return None
-        return self._pool.configs[self._next(price)]
+    def next(self, price: Price) -> int | None:
+        """Choose the place of the largest expected gain per second; None where no config may be probed."""
+        return self._next(price) if self._open.any() else None
 
     def _next(self, price: Price) -> int:
         if not self._seen:
@@ -223,11 +209,11 @@ class Outlook:
         promise = mean + deviation + np.log(np.maximum(self._costs.runs, TRIFLE)) + SHOWN * thin
         return int(np.where(possible, promise, -np.inf).argmax()) if possible.any() else None
 
-    def _prospect(self, price: Price) -> Prospect:
+    def _prospect(self, price: Price) -> prospects.Prospect:
         """Return what the series of probes promises that pays best, once there is a best."""
-        places = self._rival_places(price)
-        return most_rewarding(
-            self._promising_rivals(price),
+        places, rivals = self._contest(price)
+        return prospects.most_rewarding(
+            rivals,
             np.searchsorted(places, self._promising(price)),
             self._goal.training_s,
             lambda probes: self._costs.series_s(price, places[probes.members], probes.repeats),
@@ -243,18 +229,15 @@ class Outlook:
         means, deviations = (each[order] for each in self._alone.foretold())
         truths = self._surrogate.believe(codes[order])[0]
         best = np.maximum.accumulate(truths)
-        expected = expected_improvement(means[1:] - best[:-1], deviations[1:])
-        return trust(expected, np.diff(best), LEAST * self._whole)
+        expected = prospects.expected_improvement(means[1:] - best[:-1], deviations[1:])
+        return prospects.trust(expected, np.diff(best), prospects.LEAST * self._whole)
 
-    def _rival_places(self, price: Price) -> Codes:
-        """Return the places of the configs that promise most and of the best ones, in order."""
-        places = np.array(self._rivals)
-        return np.union1d(self._promising(price), places[np.argsort(-self._mean[places])[:_RIVALS]])
-
-    def _promising_rivals(self, price: Price) -> Rivals:
-        places = self._rival_places(price)
+    def _contest(self, price: Price) -> tuple[Codes, prospects.Rivals]:
+        """Return the places of the configs that promise most and of the best ones, and what is known of them."""
+        best = np.array(self._rivals)
+        places = np.union1d(self._promising(price), best[np.argsort(-self._mean[best])[:_RIVALS]])
         mean, covariance = self._surrogate.together(self._pool.codes[places])
-        return Rivals(
+        return places, prospects.Rivals(
             mean=mean,
             covariance=covariance,
             runs=self._runs[places],
@@ -356,7 +339,7 @@ class Outlook:
 
     def _expected_gain(self, errors: Floats | float) -> Floats:
         """Return the expected gain of one measurement of each config with the standard errors `errors`."""
-        gain = knowledge_gradient(*self._beliefs, errors, self._rivals, self._goal.ceiling)
+        gain = prospects.knowledge_gradient(*self._beliefs, errors, self._rivals, self._goal.ceiling)
         return np.where(self._open, gain * self._runs, 0.0)
 
     @property
@@ -368,7 +351,7 @@ class Outlook:
     def _threat(self) -> Floats:
         """The probability that each config works and is better than the best by more than `WITHIN`."""
         (mean, deviation), best = self._beliefs, self.best or 0
-        threat = self._runs * (1.0 - below(mean[best] + WITHIN * self._whole, mean, deviation))
+        threat = self._runs * (1.0 - prospects.below(mean[best] + WITHIN * self._whole, mean, deviation))
         threat[best] = 0.0
         return np.where(self._open, threat, 0.0)
 
