@@ -16,9 +16,9 @@ import typer
 
 from tuner.cli.hints import cut_ladders, stand_in, to_be_fitted, to_be_made
 from tuner.cli.options import DATABASE, RUNS, Devices, Launcher, Runs, Storage, Study, comment, database_url, say
-from tuner.cli.slurm import JobDevices, batch_lines, job_bench
+from tuner.cli.slurm import batch_lines, job_bench
 from tuner.cli.work import Cases, Settings, chosen_cases, first_config, with_fixed_values
-from tuner.devices.found import VISIBLE_CARDS
+from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.export import CaseView, StudyReader, choice, connect, in_words, no_best, summary, with_error
 from tuner.kept.trial import pooled
@@ -222,7 +222,7 @@ def _origin(bench: Workbench, case: Case, view: CaseView, one: Standing) -> Iter
     yield from choice(summary(view))
     here = bench.device_names
     there = view.kept.devices or here
-    if isinstance(bench.source, JobDevices):
+    if isinstance(bench.source, AbsentDevices):  # those of a job, on a node that is not known yet
         if len(there) != len(here):
             yield f"measured on {len(there)} device(s), and a job has {len(here)}"
     elif there != here:

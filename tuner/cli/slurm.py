@@ -15,11 +15,11 @@ from sqlalchemy import make_url
 
 from tuner.cli.hints import load_shown
 from tuner.cli.options import STORAGE_VARIABLE, as_words, database_url
-from tuner.devices.found import nccl_variables
+from tuner.devices.found import AbsentDevices, nccl_variables
 from tuner.errors import StoreError, StudyError, TunerError, installs
 from tuner.export import prepare_folder
 from tuner.kept.urls import shown
-from tuner.probe import MINUTE_S, Device, DeviceSample, DeviceSource
+from tuner.probe import MINUTE_S, Device, DeviceSource
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
 from tuner.study import SlurmSpec, StudySpec
@@ -161,21 +161,6 @@ def batch_lines(spec: StudySpec, devices: str | None) -> Iterator[str]:
     yield from spec.slurm.header(named, spec.name)
 
 
-@dataclass(frozen=True, slots=True)
-class JobDevices:
-    """The devices of a job, to plan with. They are on a node that is not known yet, so nothing can be measured."""
-
-    devices: tuple[Device, ...]
-    label: str = "slurm"
-
-    def attach(self, pid: int) -> None:
-        """Follow nothing."""
-
-    def sample(self, t_s: float) -> Sequence[DeviceSample]:
-        """Measure nothing."""
-        return ()
-
-
 def job_bench(study: str, *, devices: str | None, runs: Path) -> Workbench:
     """Open a study for the devices of a job, whatever this machine has; `devices` overrides the study file's.
 
@@ -184,7 +169,8 @@ def job_bench(study: str, *, devices: str | None, runs: Path) -> Workbench:
 
     def source_of(spec: StudySpec) -> DeviceSource:
         _resources(spec, spec.devices)
-        return JobDevices(tuple(Device(name=name, model="SLURM") for name in spec.slurm.device_names(spec.devices)))
+        names = spec.slurm.device_names(spec.devices)
+        return AbsentDevices(tuple(Device(name=name, model="SLURM") for name in names), "slurm")
 
     bench = open_workbench(study, devices=devices, runs=runs, source_of=source_of)
     cores, ranks = bench.spec.slurm.cpus_per_task, len(bench.devices)

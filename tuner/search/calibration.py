@@ -128,8 +128,9 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
 
     def possible(rung: int) -> bool:
         config = config_of | {ladder: rung}
-        ends = ((memory, 1.0), (start_s, limits.longest_start_s))
-        return observed.frontier.beyond(config) is None and all(_least(*needs(config)) <= end for needs, end in ends)
+        needs = ((memory(config), 1.0), (start_s(config), limits.longest_start_s))
+        least = [(mean - SURE * deviation, end) for (mean, deviation), end in needs]
+        return observed.frontier.beyond(config) is None and all(need <= end for need, end in least)
 
     def safe(rung: int) -> bool:
         return possible(rung) and memory(config_of | {ladder: rung})[0] <= 1.0 - limits.headroom_pct / 100.0
@@ -163,10 +164,6 @@ def _expectation(observed: Observed, space: Space, name: str, *, error: float, c
         return float(mean[0]), float(deviation[0])
 
     return expected
-
-
-def _least(mean: float, deviation: float) -> float:
-    return mean - SURE * deviation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -117,10 +117,12 @@ class History:
         return next((one.config for one in (mine, found.best) if one.readings == 1), None)
 
     def confirmed(self) -> list[Config]:
-        """Return the configs that may be the best according to their cold trials, the best one first."""
+        """Return the configs that may be the best according to their cold trials, the best one first.
+
+        They come without the pruner's patience.
+        """
         cold, _ = ways(self._ended)
-        ranked = sorted(cold.values(), key=lambda one: one.value, reverse=True)
-        return [dict(one.trials[-1].config) for one in ranked]
+        return [one.config for one in sorted(cold.values(), key=lambda one: one.value, reverse=True)]
 
 
 Price = Callable[[Config], float]

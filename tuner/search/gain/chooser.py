@@ -74,8 +74,7 @@ class Gain:
         best = self._best(outlook)
         if best is None:
             return None
-        known = [launched(config) for config in history.confirmed()]
-        confirmed = [config for config in known if config in self._pool.space]
+        confirmed = [config for config in history.confirmed() if config in self._pool.space]
         if best not in confirmed and not (confirmed and outlook.is_as_good(confirmed[0], price)):
             return confirmation(self._whole(best, history.number))
         own = self._space.own if self._goal.ceiling == math.inf else None

@@ -32,8 +32,8 @@ class Levels:
     def __init__(self, space: Space) -> None:
         self._names = space.names
         self._codes = [{value: code for code, value in enumerate((*one.values, None))} for one in space.parameters]
-        self._lines = [_line(parameter, ladder_of(space)) for parameter in space.parameters]
         ladder = ladder_of(space)
+        self._lines = [_line(parameter, ladder) for parameter in space.parameters]
         self.ladder = None if ladder is None else self._names.index(ladder)
         """The place of the ladder among the parameters; None where there is no ladder."""
 
