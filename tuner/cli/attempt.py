@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 
 from tuner import probe
-from tuner.cli.hints import cut_ladders, exposed, stand_in
-from tuner.cli.options import RUNS, Devices, Runs, Study, open_console
+from tuner.cli.hints import cut_ladders
+from tuner.cli.options import RUNS, Devices, Runs, Study, exposed, open_console, stand_in
 from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_config, interruptible
 from tuner.devices.found import open_devices
 from tuner.drafting.writing import answers, rewritten

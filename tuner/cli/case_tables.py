@@ -24,6 +24,11 @@ def print_tables(console: Console, *tables: Table) -> None:
             console.print(line)
 
 
+def fits(console: Console, table: Table) -> bool:
+    """Return whether a table fits on the terminal without a broken word."""
+    return _spare_width(console, table) >= 0
+
+
 def _spare_width(console: Console, table: Table) -> int:
     """Return the terminal's width minus the smallest width of the table that breaks no word."""
     unbounded = console.options.update_width(sys.maxsize)
@@ -51,7 +56,7 @@ def _take_out(console: Console, table: Table) -> list[str]:
     names, *others = table.columns
     taken: list[Column] = []
     for column in sorted(others, key=lambda one: one.header == CONFIG, reverse=True)[:1] + others[:0:-1]:
-        if _spare_width(console, table) >= 0:
+        if fits(console, table):
             break
         if column in table.columns:
             table.columns.remove(column)

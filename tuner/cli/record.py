@@ -11,8 +11,8 @@ from rich.console import Console
 
 from tuner.cli import options
 from tuner.cli.case_tables import print_tables, summary_table
-from tuner.cli.hints import out_of_time, recorded, safe_rungs, written
-from tuner.cli.options import RUNS, open_console
+from tuner.cli.hints import out_of_time, recorded, safe_rungs
+from tuner.cli.options import RUNS, open_console, written
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, chosen_cases, conclude, with_fixed_values
 from tuner.errors import EmptyStoreError, StudyError

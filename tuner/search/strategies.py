@@ -9,7 +9,6 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe import full
-from tuner.search.calibration import Calibration
 from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, Why, first_answer, retry
 from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.prospects import Goal
@@ -77,11 +76,6 @@ def in_order(configs: Sequence[Config], ladder: str | None = LADDER) -> Strategy
 def recovery(space: Space) -> Strategy:
     """Go down the ladder until one config runs, for a case that has had no success."""
     return Strategy(choosers=(until_one_runs, retry, ordered(downwards(space), space.ladder)))
-
-
-def calibrating(steps: Calibration) -> Strategy:
-    """Make small probes, from which the rungs of an `auto` ladder or an `auto` batch size follow."""
-    return Strategy(choosers=(steps.ended, retry, steps.choose))
 
 
 def defaults_first(strategy: Strategy, space: Space) -> Strategy:
