@@ -105,7 +105,7 @@ def optimize(
     tables = options.open_console() if quiet and not as_json else console
     show = partial(_show, console, tables, screen, found, url, to_train)
     if len(groups) > 1:
-        run_team(console, found, url, groups, screen=screen, options=passed_on, show=show)
+        run_team(console, found, url, groups, screen=screen, passed_on=passed_on, show=show)
         return
     with at_work(console, found.bench, found.cases, url, found.prober, show=show, screen=screen) as job:
         outcomes = _run(found, job, budget, n_trials, soak=soak)

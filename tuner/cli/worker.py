@@ -13,7 +13,6 @@ from rich.console import Console
 
 from tuner.cli import options, work
 from tuner.cli.hints import introduction, out_of_time, replaying
-from tuner.cli.options import RUNS, Devices, Hours, Runs, Storage, Study
 from tuner.cli.screen import JsonScreen, Screen, open_screen
 from tuner.devices.cards import near_cores, share_cores
 from tuner.devices.found import open_devices
@@ -111,12 +110,12 @@ def run_team(
     groups: Sequence[str],
     *,
     screen: Screen | None,
-    options: Mapping[str, object],
+    passed_on: Mapping[str, object],
     show: Callable[[], list[CaseSummary]],
 ) -> None:
     """Run one worker for each group of devices until all have ended; then show the study and end the command.
 
-    What the workers do appears on `screen`, by default the console. `options` are passed on to each worker.
+    What the workers do appears on `screen`, by default the console. The options `passed_on` are those of each worker.
     Raises TunerError with the errors of workers that the user can fix.
     """
     bench = search.bench
@@ -124,7 +123,7 @@ def run_team(
     with closing(Database(url)) as database:  # makes the schema, before several workers ask for it
         introduction(console, bench, search.cases, database.shown_url)
     search.prober.close()
-    plans = _plans(url, groups, options, pin=bench.kind == "gpu" and not search.simulated)
+    plans = _plans(url, groups, passed_on, pin=bench.kind == "gpu" and not search.simulated)
     screen = screen or open_screen(console)
     view = _TeamView(screen)
     with work.interruptible(console) as interrupted:
@@ -203,14 +202,14 @@ Led = Annotated[
 
 
 def worker(
-    study: Study,
+    study: options.Study,
     cases: work.Cases = None,
     n_trials: Trials = None,
-    devices: Devices = None,
-    hours: Hours = None,
+    devices: options.Devices = None,
+    hours: options.Hours = None,
     replay: Replay = None,
-    storage: Storage = None,
-    runs: Runs = RUNS,
+    storage: options.Storage = None,
+    runs: options.Runs = options.RUNS,
     cores: Cores = None,
     led: Led = False,
 ) -> None:

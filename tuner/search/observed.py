@@ -1,6 +1,6 @@
 """A study's trials as numbers: what each config measured, which configs cannot run, and what probes took."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -60,7 +60,7 @@ class Observed:
 
     def __init__(
         self,
-        trials: Iterable[FrozenTrial],
+        trials: Sequence[FrozenTrial],
         *,
         sign: float = 1.0,
         siblings: Sequence[Sibling] = (),
@@ -87,10 +87,9 @@ class Observed:
         """The configs that failed for another reason than memory or time."""
         self._costs: list[Cost] = []
         self._failures: list[OutOfMemory] = []
-        all_trials = list(trials)
-        ended = all_kept(all_trials)
+        ended = all_kept(trials)
         void = miscounted(ended)
-        for trial in all_trials:
+        for trial in trials:
             if trial.number in void:
                 self.closed.add(launch_digest(trial.params))
             elif not (trial.state == TrialState.COMPLETE and kept(trial).soaks):  # a soak may provoke what costs time

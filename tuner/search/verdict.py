@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 
 from tuner import probe
 from tuner.kept.trial import NO_READING, OK, PRUNED
@@ -12,7 +11,6 @@ from tuner.search.lasting import Rising
 from tuner.search.needs import Frontier, out_of_memory
 from tuner.study import Config, Constraint, ProbeSpec, written
 
-_NOTHING_KNOWN: Mapping[str, float | None] = MappingProxyType({})
 HOST_ATTEMPTS = 2
 """A config is probed at most this many times if the machine seems at fault: the config may be to blame after all."""
 USABLE_FACTOR = 3.0
@@ -75,7 +73,7 @@ def judge(
     headroom_pct: float = 0.0,
     training_hours: float = 0.0,
     constraints: Sequence[Constraint] = (),
-    default: Mapping[str, float | None] = _NOTHING_KNOWN,
+    default: Mapping[str, float | None] | None = None,
     attempt: int = 1,
 ) -> Verdict:
     """Decide what the study records about a probe.
@@ -96,7 +94,7 @@ def judge(
     if unread := tuple(one for one, number in read.items() if number is None):
         return Verdict(state=State.FAIL, status=NO_READING, unread=unread)
     numbers = probe.measured(result)
-    readings = [(one, numbers[one.metric], default.get(one.metric)) for one in constraints]
+    readings = [(one, numbers[one.metric], (default or {}).get(one.metric)) for one in constraints]
     missed = {one.metric: one.violation(*reading) for one, *reading in readings}
     complaints = [one.complaint(*reading) for one, *reading in readings if missed[one.metric] > 0]
     return Verdict(
