@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tuner.probe.probe_plan import ProbePlan
     from tuner.replay.recorded import Table
     from tuner.replay.replaying import ReplayedProber
-    from tuner.search.gain.sampler import GainSampler
+    from tuner.search.gain.chooser import GainSampler
     from tuner.search.trials import suggest
     from tuner.study.cases import Case
     from tuner.study.space import Parameter, Space
@@ -47,7 +47,7 @@ _HOMES = {
     "ERROR_ATTRIBUTE": "tuner.kept.stored:ERROR",
     "MEMORY_CONSTRAINT": "tuner.kept.stored:MEMORY",
     "Case": "tuner.study.cases:Case",
-    "GainSampler": "tuner.search.gain.sampler:GainSampler",
+    "GainSampler": "tuner.search.gain.chooser:GainSampler",
     "Parameter": "tuner.study.space:Parameter",
     "ProbePlan": "tuner.probe.probe_plan:ProbePlan",
     "ReplayedProber": "tuner.replay.replaying:ReplayedProber",

@@ -16,9 +16,8 @@ from rich.table import Table
 
 from benchmarks.costs.scale import add, case_study, fill, in_own_process
 from tuner.kept.trial import KeptProbe
-from tuner.search.gain.chooser import Gain
+from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.prospects import Goal
-from tuner.search.strategies import by_gain
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
 from tuner.study.space import LADDER, Config, Parameter, Space, launch_digest

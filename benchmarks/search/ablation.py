@@ -18,9 +18,9 @@ from benchmarks.search.compare import INVENTED, Source, ground
 from benchmarks.search.report import of_table, over_all
 from benchmarks.search.searching import Probing, Score, search
 from benchmarks.search.without import ENTRIES, ByReading
+from tuner.search.gain.chooser import by_gain
 from tuner.search.gain.outlook import Outlook
 from tuner.search.observed import Observed
-from tuner.search.strategies import by_gain
 
 
 def main(

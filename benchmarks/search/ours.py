@@ -13,11 +13,11 @@ from tuner.kept.stored import COST, ERROR, FAILURE, MEASURED_ON, WARM
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.probe.metrics import full
 from tuner.search.choosing import Choice, History, Strategy
-from tuner.search.gain.chooser import Gain
+from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.prospects import Goal
 from tuner.search.samplers import ask_for
 from tuner.search.siblings import Sibling
-from tuner.search.strategies import by_drawing, by_gain
+from tuner.search.strategies import by_drawing
 from tuner.search.trials import suggest, tell
 from tuner.study.space import Config
 from tuner.study.spec import SearchSpec

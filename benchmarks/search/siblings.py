@@ -29,8 +29,9 @@ from benchmarks.search.report import of_table, over_all
 from benchmarks.search.searching import Ground, Probing, Score, best_reading, search
 from tuner.replay.recorded import Table
 from tuner.search.choosing import Strategy
+from tuner.search.gain.chooser import by_gain
 from tuner.search.siblings import Sibling
-from tuner.search.strategies import by_drawing, by_gain
+from tuner.search.strategies import by_drawing
 from tuner.study.space import LADDER, Config
 from tuner.study.spec import SearchSpec
 

@@ -57,7 +57,7 @@ class NoTrend(Surrogate):
 
 
 class NoCurve(Surrogate):
-    def _curved(self, near: Near) -> Floats:
+    def _curved(self, near: Near, lengths: Floats) -> Floats:
         return np.zeros(near.shape)
 
 
@@ -123,7 +123,7 @@ class NarrowTails(Outlook):
 
 class Undoubting(Outlook):
     def ended(self, price: Price) -> str | None:
-        trifling = self.best is not None and self._trifling(self._gain, self.best)
+        trifling = self.best is not None and self._trifling
         return super().ended(price) or ("one more reading gains nothing" if trifling else None)
 
 
@@ -153,7 +153,7 @@ def with_parts(
             self._costs = costs(pool, observed, limits)
 
         @cached_property
-        def _surrogate(self) -> Surrogate:
+        def _alone(self) -> Surrogate:
             return surrogate(self._pool.levels, self._readings)
 
     return WithParts

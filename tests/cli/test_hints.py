@@ -16,9 +16,8 @@ from tuner.cli.hints import (
     notes,
     safe_rungs,
     script_of_best,
-    written,
 )
-from tuner.cli.options import RUNS
+from tuner.cli.options import RUNS, written
 from tuner.export.bound import Bound, Profile
 from tuner.export.case_view import ConfigRow
 from tuner.probe.kinds import FailureKind

@@ -18,13 +18,13 @@ from tests_mimickit import pi_plus_checkout
 from typer.testing import CliRunner
 
 from tuner.cli.main import app
+from tuner.devices.found import AbsentDevices
 from tuner.errors import StoreError
 from tuner.export.write import export_study
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
 from tuner.replay.recorded import Table
-from tuner.replay.replaying import TableSource
 from tuner.running.events import Ending
 from tuner.running.loop import optimise
 from tuner.running.workbench import Job, Workbench
@@ -98,11 +98,12 @@ def test_the_real_search_goes_on_and_soon_ends(real: Path, tmp_path: Path) -> No
         return measured(plan, 96.0 * envs / (envs + 1000))
 
     spec = load("pi_plus", {"MIMICKIT_ROOT": str(pi_plus_checkout(tmp_path / "MimicKit"))})
+    header = Table.load(TABLE).header
     bench = Workbench(
         spec=spec,
         asked_for="pi_plus",
         trainer=open_trainer(spec.trainer),
-        source=TableSource(Table.load(TABLE)),
+        source=AbsentDevices(header.devices, header.source),
         folder=real.parent,
         variables={},
     )

@@ -10,11 +10,12 @@ from tests_loop import CASE, Quiet, opened, reader, view
 from tests_loop import best as best_of
 from tests_table import KINDS, KINDS_TRAINER, TRAINER, readings
 
+from tuner.devices.found import AbsentDevices
 from tuner.errors import StudyError
 from tuner.export.reader import read_tables
 from tuner.export.write import export_study
 from tuner.replay.recorded import Table
-from tuner.replay.replaying import ReplayedProber, TableSource, TableTrainer, replay_bench
+from tuner.replay.replaying import ReplayedProber, TableTrainer, replay_bench
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded
 from tuner.running.loop import optimise
 from tuner.running.workbench import RECOVER, Job, Workbench
@@ -108,7 +109,7 @@ def test_a_search_over_booleans_fractions_and_dotted_names_is_exported(
 
 def test_the_table_is_a_trainer_and_a_source(made: "Made", tmp_path: Path) -> None:
     check_trainer(TableTrainer(made.table), case="walk", configs=made.table.configs[:4], out_dir=tmp_path / "out")
-    check_device_source(TableSource(made.table))
+    check_device_source(AbsentDevices(made.table.header.devices, made.table.header.source))
 
 
 def test_a_table_without_learning_parameters_has_the_usual_ones(made: "Made") -> None:

@@ -9,7 +9,6 @@ from tests_search import Searched
 from tuner.kept.stored import COST, FAILURE, MEMORY, RETRY, RUNGS
 from tuner.kept.trial import MEMORY_SHARE, START_S
 from tuner.search.calibration import calibration_configs, of_ladder, rungs_after
-from tuner.search.strategies import calibrating
 from tuner.search.trials import distribution
 from tuner.study.parameter import AUTO, ParameterSpec
 from tuner.study.space import LADDER, VARIANT, Config, Parameter, Space
@@ -124,7 +123,7 @@ class Calibrated(Searched):
     """A study in memory with a calibration."""
 
     def __init__(self) -> None:
-        super().__init__(SPACE, calibrating(of_ladder(SPACE)))
+        super().__init__(SPACE, of_ladder(SPACE))
 
     def rest(self, **fails_from: int) -> list[object]:
         """Calibrate to the end. Rungs from `fails_from` on run out of memory."""

@@ -12,9 +12,9 @@ from tests_space import USUAL
 from tuner.kept.stored import COST, ERROR, MEMORY, ORIGIN, RETRY
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.choosing import Done, History, Strategy, free
-from tuner.search.gain.chooser import Gain
+from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.siblings import Sibling
-from tuner.search.strategies import by_drawing, by_gain, defaults_first
+from tuner.search.strategies import by_drawing, defaults_first
 from tuner.store.opening import sibling
 from tuner.study.space import Config, Parameter, Space
 from tuner.study.spec import SearchSpec

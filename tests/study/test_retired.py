@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from tests_cli import study_file
 
-from tuner.cli.hints import load_shown
+from tuner.cli.options import load_shown
 from tuner.kept.case_record import as_of_now
 from tuner.study.parameter import RETIRED, ignored
 from tuner.study.slurm_job import SlurmSpec

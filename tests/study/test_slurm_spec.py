@@ -3,6 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
+from tuner.errors import StudyError
 from tuner.study.slurm_job import SlurmSpec
 
 
@@ -25,7 +26,7 @@ def test_a_job_is_one_task_with_all_its_gpus() -> None:
 def test_a_job_has_the_gpus_that_the_study_names() -> None:
     assert SlurmSpec().options("0,1")["gres"] == "gpu:2"
     assert "gres" not in SlurmSpec().options("cpu:2")
-    with pytest.raises(ValueError, match="gpus is 1, and devices 0,1 names 2 GPUs"):
+    with pytest.raises(StudyError, match="gpus is 1, and devices 0,1 names 2 GPUs"):
         SlurmSpec(gpus=1).options("0,1")
 
 
@@ -47,7 +48,7 @@ def test_the_devices_of_a_job_are_those_that_the_study_file_names(
 
 
 def test_nothing_says_how_many_gpus_a_job_has() -> None:
-    with pytest.raises(ValueError, match=r"slurm\.gpus is missing.* write `slurm: \{gpus: 8\}`"):
+    with pytest.raises(StudyError, match=r"slurm\.gpus is missing.* write `slurm: \{gpus: 8\}`"):
         SlurmSpec().options("auto")
 
 

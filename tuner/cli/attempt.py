@@ -10,29 +10,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.hints import cut_ladders, exposed, stand_in
-from tuner.cli.options import RUNS, Devices, Runs, Study, open_console
+from tuner import probe
+from tuner.cli.hints import cut_ladders
+from tuner.cli.options import RUNS, Devices, Runs, Study, exposed, open_console, stand_in
 from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_config, interruptible
 from tuner.devices.found import open_devices
 from tuner.drafting.writing import answers, rewritten
 from tuner.errors import TunerError
 from tuner.export import in_words, with_error
-from tuner.probe import (
-    NO_RATE,
-    FailureKind,
-    Go,
-    Interrupted,
-    LineSplitter,
-    OutputLine,
-    ProbePlan,
-    ProbeResult,
-    ProgressReader,
-    duration,
-    error,
-    target_error,
-    value,
-    with_sure_speed,
-)
 from tuner.running.prober import open_prober, run_in
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.study import Case, Config, StudySpec, find, shell_join
@@ -51,19 +36,19 @@ class Matched:
     """The last lines that matched, or the last lines of all where none matched."""
 
 
-def matched(plan: ProbePlan) -> Matched:
+def matched(plan: probe.ProbePlan) -> Matched:
     """Read the output of a probe that has ended, and compare it with the patterns of its plan."""
     try:
         output = plan.slot.console.read_bytes()
     except OSError:
         output = b""
-    splitter = LineSplitter()
+    splitter = probe.LineSplitter()
     texts = [*splitter.feed(output), *splitter.close()]
-    reader = ProgressReader(plan.progress, 0.0)
+    reader = probe.ProgressReader(plan.progress, 0.0)
     hits: list[str] = []
     for text in texts:
         before = reader.matched
-        reader.feed(OutputLine(t_s=0.0, text=text))
+        reader.feed(probe.OutputLine(t_s=0.0, text=text))
         if reader.matched > before:
             hits.append(text)
     shown = (hits or texts)[-SHOWN:]
@@ -71,7 +56,7 @@ def matched(plan: ProbePlan) -> Matched:
 
 
 def advice(
-    spec: StudySpec, plan: ProbePlan, result: ProbeResult, cards: int, lines: Sequence[int] = ()
+    spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, cards: int, lines: Sequence[int] = ()
 ) -> Iterator[str]:
     """Yield what to change in a study file whose probe ran, on a machine with so many cards.
 
@@ -83,18 +68,18 @@ def advice(
             "nobody has said what a counted iteration is, so samples/s are unknown: take the # from line "
             f"{' or '.join(map(str, lines))} of the study file, whichever fits"
         )
-    elif result.samples_per_s is None and not any(NO_RATE in note for note in result.notes):
+    elif result.samples_per_s is None and not any(probe.NO_RATE in note for note in result.notes):
         how = "the key `samples` to `progress_file`" if plan.progress_file else "the group (?P<samples>…) to `progress`"
         yield f"no samples were counted, so samples/s are unknown: add {how}, or `samples_per_iteration` to the options"
     if len(plan.slot.devices) == 1 < cards:
         yield f"1 of {cards} cards was used: if the command can start more ranks, name `devices` and use {{ranks}}"
     for name in spec.objectives:
-        number, known = value(result, name), error(result, name)
+        number, known = probe.value(result, name), probe.error(result, name)
         if number is None:
             yield f"{name} was not measured: name another `objective`"
         elif known is None:
             yield f"{name} has no error: raise probe.window_seconds above {limits.window_seconds:g}"
-        elif known > 2 * target_error(result, name, limits.target_error_pct):
+        elif known > 2 * probe.target_error(result, name, limits.target_error_pct):
             yield f"the error of {name} is large: raise probe.iterations or probe.window_seconds"
     if result.start_up_s is not None and result.start_up_s > limits.max_seconds / 2:
         yield f"the start takes {result.start_up_s:.0f} s of probe.max_seconds {limits.max_seconds:g}: raise it"
@@ -116,7 +101,7 @@ def attempt(
     file = find(study)
     text = file.read_text(encoding="utf-8")
     plan, result = _probe(console, bench, chosen, config)
-    if result.failure and result.failure.kind is FailureKind.INTERRUPTED:
+    if result.failure and result.failure.kind is probe.FailureKind.INTERRUPTED:
         raise typer.Exit(EXIT_INTERRUPTED)
     _show(console, bench, plan, result)
     if result.failure:
@@ -131,33 +116,33 @@ def attempt(
     console.print(f"next: `{shlex.join(['tuner', 'optimize', '--study', study])}` searches")
 
 
-def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> tuple[ProbePlan, ProbeResult]:
-    def run(plan: ProbePlan) -> tuple[ProbePlan, ProbeResult]:
+def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> tuple[probe.ProbePlan, probe.ProbeResult]:
+    def run(plan: probe.ProbePlan) -> tuple[probe.ProbePlan, probe.ProbeResult]:
         console.print(f"case {case.name}: {in_words(config)}")
         console.print(f"command: {shell_join(plan.argv)}", soft_wrap=True)
         with interruptible(console) as asked, closing(open_prober(bench, console.print)) as prober:
-            result = prober(plan, lambda _: Interrupted() if asked.is_set() else Go())
-        return plan, with_sure_speed(result, bench.spec_for(case).needed)
+            result = prober(plan, lambda _: probe.Interrupted() if asked.is_set() else probe.Go())
+        return plan, probe.with_sure_speed(result, bench.spec_for(case).needed)
 
     return run_in(bench.slot(case, f"try/{case.name}"), partial(bench.trainer.plan, case, config), run)
 
 
-def _counted(plan: ProbePlan, matched: int) -> str:
+def _counted(plan: probe.ProbePlan, matched: int) -> str:
     """Return what counts the iterations: printed lines, a file, or the trainer's own reports."""
     if plan.progress.patterns:
         return f"{matched} matched `progress`"
     return "iterations are in `progress_file`" if plan.progress_file else "the trainer reports its iterations itself"
 
 
-def _show(console: Console, bench: Workbench, plan: ProbePlan, result: ProbeResult) -> None:
+def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: probe.ProbeResult) -> None:
     seen = matched(plan)
     console.print(f"output: {seen.printed} line(s), {_counted(plan, seen.matched)}; {plan.slot.console}")
     for line in seen.shown:
         console.print(f"  {line}")
-    window = "" if result.window_s is None else f" in a window of {duration(result.window_s)}"
-    console.print(f"iterations: {result.iterations}{window}, the whole probe {duration(result.total_s)}")
+    window = "" if result.window_s is None else f" in a window of {probe.duration(result.window_s)}"
+    console.print(f"iterations: {result.iterations}{window}, the whole probe {probe.duration(result.total_s)}")
     if result.start_up_s is not None:
-        console.print(f"  the first after {duration(result.start_up_s)}")
+        console.print(f"  the first after {probe.duration(result.start_up_s)}")
     if result.window_s and result.iterations:
         console.print(f"  {result.window_s / result.iterations:.3g} s from one printed iteration to the next")
     for one, device in zip(result.devices, bench.devices, strict=False):
@@ -165,7 +150,7 @@ def _show(console: Console, bench: Workbench, plan: ProbePlan, result: ProbeResu
         util = "utilisation unknown" if mean is None else f"{with_error(mean, one.util_se_pct)} %"
         console.print(f"{device.label}: {util}{'' if peak is None else f', at most {peak:.0f} MiB'}")
     for name in dict.fromkeys((*bench.spec.objectives, "samples_per_s")):
-        number = value(result, name)
-        console.print(f"{name}: {'-' if number is None else with_error(number, error(result, name))}")
+        number = probe.value(result, name)
+        console.print(f"{name}: {'-' if number is None else with_error(number, probe.error(result, name))}")
     for note in result.notes:
         console.print(f"note: {note}")

@@ -101,7 +101,7 @@ _HEADS = {
 
 def front_tables(study: StudyReader) -> Iterator[Table]:
     """Return a table of each case's front, sorted by the first objective, the highest value first."""
-    return (_table(case, front_rows(case)) for case in study.cases if case.front)
+    return (_front_table(case) for case in study.cases if case.front)
 
 
 def front_rows(case: CaseView) -> list[Row]:
@@ -109,7 +109,8 @@ def front_rows(case: CaseView) -> list[Row]:
     return [front_row(case, member) for member in case.front]
 
 
-def _table(case: CaseView, rows: list[Row]) -> Table:
+def _front_table(case: CaseView) -> Table:
+    rows = front_rows(case)
     columns = [column for column in dict.fromkeys([*case.objectives, *_HEADS]) if _is_shown(column, rows)]
     heads = [_HEADS.get(column, column) for column in columns]
     table = Table("trial", CONFIG, *heads, title=f"{case.name}: Pareto front", title_justify="left")

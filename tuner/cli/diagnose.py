@@ -8,9 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tuner.cli import options
 from tuner.cli.case_tables import print_tables
-from tuner.cli.hints import load_shown
-from tuner.cli.options import RUNS, Json, Runs, Storage, database_url, open_console, plain, print_document, studies
 from tuner.diagnosis.diagnosing import OPTIONS, Diagnosis, rows, sentences, studies_in, unknown
 from tuner.diagnosis.diagnosing import diagnose as diagnosed
 from tuner.diagnosis.study_times import KnownFact, Setup
@@ -31,7 +30,8 @@ def _number(least: float, help: str, most: float | None = None) -> Any:  # noqa:
 
 
 Ours = Annotated[
-    str | None, typer.Option("--study", "-s", autocompletion=studies, help="A study of tuner: its name or .yaml file.")
+    str | None,
+    typer.Option("--study", "-s", autocompletion=options.studies, help="A study of tuner: its name or .yaml file."),
 ]
 Name = Annotated[str | None, typer.Option("--study-name", help="The name of any Optuna study in --storage.")]
 Startup = Annotated[float | None, _number(0, "Seconds from a trial's start until it trains.")]
@@ -48,7 +48,7 @@ Unknown = Annotated[str | None, typer.Option(help="Its name, where the database 
 def diagnose(
     study: Ours = None,
     study_name: Name = None,
-    storage: Storage = None,
+    storage: options.Storage = None,
     startup_seconds: Startup = None,
     duty: Duty = None,
     cores: Cores = None,
@@ -59,11 +59,11 @@ def diagnose(
     sampler: Unknown = None,
     pruner: Unknown = None,
     hours_left: Left = None,
-    as_json: Json = False,
-    runs: Runs = RUNS,
+    as_json: options.Json = False,
+    runs: options.Runs = options.RUNS,
 ) -> None:
     """Say why the GPUs of any Optuna study wait, and what to change. The database is only read."""
-    console = open_console(stderr=as_json)
+    console = options.open_console(stderr=as_json)
     name, url, of_file = _named(console, study, study_name, storage, runs)
     given = {
         "startup_s": startup_seconds,
@@ -80,7 +80,7 @@ def diagnose(
     engine = connect(url, filled_by="tuner optimize" if study else "optuna.create_study")
     found = diagnosed(engine, name, told.or_else(of_file), hours_left=hours_left)
     if as_json:
-        print_document({**plain(found.facts), "causes": found.causes, "unknown": unknown(found.facts)})
+        options.print_document({**options.plain(found.facts), "causes": found.causes, "unknown": unknown(found.facts)})
     else:
         _show(console, found)
 
@@ -94,12 +94,12 @@ def _named(
     """
     if study is not None and study_name is None:
         try:
-            spec = load_shown(console, study, to_show=True)
+            spec = options.load_shown(console, study, to_show=True)
         except StudyError as error:
             if storage is None:
                 raise
             raise StudyError(f"{error}; {shown(checked_url(storage))}: {studies_in(connect(storage))}") from error
-        return spec.name, database_url(storage, (runs / spec.name).resolve()), Setup(sampler=_samplers(spec))
+        return spec.name, options.database_url(storage, (runs / spec.name).resolve()), Setup(sampler=_samplers(spec))
     if study_name is None or study is not None:
         raise StudyError("name one study: --study-name NAME and --storage URL, or --study S for a study of tuner")
     if storage is None:

@@ -1,6 +1,5 @@
 """The lines that commands print: what runs and what is not fixed yet, and at the end what to fix and to do next."""
 
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,67 +7,17 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from tuner.cli.options import RUNS, as_words
+from tuner.cli.options import RUNS, as_words, exposed, stand_in
 from tuner.export import CaseSummary, CaseView, StudyReader, in_use, ladder_of_study, remarks, remedy, safe_rung, shared
 from tuner.kept.urls import shown
 from tuner.probe import duration
 from tuner.running.events import CaseOutcome, Ending
-from tuner.study import (
-    LADDER,
-    PATIENCE,
-    RETIRED,
-    Case,
-    Config,
-    Parameter,
-    StudySpec,
-    Value,
-    literal_keys,
-    load,
-    stands_in,
-    unmatched,
-    without_effect,
-)
+from tuner.study import LADDER, PATIENCE, Case, Config, Parameter, Value, unmatched
 from tuner.trainers.registry import not_searched
 
 if TYPE_CHECKING:
     from tuner.replay.recorded import Table as RecordedTable
     from tuner.running.workbench import Budget, Workbench
-
-
-def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudySpec:
-    """Load a study; print what stands in for it, and which of its keys have no effect. Raises StudyError.
-
-    `to_show`: nothing is started, so the trainer's variables may be missing.
-    """
-    spec = load(study, to_show=to_show)
-    for line in stand_in(spec, study):
-        console.print(line)
-    return spec
-
-
-def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
-    """Yield lines that say which fallback stands in for the requested study, and which keys have no effect."""
-    if stands_in(spec, asked_for):
-        yield (
-            f"{asked_for}: trainer.root is empty (is MIMICKIT_ROOT set?); "
-            f"its fallback {spec.name} stands in, and the results are stored under the fallback's name"
-        )
-    if keys := without_effect(asked_for):
-        instead = "; ".join(f"`{key}`: {RETIRED[key]}" for key in keys)
-        yield f"warning: {spec.name} has key(s) without effect, take them out: {instead}"
-
-
-def exposed(spec: StudySpec) -> list[str]:
-    """Return a line for each key that stands as a literal in the trainer's command or variables."""
-    env = spec.trainer.options.get("env")
-    texts = {str(name): str(text) for name, text in env.items()} if isinstance(env, dict) else {}
-    found = literal_keys(spec.trainer.command, {**spec.environment.variables, **texts})
-    return [
-        f"study file: the value of {name} looks like a key; write a reference such as "
-        f"${{{re.sub(r'[^A-Za-z0-9_]', '_', name).upper()}}} and "
-        "export that variable, so that the study file and the trainer's own output need not hold it"
-        for name in found
-    ]
 
 
 def to_be_made(rungs: Sequence[int]) -> str:
@@ -217,11 +166,6 @@ def recorded(case: Case, configs: Sequence[Config], table: "RecordedTable | None
     return f"{case.name}: {len(table.configs)} config(s) recorded, {left} of {len(configs)} left"
 
 
-def replayed(bench: "Workbench", spent_s: float) -> str:
-    """Return a line that says what the replayed probes would have cost on real devices."""
-    return f"simulated: {in_use(spent_s, len(bench.devices))}"
-
-
 def plan_best(study: str, *, devices: str | None = None, storage: str | None, runs: Path) -> list[str]:
     """Return the command that prints the best configs as scripts; its options name the same database and devices.
 
@@ -249,15 +193,6 @@ def out_of_time(budget: "Budget") -> str:
         return f"the time of {whole} is over; {resume}"
     probe, left = map(duration, budget.short)
     return f"the next probe takes about {probe}, but only {left} of {whole} are left; {resume}"
-
-
-def written(console: Console, paths: Sequence[Path]) -> None:
-    """Print the names of the written files, if any. Names below the working directory are relative to it."""
-    if not paths:
-        return
-    here = Path.cwd()
-    named = [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
-    console.print(f"wrote {', '.join(map(str, named))}")
 
 
 ENDED = {Ending.ALREADY, Ending.TARGET, Ending.EXHAUSTED}

@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.hints import exposed
-from tuner.cli.options import DATABASE, RUNS, Runs, devices_option, open_console, say
+from tuner.cli.options import DATABASE, RUNS, Runs, devices_option, exposed, open_console, say
 from tuner.drafting import draft as drafting
 from tuner.drafting.searches import ask_searches, shown
 from tuner.drafting.watching import Watched

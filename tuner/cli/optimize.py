@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from tuner.cli import options
 from tuner.cli.case_tables import front_tables, print_tables, summary_table
-from tuner.cli.hints import at_the_top, notes, of_all, out_of_time, plan_best, script_of_best, written
+from tuner.cli.hints import at_the_top, notes, of_all, out_of_time, plan_best, script_of_best
 from tuner.cli.init import Command, Force, FreeBatch, Name, Preset, Python, Searches, Seconds, Wanted, Yes, made_study
-from tuner.cli.options import RUNS, STUDY, Devices, Hours, Launcher, Runs, Storage, database_url, open_console, plain
 from tuner.cli.report import report_at_the_end
 from tuner.cli.screen import JsonScreen, Screen
 from tuner.cli.slurm import submit_workers
@@ -50,7 +50,7 @@ BY_ITERATIONS = (
 
 def optimize(
     command: Command = None,
-    study: Annotated[str | None, STUDY] = None,
+    study: Annotated[str | None, options.STUDY] = None,
     search: Searches = None,
     free_batch: FreeBatch = False,
     yes: Yes = False,
@@ -61,14 +61,14 @@ def optimize(
     force: Force = False,
     cases: Cases = None,
     n_trials: Trials = None,
-    devices: Devices = None,
+    devices: options.Devices = None,
     workers: Workers = None,
     gpus_per_trial: PerTrial = None,
-    launcher: Launcher = "local",
-    hours: Hours = None,
+    launcher: options.Launcher = "local",
+    hours: options.Hours = None,
     replay: Replay = None,
-    storage: Storage = None,
-    runs: Runs = RUNS,
+    storage: options.Storage = None,
+    runs: options.Runs = options.RUNS,
     soak: Soak = False,
     quiet: Quiet = False,
     as_json: JsonLines = False,
@@ -86,13 +86,13 @@ def optimize(
         force=force,
         runs=runs,
     )
-    console = open_console(quiet=quiet, stderr=as_json)
+    console = options.open_console(quiet=quiet, stderr=as_json)
     study = _study(console, command, study, wanted)
     devices = None if command else devices  # the study has those that the command has really used
-    options = {"study": study, "cases": cases, "n-trials": n_trials, "hours": hours, "replay": replay, "runs": runs}
+    passed_on = {"study": study, "cases": cases, "n-trials": n_trials, "hours": hours, "replay": replay, "runs": runs}
     if launcher == "slurm":
         submit_workers(
-            open_console(), study, storage, runs, count=workers or 1, options={**options, "devices": devices}
+            options.open_console(), study, storage, runs, count=workers or 1, options={**passed_on, "devices": devices}
         )
         return
     budget = Budget(MonotonicClock(), hours)
@@ -100,12 +100,12 @@ def optimize(
     groups = divided(study, devices, replay=replay, workers=workers, per_trial=gpus_per_trial)
     own_devices = groups[0] if groups else devices
     found = open_search(console, study, cases=cases, devices=own_devices, replay=replay, runs=runs)
-    url = database_url(storage, found.bench.folder)
+    url = options.database_url(storage, found.bench.folder)
     to_train = None if found.simulated else plan_best(study, storage=storage, runs=runs)
-    tables = open_console() if quiet and not as_json else console
+    tables = options.open_console() if quiet and not as_json else console
     show = partial(_show, console, tables, screen, found, url, to_train)
     if len(groups) > 1:
-        run_team(console, found, url, groups, screen=screen, options=options, show=show)
+        run_team(console, found, url, groups, screen=screen, passed_on=passed_on, show=show)
         return
     with at_work(console, found.bench, found.cases, url, found.prober, show=show, screen=screen) as job:
         outcomes = _run(found, job, budget, n_trials, soak=soak)
@@ -161,9 +161,9 @@ def _show(
     rows = reader.rows
     print_tables(tables, summary_table(rows), *front_tables(reader))
     if screen:
-        screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(plain, rows))))
+        screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(options.plain, rows))))
     for hint in (*notes(rows), *at_the_top(bench, found.cases, rows)):
         console.print(hint)
-    written(console, export_study(url, bench.spec.name, bench.folder))
+    options.written(console, export_study(url, bench.spec.name, bench.folder))
     report_at_the_end(console, url, bench, command=command)
     return rows

@@ -5,7 +5,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
@@ -19,7 +19,7 @@ from sqlalchemy import URL
 
 from tuner.errors import StoreError, TunerError, installs
 from tuner.export import printable
-from tuner.study import names
+from tuner.study import RETIRED, StudySpec, literal_keys, load, names, stands_in, without_effect
 
 Text = TypeVar("Text", str, list[str])
 
@@ -96,6 +96,42 @@ def database_url(storage: str | None, folder: Path, file: str = DATABASE) -> str
         raise StoreError(
             f"{str(folder)!r} is not UTF-8, which a database's URL needs; name another --runs folder"
         ) from error
+
+
+def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudySpec:
+    """Load a study; print what stands in for it, and which of its keys have no effect. Raises StudyError.
+
+    `to_show`: nothing is started, so the trainer's variables may be missing.
+    """
+    spec = load(study, to_show=to_show)
+    for line in stand_in(spec, study):
+        console.print(line)
+    return spec
+
+
+def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
+    """Yield lines that say which fallback stands in for the requested study, and which keys have no effect."""
+    if stands_in(spec, asked_for):
+        yield (
+            f"{asked_for}: trainer.root is empty (is MIMICKIT_ROOT set?); "
+            f"its fallback {spec.name} stands in, and the results are stored under the fallback's name"
+        )
+    if keys := without_effect(asked_for):
+        instead = "; ".join(f"`{key}`: {RETIRED[key]}" for key in keys)
+        yield f"warning: {spec.name} has key(s) without effect, take them out: {instead}"
+
+
+def exposed(spec: StudySpec) -> list[str]:
+    """Return a line for each key that stands as a literal in the trainer's command or variables."""
+    env = spec.trainer.options.get("env")
+    texts = {str(name): str(text) for name, text in env.items()} if isinstance(env, dict) else {}
+    found = literal_keys(spec.trainer.command, {**spec.environment.variables, **texts})
+    return [
+        f"study file: the value of {name} looks like a key; write a reference such as "
+        f"${{{re.sub(r'[^A-Za-z0-9_]', '_', name).upper()}}} and "
+        "export that variable, so that the study file and the trainer's own output need not hold it"
+        for name in found
+    ]
 
 
 def as_words(options: Mapping[str, object]) -> list[str]:
@@ -194,6 +230,15 @@ def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
     if not (console.is_terminal or "COLUMNS" in os.environ):
         console.width = PLAIN_WIDTH
     return console
+
+
+def written(console: Console, paths: Sequence[Path]) -> None:
+    """Print the names of the written files, if any. Names below the working directory are relative to it."""
+    if not paths:
+        return
+    here = Path.cwd()
+    named = [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
+    console.print(f"wrote {', '.join(map(str, named))}")
 
 
 def fall_silent(*streams: TextIO) -> None:

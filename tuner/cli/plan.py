@@ -14,11 +14,11 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli.hints import cut_ladders, stand_in, to_be_fitted, to_be_made
-from tuner.cli.options import DATABASE, RUNS, Devices, Launcher, Runs, Storage, Study, comment, database_url, say
-from tuner.cli.slurm import JobDevices, batch_lines, job_bench
+from tuner.cli import options
+from tuner.cli.hints import cut_ladders, to_be_fitted, to_be_made
+from tuner.cli.slurm import job_bench
 from tuner.cli.work import Cases, Settings, chosen_cases, first_config, with_fixed_values
-from tuner.devices.found import VISIBLE_CARDS
+from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.export import CaseView, StudyReader, choice, connect, in_words, no_best, summary, with_error
 from tuner.kept.trial import pooled
@@ -105,17 +105,17 @@ _Planned = tuple[Case, Config, str, Sequence[str]]
 
 
 def plan(
-    study: Study,
+    study: options.Study,
     cases: Cases = None,
     best: Best = False,
     member: Member = None,
     profile: Profile = False,
     settings: Settings = None,
     predict: Predict = False,
-    devices: Devices = None,
-    launcher: Launcher = "local",
-    storage: Storage = None,
-    runs: Runs = RUNS,
+    devices: options.Devices = None,
+    launcher: options.Launcher = "local",
+    storage: options.Storage = None,
+    runs: options.Runs = options.RUNS,
 ) -> None:
     """Print a shell script with the files, environment and command of one config per case. Nothing is started."""
     if best and settings:
@@ -127,10 +127,10 @@ def plan(
     chosen = chosen_cases(bench, cases)
     planned = list(_found(bench, chosen, storage, member) if best else _as_set(bench, chosen, settings or []))
     if launcher == "slurm":
-        for line in batch_lines(bench.spec, devices):
-            say(line)
-    for line in stand_in(bench.spec, study):
-        comment(line)
+        for line in bench.spec.slurm.header(devices or bench.spec.devices, bench.spec.name):
+            options.say(line)
+    for line in options.stand_in(bench.spec, study):
+        options.comment(line)
     broken: list[str] = []
     for case, config, folder, remarks in planned:
         try:
@@ -140,18 +140,20 @@ def plan(
             continue
         foreseen = [f"{case.name}: {line}" for line in _foreseen(bench, case, config, storage)] if predict else []
         for line in (*remarks, *foreseen):
-            comment(line)
-        say(f"# {case.name}: {json.dumps(config)}")
-        say(script(profiled(made, nsys=shutil.which("nsys")) if profile else made, left_to_slurm=launcher == "slurm"))
+            options.comment(line)
+        options.say(f"# {case.name}: {json.dumps(config)}")
+        options.say(
+            script(profiled(made, nsys=shutil.which("nsys")) if profile else made, left_to_slurm=launcher == "slurm")
+        )
     if broken:
         raise TrainerError("\n".join([f"no script for {len(broken)} of {len(chosen)} case(s):", *broken]))
 
 
 def _with_fixed_values(bench: Workbench, storage: str | None) -> Workbench:
     """Return the bench with the rungs and batch sizes that the study's database has for `auto`, if it has begun."""
-    if storage is None and not (bench.folder / DATABASE).is_file():
+    if storage is None and not (bench.folder / options.DATABASE).is_file():
         return bench
-    return with_fixed_values(bench, database_url(storage, bench.folder))
+    return with_fixed_values(bench, options.database_url(storage, bench.folder))
 
 
 def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member: int | None) -> Iterator[_Planned]:
@@ -161,13 +163,13 @@ def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member:
     """
     if member is not None and len(cases) > 1:
         raise StudyError(f"--trial {member} is a trial of one case; name the case with --cases")
-    reader = StudyReader(connect(database_url(storage, bench.folder)), bench.spec.name)
+    reader = StudyReader(connect(options.database_url(storage, bench.folder)), bench.spec.name)
     known = {view.name: view for view in reader.cases if view.best}
     without = [case.name for case in cases if case.name not in known]
     if len(without) == len(cases):
         raise StoreError(no_best(*without))
     for name in without:
-        say(f"{name}: left out, because it has no best config yet", to_stderr=True)
+        options.say(f"{name}: left out, because it has no best config yet", to_stderr=True)
     for case in cases:
         if (view := known.get(case.name)) is None or view.best is None:
             continue
@@ -188,7 +190,7 @@ def _chosen(case: Case, members: Sequence[Standing], number: int | None) -> Stan
 
 def _foreseen(bench: Workbench, case: Case, config: Config, storage: str | None) -> Iterator[str]:
     """Yield what memory and samples/s a config is expected to have, from the study's probes."""
-    view = StudyReader(connect(database_url(storage, bench.folder)), bench.spec.name).case(case.name)
+    view = StudyReader(connect(options.database_url(storage, bench.folder)), bench.spec.name).case(case.name)
     (found,) = foresee(bench.space_for(case), view.trials if view else (), [config])
     if share := found.memory_share:
         yield f"memory {100 * share.mean:.1f} % of a device, 90 % sure {100 * share.low:.1f} to {100 * share.high:.1f}"
@@ -222,7 +224,7 @@ def _origin(bench: Workbench, case: Case, view: CaseView, one: Standing) -> Iter
     yield from choice(summary(view))
     here = bench.device_names
     there = view.kept.devices or here
-    if isinstance(bench.source, JobDevices):
+    if isinstance(bench.source, AbsentDevices):  # those of a job, on a node that is not known yet
         if len(there) != len(here):
             yield f"measured on {len(there)} device(s), and a job has {len(here)}"
     elif there != here:

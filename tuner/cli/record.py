@@ -11,8 +11,7 @@ from rich.console import Console
 
 from tuner.cli import options
 from tuner.cli.case_tables import print_tables, summary_table
-from tuner.cli.hints import out_of_time, recorded, safe_rungs, written
-from tuner.cli.options import RUNS, open_console
+from tuner.cli.hints import out_of_time, recorded, safe_rungs
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, chosen_cases, conclude, with_fixed_values
 from tuner.errors import EmptyStoreError, StudyError
@@ -38,14 +37,14 @@ def record(
     devices: options.Devices = None,
     hours: options.Hours = None,
     storage: options.Storage = None,
-    runs: options.Runs = RUNS,
+    runs: options.Runs = options.RUNS,
     out: options.Out = None,
 ) -> None:
     """Measure every config of a space, or a sample of it, and write tables; the same command resumes."""
     if grid and count is not None:
         raise StudyError("--grid records every config, and --configs records a part of them; give only one of them")
     budget = Budget(MonotonicClock(), hours)
-    console = open_console()
+    console = options.open_console()
     searched = open_workbench(study, devices=devices, runs=runs)
     bench = recording_bench(searched)
     chosen = chosen_cases(bench, cases)
@@ -53,7 +52,7 @@ def record(
     folder = (out or searched.folder / options.TABLES).resolve()
     prepare_folder(folder)
     write = partial(export_tables, url, bench.spec.name, folder)
-    with at_work(console, bench, chosen, url, show=lambda: written(console, write())) as job:
+    with at_work(console, bench, chosen, url, show=lambda: options.written(console, write())) as job:
         bench = with_fixed_values(bench, url)
         recordings = [plan_recording(bench, case, count) for case in chosen]
         recordings, outcomes = record_cases(replace(within(job, budget), bench=bench), recordings)
@@ -68,7 +67,7 @@ def record(
     tables = {path.stem: Table.load(path) for path in paths if path.suffix == TABLE_SUFFIX}
     for one in recordings:
         console.print(recorded(one.case, one.configs, tables.get(one.case.name)))
-    written(console, paths)
+    options.written(console, paths)
     conclude(outcomes, interrupted=interrupted)
 
 
@@ -77,10 +76,10 @@ def recover(
     cases: Cases = None,
     devices: options.Devices = None,
     storage: options.Storage = None,
-    runs: options.Runs = RUNS,
+    runs: options.Runs = options.RUNS,
 ) -> None:
     """For each case without a success, find one config that runs. Then name a num_envs that is safe for all cases."""
-    console = open_console()
+    console = options.open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen = chosen_cases(bench, cases)
     url = options.database_url(storage, bench.folder)
@@ -100,5 +99,5 @@ def _show(console: Console, bench: Workbench, url: str) -> list[CaseSummary]:
     print_tables(console, summary_table(rows))
     for line in safe_rungs(reader):
         console.print(line)
-    written(console, export_study(url, bench.spec.name, bench.folder))
+    options.written(console, export_study(url, bench.spec.name, bench.folder))
     return rows

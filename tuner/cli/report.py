@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from tuner.cli.hints import load_shown, plan_best, written
-from tuner.cli.options import RUNS, Runs, Storage, Study, database_url, lacking, need_report, open_console
+from tuner.cli import options
+from tuner.cli.hints import plan_best
 from tuner.cli.work import chosen_cases
 from tuner.errors import TunerError
 from tuner.export import StudyReader, connect, write_files
@@ -25,17 +25,23 @@ Format = Annotated[Literal["html", "md"], typer.Option("--format", help="html: o
 Out = Annotated[Path | None, typer.Option(dir_okay=False, help="The file; default: runs/STUDY/report.html or .md.")]
 
 
-def report(study: Study, form: Format = "html", out: Out = None, storage: Storage = None, runs: Runs = RUNS) -> None:
+def report(
+    study: options.Study,
+    form: Format = "html",
+    out: Out = None,
+    storage: options.Storage = None,
+    runs: options.Runs = options.RUNS,
+) -> None:
     """Write one page about a study: the best configs, how certain they are, the failures, and the cost."""
-    console = open_console()
-    need_report("tuner report")
-    spec = load_shown(console, study, to_show=True)
+    console = options.open_console()
+    options.need_report("tuner report")
+    spec = options.load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
-    url = database_url(storage, folder)
+    url = options.database_url(storage, folder)
     command = plan_best(study, storage=storage, runs=runs)
     path = out or folder / f"report.{form}"
     names = _trainable(spec)
-    written(console, [write_report(path, url, spec.name, folder, trainable=names, form=form, command=command)])
+    options.written(console, [write_report(path, url, spec.name, folder, trainable=names, form=form, command=command)])
 
 
 def _trainable(spec: StudySpec) -> list[str] | None:
@@ -73,13 +79,13 @@ def write_report(
 
 def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: list[str] | None) -> None:
     """Write the report into the study's folder where its extra is installed. No error ends the search."""
-    if lacking():
+    if options.lacking():
         return
     study, folder = bench.spec.name, bench.folder
     try:
         names = [case.name for case in chosen_cases(bench, None)]
         path = write_report(folder / "report.html", url, study, folder, trainable=names, command=command)
-        written(console, [path])
+        options.written(console, [path])
     except Exception as error:  # noqa: BLE001 - whatever fails here, the results of the search are stored
         why = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
         console.print(f"no report: {why}")
@@ -102,19 +108,19 @@ Copied = Annotated[
 
 
 def dashboard(
-    study: Study,
+    study: options.Study,
     copied: Copied = None,
-    storage: Storage = None,
+    storage: options.Storage = None,
     port: Port = 8080,
     read_only: ReadOnly = True,
-    runs: Runs = RUNS,
+    runs: options.Runs = options.RUNS,
 ) -> None:
     """Serve optuna-dashboard on a study, to this machine only, until Ctrl-C."""
     copied = read_only if copied is None else copied
-    console = open_console()
-    spec = load_shown(console, study, to_show=True)
+    console = options.open_console()
+    spec = options.load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
-    url, artifacts = database_url(storage, folder), None
+    url, artifacts = options.database_url(storage, folder), None
     reader = StudyReader(connect(url), spec.name)
     _ = reader.cases  # refuses a database without the study
     if copied:

@@ -14,8 +14,7 @@ from rich.table import Table
 
 from tuner import __version__
 from tuner.cli.case_tables import print_tables
-from tuner.cli.hints import written
-from tuner.cli.options import RUNS, Runs, devices_option, need_report, open_console
+from tuner.cli.options import RUNS, Runs, devices_option, need_report, open_console, written
 from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_config, interruptible
 from tuner.devices.found import describe_machine, links, open_devices
 from tuner.errors import DeviceError, StudyError, TunerError

@@ -19,7 +19,6 @@ from tuner.cli.options import wrapped
 from tuner.export import in_words, with_error
 from tuner.probe import LOADED, WITHOUT_PAUSE, duration
 from tuner.running import events
-from tuner.running.events import Event, to_json
 
 Line = tuple[str, str]
 """A text, and one of rich's styles."""
@@ -278,7 +277,7 @@ class Screen:
     every_s: float | None = None
     """How many seconds apart a running probe is shown; None where it is not."""
 
-    def show(self, event: Event, worker: str = "") -> None:
+    def show(self, event: events.Event, worker: str = "") -> None:
         """Show an event; `worker` names the worker of a team that the event comes from."""
 
     def say(self, text: str, style: str = "") -> None:
@@ -298,7 +297,7 @@ class LineScreen(Screen):
         self._console = console
         self._told: set[str] = set()
 
-    def show(self, event: Event, worker: str = "") -> None:
+    def show(self, event: events.Event, worker: str = "") -> None:
         """Print the line of an event, behind the name of its worker."""
         if isinstance(event, events.ProbeEnded):
             event = replace(event, notes=tuple(self._news(event.notes)))
@@ -327,9 +326,9 @@ class JsonScreen(Screen):
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def show(self, event: Event, worker: str = "") -> None:
+    def show(self, event: events.Event, worker: str = "") -> None:
         """Write an event."""
-        self._stream.write(f"{to_json(event, worker)}\n")
+        self._stream.write(f"{events.to_json(event, worker)}\n")
         self._stream.flush()
 
 
@@ -350,7 +349,7 @@ class LiveScreen(Screen):
         self._thread = threading.Thread(target=self._run, name="live view", daemon=True)
         self._thread.start()
 
-    def show(self, event: Event, worker: str = "") -> None:
+    def show(self, event: events.Event, worker: str = "") -> None:
         """Print the line of an event, and take the event into the live view."""
         self._tasks.put(partial(self._board.take, event, worker))
         self._tasks.put(partial(self._lines.show, event, worker))
@@ -370,20 +369,20 @@ class LiveScreen(Screen):
 
     def _run(self) -> None:
         with suppress(OSError):  # the terminal is gone
-            self._do(self._start)
+            self._do(partial(self._draw, Live.start))
             painted_s = time.monotonic()
             while (task := self._next()) is not None:
                 self._do(task)
                 if time.monotonic() - painted_s >= FRAME_S:
-                    self._do(self._paint)
+                    self._do(partial(self._draw, Live.refresh))
                     painted_s = time.monotonic()
-            self._do(self._stop)
+            self._do(partial(self._draw, Live.stop))
 
     def _next(self) -> Callable[[], None] | None:
         try:
             return self._tasks.get(timeout=FRAME_S)
         except queue.Empty:
-            return self._paint
+            return partial(self._draw, Live.refresh)
 
     def _do(self, task: Callable[[], None]) -> None:
         try:
@@ -392,21 +391,13 @@ class LiveScreen(Screen):
             raise
         except Exception:  # noqa: BLE001  a fault of the live view must not hide what is measured
             with suppress(Exception):
-                self._stop()
+                self._draw(Live.stop)
             self._live = None
             task()
 
-    def _start(self) -> None:
+    def _draw(self, draw: Callable[[Live], None]) -> None:
         if self._live:
-            self._live.start()
-
-    def _paint(self) -> None:
-        if self._live:
-            self._live.refresh()
-
-    def _stop(self) -> None:
-        if self._live:
-            self._live.stop()
+            draw(self._live)
 
 
 def open_screen(console: Console) -> Screen:

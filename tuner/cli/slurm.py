@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,13 +13,12 @@ from types import FrameType
 from rich.console import Console
 from sqlalchemy import make_url
 
-from tuner.cli.hints import load_shown
-from tuner.cli.options import STORAGE_VARIABLE, as_words, database_url
-from tuner.devices.found import nccl_variables
-from tuner.errors import StoreError, StudyError, TunerError, installs
+from tuner.cli.options import STORAGE_VARIABLE, as_words, database_url, load_shown
+from tuner.devices.found import AbsentDevices, nccl_variables
+from tuner.errors import StoreError, TunerError, installs
 from tuner.export import prepare_folder
 from tuner.kept.urls import shown
-from tuner.probe import MINUTE_S, Device, DeviceSample, DeviceSource
+from tuner.probe import MINUTE_S, Device, DeviceSource
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
 from tuner.study import SlurmSpec, StudySpec
@@ -77,7 +76,7 @@ def submit_workers(
     url = database_url(storage, folder)
     if shutil.which("sbatch") is None:
         raise TunerError(f"there is no SLURM here: `sbatch` is not found; {_ON_A_LOGIN_NODE}")
-    resources = _resources(spec, str(options.get("devices") or spec.devices))
+    resources = spec.slurm.options(str(options.get("devices") or spec.devices))
     _check_reach(url, spec.slurm)
     prepare_folder(folder)
     with closing(Database(url)):  # makes the schema, and finds a wrong password before any job starts
@@ -121,14 +120,6 @@ def _submitted(
     return jobs
 
 
-def _resources(spec: StudySpec, devices: str) -> dict[str, str | int]:
-    """Return the options of `sbatch`. Raises StudyError where they do not fit the devices."""
-    try:
-        return spec.slurm.options(devices)
-    except ValueError as error:
-        raise StudyError(str(error)) from error
-
-
 def _check_reach(url: str, slurm: SlurmSpec) -> None:
     """Raise StoreError where jobs may run on several nodes and only this host reaches the database."""
     parsed = make_url(url)
@@ -154,28 +145,6 @@ def _call(*command: str) -> str:
     return done.stdout
 
 
-def batch_lines(spec: StudySpec, devices: str | None) -> Iterator[str]:
-    """Yield the head of a batch script; `devices` replaces the study's. Raises StudyError where they do not fit."""
-    named = devices or spec.devices
-    _resources(spec, named)
-    yield from spec.slurm.header(named, spec.name)
-
-
-@dataclass(frozen=True, slots=True)
-class JobDevices:
-    """The devices of a job, to plan with. They are on a node that is not known yet, so nothing can be measured."""
-
-    devices: tuple[Device, ...]
-    label: str = "slurm"
-
-    def attach(self, pid: int) -> None:
-        """Follow nothing."""
-
-    def sample(self, t_s: float) -> Sequence[DeviceSample]:
-        """Measure nothing."""
-        return ()
-
-
 def job_bench(study: str, *, devices: str | None, runs: Path) -> Workbench:
     """Open a study for the devices of a job, whatever this machine has; `devices` overrides the study file's.
 
@@ -183,8 +152,8 @@ def job_bench(study: str, *, devices: str | None, runs: Path) -> Workbench:
     """
 
     def source_of(spec: StudySpec) -> DeviceSource:
-        _resources(spec, spec.devices)
-        return JobDevices(tuple(Device(name=name, model="SLURM") for name in spec.slurm.device_names(spec.devices)))
+        names = spec.slurm.device_names(spec.devices)
+        return AbsentDevices(tuple(Device(name=name, model="SLURM") for name in names), "slurm")
 
     bench = open_workbench(study, devices=devices, runs=runs, source_of=source_of)
     cores, ranks = bench.spec.slurm.cpus_per_task, len(bench.devices)

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli.hints import written
-from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, open_console
+from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, open_console, written
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, Settings, at_work, chosen_cases, conclude, config_with, one_case
 from tuner.errors import StoreError

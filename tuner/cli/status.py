@@ -8,8 +8,7 @@ from rich.table import Table
 
 from tuner.cli import options
 from tuner.cli.case_tables import front_rows, front_tables, print_tables, summary_table
-from tuner.cli.hints import fitted, ladder, load_shown, notes, script_of_best, written
-from tuner.cli.options import RUNS, Json, Runs, Storage, Study, database_url, open_console, print_document
+from tuner.cli.hints import fitted, ladder, notes, script_of_best
 from tuner.errors import StoreError
 from tuner.export import StudyReader, at_its_end, connect, export_study
 from tuner.export.tracking import send
@@ -22,10 +21,10 @@ from tuner.trainers.registry import open_trainer
 Form = Annotated[Literal["json", "md"], typer.Option("--format", help="json: the JSON schema; md: Markdown.")]
 
 
-def cases(study: Study, as_json: Json = False) -> None:
+def cases(study: options.Study, as_json: options.Json = False) -> None:
     """List the cases that the study's trainer knows. The cases of the study that can run are marked with `*`."""
-    console = open_console(stderr=as_json)
-    spec = load_shown(console, study)
+    console = options.open_console(stderr=as_json)
+    spec = options.load_shown(console, study)
     known = open_trainer(spec.trainer).cases()
     chosen = {case.name for case in select(known, spec.cases) if not case.fault}
     if as_json:
@@ -41,7 +40,7 @@ def cases(study: Study, as_json: Json = False) -> None:
             }
             for case in known
         ]
-        print_document({"study": spec.name, "trainer": spec.trainer.name, "cases": listed})
+        options.print_document({"study": spec.name, "trainer": spec.trainer.name, "cases": listed})
         return
     table = Table("", "case", "method", "mode")
     for case in known:
@@ -56,7 +55,7 @@ def cases(study: Study, as_json: Json = False) -> None:
 def schema(form: Form = "json") -> None:
     """Print what a study file may contain: its JSON schema, or a page of all keys."""
     text = reference() if form == "md" else f"{json.dumps(StudySpec.model_json_schema(), indent=2)}\n"
-    open_console().print(text, end="")
+    options.open_console().print(text, end="")
 
 
 def open_reader(url: str, study: str) -> StudyReader:
@@ -64,17 +63,22 @@ def open_reader(url: str, study: str) -> StudyReader:
     return StudyReader(connect(url), study, is_held=is_held)
 
 
-def status(study: Study, storage: Storage = None, runs: Runs = RUNS, as_json: Json = False) -> None:
+def status(
+    study: options.Study,
+    storage: options.Storage = None,
+    runs: options.Runs = options.RUNS,
+    as_json: options.Json = False,
+) -> None:
     """Show where a study stands."""
-    console = open_console(stderr=as_json)
-    spec = load_shown(console, study, to_show=True)
-    reader = open_reader(database_url(storage, (runs / spec.name).resolve()), spec.name)
+    console = options.open_console(stderr=as_json)
+    spec = options.load_shown(console, study, to_show=True)
+    reader = open_reader(options.database_url(storage, (runs / spec.name).resolve()), spec.name)
     rows = reader.rows
     if as_json:
         kept = ("rungs", "batch", "ended")
         more = ({"front": front_rows(one), **{name: getattr(one.facts, name) for name in kept}} for one in reader.cases)
         cases = [{**options.plain(row), **facts} for row, facts in zip(rows, more, strict=True)]
-        print_document({"study": spec.name, "cases": cases, "notes": notes(rows)})
+        options.print_document({"study": spec.name, "cases": cases, "notes": notes(rows)})
         return
     print_tables(console, summary_table(rows), *front_tables(reader))
     facts = [(case.name, case.facts) for case in reader.cases]
@@ -98,21 +102,21 @@ def _tracker(name: str, shown: str) -> typer.models.OptionInfo:
 
 
 def export(
-    study: Study,
+    study: options.Study,
     recorded: Recorded = False,
     mlflow: Annotated[bool, _tracker("mlflow", "MLflow")] = False,
     wandb: Annotated[bool, _tracker("wandb", "Weights & Biases")] = False,
     tensorboard: Annotated[bool, _tracker("tensorboard", "TensorBoard's HParams")] = False,
-    storage: Storage = None,
-    runs: Runs = RUNS,
-    as_json: Json = False,
+    storage: options.Storage = None,
+    runs: options.Runs = options.RUNS,
+    as_json: options.Json = False,
 ) -> None:
     """Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto for several objectives."""
-    console = open_console(stderr=as_json)
-    spec = load_shown(console, study, to_show=True)
+    console = options.open_console(stderr=as_json)
+    spec = options.load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
     wanted = [name for name, asked in (("mlflow", mlflow), ("wandb", wandb), ("tensorboard", tensorboard)) if asked]
-    url = database_url(storage, folder, options.RECORDED if recorded else options.DATABASE)
+    url = options.database_url(storage, folder, options.RECORDED if recorded else options.DATABASE)
     sent: dict[str, str] = {}
     if recorded:
         from tuner.export.recorded_table import export_tables  # noqa: PLC0415 - pyarrow, which only recorded tables need
@@ -124,8 +128,8 @@ def export(
         paths = export_study(url, spec.name, folder)
         sent = send(open_reader(url, spec.name), wanted, folder) if wanted else {}
     if as_json:
-        print_document({"study": spec.name, "files": paths, "sent": sent})
+        options.print_document({"study": spec.name, "files": paths, "sent": sent})
     else:
-        written(console, paths)
+        options.written(console, paths)
         for name, where in sent.items():
             console.print(f"sent to {name}: {where}")

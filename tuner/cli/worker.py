@@ -12,14 +12,13 @@ import typer
 from rich.console import Console
 
 from tuner.cli import options, work
-from tuner.cli.hints import introduction, out_of_time, replayed, replaying
-from tuner.cli.options import RUNS, Devices, Hours, Runs, Storage, Study
+from tuner.cli.hints import introduction, out_of_time, replaying
 from tuner.cli.screen import JsonScreen, Screen, open_screen
 from tuner.devices.cards import near_cores, share_cores
 from tuner.devices.found import open_devices
 from tuner.devices.nvml import Nvml
 from tuner.errors import StudyError, TunerError
-from tuner.export import CaseSummary, prepare_folder
+from tuner.export import CaseSummary, in_use, prepare_folder
 from tuner.probe import MonotonicClock, Prober
 from tuner.replay.recorded import Table
 from tuner.replay.replaying import ReplayedProber, replay_bench
@@ -54,7 +53,9 @@ class ReadySearch:
 
     def simulated_cost(self) -> str | None:
         """Return what the replayed probes so far would have cost; None on real devices."""
-        return replayed(self.bench, self.prober.spent_s) if isinstance(self.prober, ReplayedProber) else None
+        if not isinstance(self.prober, ReplayedProber):
+            return None
+        return f"simulated: {in_use(self.prober.spent_s, len(self.bench.devices))}"
 
     def run(self, job: Job, budget: Budget, trials: int | None) -> list[CaseOutcome]:
         """Search each case until the budget or the number of finished trials is used up; see `loop.optimise`.
@@ -108,12 +109,12 @@ def run_team(
     groups: Sequence[str],
     *,
     screen: Screen | None,
-    options: Mapping[str, object],
+    passed_on: Mapping[str, object],
     show: Callable[[], list[CaseSummary]],
 ) -> None:
     """Run one worker for each group of devices until all have ended; then show the study and end the command.
 
-    What the workers do appears on `screen`, by default the console. `options` are passed on to each worker.
+    What the workers do appears on `screen`, by default the console. The options `passed_on` are those of each worker.
     Raises TunerError with the errors of workers that the user can fix.
     """
     bench = search.bench
@@ -121,7 +122,7 @@ def run_team(
     with closing(Database(url)) as database:  # makes the schema, before several workers ask for it
         introduction(console, bench, search.cases, database.shown_url)
     search.prober.close()
-    plans = _plans(url, groups, options, pin=bench.kind == "gpu" and not search.simulated)
+    plans = _plans(url, groups, passed_on, pin=bench.kind == "gpu" and not search.simulated)
     screen = screen or open_screen(console)
     view = _TeamView(screen)
     with work.interruptible(console) as interrupted:
@@ -200,14 +201,14 @@ Led = Annotated[
 
 
 def worker(
-    study: Study,
+    study: options.Study,
     cases: work.Cases = None,
     n_trials: Trials = None,
-    devices: Devices = None,
-    hours: Hours = None,
+    devices: options.Devices = None,
+    hours: options.Hours = None,
     replay: Replay = None,
-    storage: Storage = None,
-    runs: Runs = RUNS,
+    storage: options.Storage = None,
+    runs: options.Runs = options.RUNS,
     cores: Cores = None,
     led: Led = False,
 ) -> None:

@@ -13,7 +13,7 @@ from tuner.devices.cpu import CpuSource, cpu_model, usable_cores, usable_memory
 from tuner.devices.cuda import visible_uuids
 from tuner.devices.nvml import NoDriverError, Nvml, NvmlSource
 from tuner.errors import DeviceError
-from tuner.probe import MIB_PER_GIB, Device, DeviceSource, guard, mib
+from tuner.probe import MIB_PER_GIB, Device, DeviceSample, DeviceSource, guard, mib
 
 # nvmlGpuP2PCapsIndex_t and nvmlGpuP2PStatus_t in nvml.h; pynvml's own constant for READ is a tuple by mistake.
 _READ, _WRITE, _NVLINK = 0, 1, 2
@@ -84,6 +84,21 @@ VISIBLE_CARDS = "CUDA_VISIBLE_DEVICES"
 
 Connect = Callable[[], Nvml]
 CudaOrder = Callable[[Sequence[str]], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentDevices:
+    """Devices that are not on this machine, such as those of a table or of a job to come: samples have no values."""
+
+    devices: tuple[Device, ...]
+    label: str
+
+    def attach(self, pid: int) -> None:
+        """Do nothing: no process can be followed."""
+
+    def sample(self, t_s: float) -> list[DeviceSample]:
+        """Return samples without values."""
+        return [DeviceSample(t_s=t_s, device=device) for device in range(len(self.devices))]
 
 
 def open_devices(

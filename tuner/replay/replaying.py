@@ -7,14 +7,13 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+from tuner.devices.found import AbsentDevices
 from tuner.kept.case_record import RECORDED
 from tuner.probe import (
     LEAST_SPAN_S,
     STOPPED,
     Answer,
     Block,
-    Device,
-    DeviceSample,
     DeviceSummary,
     Enough,
     Failure,
@@ -134,7 +133,7 @@ def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Work
         spec=spec.model_copy(update={"space": space, "cases": (header.case,), "overrides": ()}),
         asked_for=study,
         trainer=TableTrainer(table),
-        source=TableSource(table),
+        source=AbsentDevices(table.header.devices, table.header.source),
         folder=(runs / f"{spec.name}-replay").resolve(),
         variables={},
         holds=table.holds,
@@ -188,21 +187,6 @@ class TableTrainer(Trainer):
     def fingerprint(self) -> dict[str, str]:
         """Return the recorded trainer's fingerprint with the date of the recording."""
         return {**self._table.header.trainer, RECORDED: self._table.header.date}
-
-
-class TableSource:
-    """The devices that a table was recorded on; their samples have no values."""
-
-    def __init__(self, table: Table) -> None:
-        self.label = table.header.source
-        self.devices: tuple[Device, ...] = table.header.devices
-
-    def attach(self, pid: int) -> None:
-        """Do nothing: no process runs."""
-
-    def sample(self, t_s: float) -> Sequence[DeviceSample]:
-        """Return samples without values."""
-        return [DeviceSample(t_s=t_s, device=device) for device in range(len(self.devices))]
 
 
 _NOT_RECORDED = Failure(

@@ -18,7 +18,7 @@ from tuner.probe import HOUR_S, Answer, Clock, Device, DeviceSource, ProbePlan, 
 from tuner.running.events import Watcher
 from tuner.search.calibration import BatchToFit, of_batch, of_ladder, usual
 from tuner.search.choosing import Strategy
-from tuner.search.strategies import Siblings, calibrating, in_order, recovery, searching
+from tuner.search.strategies import Siblings, in_order, recovery, searching
 from tuner.store.database import Database
 from tuner.store.opening import check_study
 from tuner.study import (
@@ -266,16 +266,14 @@ SEARCH = Purpose(strategy=searching)
 """Find the best config."""
 RECOVER = Purpose(strategy=lambda space, *_: recovery(space), limited=False, keeps_end=False)
 """Find one config that runs, for a case that has had no success."""
-CALIBRATE = Purpose(
-    strategy=lambda space, *_: calibrating(of_ladder(space)), limited=False, competing=False, keeps_end=False
-)
+CALIBRATE = Purpose(strategy=lambda space, *_: of_ladder(space), limited=False, competing=False, keeps_end=False)
 """Probe small rungs, from which the rungs of an `auto` ladder are made."""
 
 
 def fit_batch(batch: BatchToFit) -> Purpose:
     """Probe small batch sizes, from which the batch size that is `auto` is worked out."""
     return Purpose(
-        strategy=lambda *_: calibrating(of_batch(batch)),
+        strategy=lambda *_: of_batch(batch),
         limited=False,
         competing=False,
         keeps_end=False,

@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.kept.case_record import KeptStudy
 from tuner.kept.trial import MEMORY_SHARE, START_S
 from tuner.probe import FailureKind
-from tuner.search.choosing import ALL_PROBED, Choice, Done, History, Price, Why
+from tuner.search.choosing import ALL_PROBED, Choice, Done, History, Price, Strategy, Why, retry
 from tuner.search.needs import inherited
 from tuner.search.observed import Observed
 from tuner.search.trials import kept
@@ -68,31 +68,28 @@ RAN_OUT = (FailureKind.GPU_OOM, FailureKind.HOST_OOM)
 """The failures that show that a batch was too large."""
 
 
-class Calibration:
-    """Chooses one small probe after another until enough is known, or another worker has fixed what follows.
+def _calibrating(
+    following: Callable[[History], Config | None], fixed: Callable[[KeptStudy], object | None]
+) -> Strategy:
+    """Make one small probe after another until enough is known, or another worker has fixed what follows.
 
     If all that is left is a probe that another worker runs now, this worker runs it, too: no worker waits for another.
+    `following`: the config to probe next, None once enough is known. `fixed`: what the study keeps of it.
     """
 
-    def __init__(
-        self, following: Callable[[History], Config | None], is_fixed: Callable[[KeptStudy], object | None]
-    ) -> None:
-        """`following`: the config to probe next, None once enough is known. `is_fixed`: what the study keeps of it."""
-        self._following, self._is_fixed = following, is_fixed
+    def ended(history: History, price: Price) -> Done | None:
+        known = fixed(KeptStudy(history.study.user_attrs)) is not None
+        return Done(reason=ALL_PROBED) if known or following(history) is None else None
 
-    def ended(self, history: History, price: Price) -> Done | None:
-        """End once what the study keeps can be worked out, or is known already."""
-        known = self._is_fixed(KeptStudy(history.study.user_attrs)) is not None
-        return Done(reason=ALL_PROBED) if known or self._following(history) is None else None
-
-    def choose(self, history: History, price: Price) -> Choice | None:
-        """Choose the next config."""
-        config = self._following(history)
+    def choose(history: History, price: Price) -> Choice | None:
+        config = following(history)
         return None if config is None else Choice(config=config, why=Why.CALIBRATE)
 
+    return Strategy(choosers=(ended, retry, choose))
 
-def of_ladder(space: Space) -> Calibration:
-    """Return the calibration from which the rungs of an `auto` ladder are made: one small rung after another."""
+
+def of_ladder(space: Space) -> Strategy:
+    """Return the strategy after which the rungs of an `auto` ladder are made: one small rung after another."""
     configs, ladder = calibration_configs(space), str(space.ladder)
 
     def following(history: History) -> Config | None:
@@ -102,7 +99,7 @@ def of_ladder(space: Space) -> Calibration:
         unfinished = [config for config in configs if not history.is_over(config)]
         return next(filter(history.is_new, unfinished), next(iter(unfinished), None))
 
-    return Calibration(following, lambda kept: kept.rungs)
+    return _calibrating(following, lambda kept: kept.rungs)
 
 
 def calibration_configs(space: Space) -> list[Config]:
@@ -128,8 +125,9 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
 
     def possible(rung: int) -> bool:
         config = config_of | {ladder: rung}
-        ends = ((memory, 1.0), (start_s, limits.longest_start_s))
-        return observed.frontier.beyond(config) is None and all(_least(*needs(config)) <= end for needs, end in ends)
+        needs = ((memory(config), 1.0), (start_s(config), limits.longest_start_s))
+        least = [(mean - SURE * deviation, end) for (mean, deviation), end in needs]
+        return observed.frontier.beyond(config) is None and all(need <= end for need, end in least)
 
     def safe(rung: int) -> bool:
         return possible(rung) and memory(config_of | {ladder: rung})[0] <= 1.0 - limits.headroom_pct / 100.0
@@ -165,10 +163,6 @@ def _expectation(observed: Observed, space: Space, name: str, *, error: float, c
     return expected
 
 
-def _least(mean: float, deviation: float) -> float:
-    return mean - SURE * deviation
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchToFit:
     """The batch size of a case that is to be worked out."""
@@ -194,9 +188,10 @@ class BatchToFit:
         """Return the config that is probed at a size: the default config of the smallest rung."""
         return usual(self.space) | {self.parameter: size}
 
-    def next_size(self, trials: Iterable[FrozenTrial]) -> int | None:
-        """Return the size to probe next; None once enough is known."""
-        return next_size(self._tried(trials), first=self.first, samples=self.probed_samples, most=self.most)
+    def following(self, trials: Iterable[FrozenTrial]) -> Config | None:
+        """Return the config to probe next; None once enough is known."""
+        size = next_size(self._tried(trials), first=self.first, samples=self.probed_samples, most=self.most)
+        return None if size is None else self.config(size)
 
     def fit(self, trials: Iterable[FrozenTrial]) -> BatchFit | None:
         """Work out the size from a study's trials so far; None if no size has run."""
@@ -219,11 +214,6 @@ class BatchToFit:
         return list(tried.values())
 
 
-def of_batch(batch: BatchToFit) -> Calibration:
-    """Return the calibration from which a batch size that is `auto` is worked out: one small size after another."""
-
-    def following(history: History) -> Config | None:
-        size = batch.next_size(history.trials)
-        return None if size is None else batch.config(size)
-
-    return Calibration(following, lambda kept: kept.batch)
+def of_batch(batch: BatchToFit) -> Strategy:
+    """Return the strategy after which a batch size that is `auto` is worked out: one small size after another."""
+    return _calibrating(lambda history: batch.following(history.trials), lambda kept: kept.batch)

@@ -117,10 +117,12 @@ class History:
         return next((one.config for one in (mine, found.best) if one.readings == 1), None)
 
     def confirmed(self) -> list[Config]:
-        """Return the configs that may be the best according to their cold trials, the best one first."""
+        """Return the configs that may be the best according to their cold trials, the best one first.
+
+        They come without the pruner's patience.
+        """
         cold, _ = ways(self._ended)
-        ranked = sorted(cold.values(), key=lambda one: one.value, reverse=True)
-        return [dict(one.trials[-1].config) for one in ranked]
+        return [one.config for one in sorted(cold.values(), key=lambda one: one.value, reverse=True)]
 
 
 Price = Callable[[Config], float]
@@ -205,8 +207,8 @@ class Strategy:
 
     choosers: Sequence[Chooser]
     """They choose until the search ends, the most urgent chooser first."""
-    confirmer: Chooser = confirm_measured
-    """It chooses once the search has ended: the best config, unless the plain command has measured it."""
+    confirm: Callable[[History, Price], Choice | None] = confirm_measured
+    """Chooses once the search has ended: the best config, unless the plain command has measured it."""
 
     def choose(self, history: History, price: Price) -> Choice | Done:
         """Choose what to probe next. A config whose probe has failed is retried outside any session."""
@@ -214,8 +216,3 @@ class Strategy:
         if isinstance(answer, Choice) and history.failed_before(answer.config):
             return replace(answer, cold=True)
         return answer
-
-    def confirm(self, history: History, price: Price) -> Choice | None:
-        """Choose what to measure by the trainer's plain command after the search has ended."""
-        answer = self.confirmer(history, price)
-        return answer if isinstance(answer, Choice) else None

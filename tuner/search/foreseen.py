@@ -1,9 +1,10 @@
 """What configs that were never probed will need and make: memory and samples/s, each with an interval. Pure."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from tuner.kept.trial import COMPLETE, KeptTrial
 from tuner.search.needs import MEMORYLESS, Growth
@@ -23,6 +24,10 @@ class Interval:
     mean: float
     low: float
     high: float
+
+    def into(self, amount: float) -> "Interval":
+        """Return the interval of an amount divided by this value."""
+        return Interval(mean=amount / self.mean, low=amount / self.high, high=amount / self.low)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,35 +52,21 @@ def foresee(space: Space, trials: Sequence[KeptTrial], configs: Sequence[Config]
 
     shares = [(launched(one.config), one.memory_share_pct / 100.0) for one in ran if one.memory_share_pct]
     seconds = [(launched(one.config), height(one.config) / one.samples_per_s) for one in ran if one.samples_per_s]
-    needs, takes = (
-        _expected(space, shares, configs, MEMORY, MEMORYLESS),
-        _expected(space, seconds, configs, SECONDS, frozenset()),
-    )
+    needs = _expected(space, shares, configs, ignored=MEMORYLESS, **MEMORY)
+    takes = _expected(space, seconds, configs, **SECONDS)
     return [
-        Foreseen(
-            memory_share=need and Interval(mean=need[0], low=need[0] / need[1], high=need[0] * need[1]),
-            samples_per_s=take
-            and Interval(
-                mean=height(config) / take[0],
-                low=height(config) / (take[0] * take[1]),
-                high=height(config) * take[1] / take[0],
-            ),
-        )
+        Foreseen(memory_share=need, samples_per_s=take and take.into(height(config)))
         for config, need, take in zip(configs, needs, takes, strict=True)
     ]
 
 
 def _expected(
-    space: Space,
-    known: Sequence[tuple[Config, float]],
-    configs: Sequence[Config],
-    usual: Mapping[str, Any],
-    ignored: frozenset[str],
-) -> Sequence[tuple[float, float] | None]:
-    """Return the expected amount of each config, and the factor by which the interval reaches up and down."""
+    space: Space, known: Sequence[tuple[Config, float]], configs: Sequence[Config], **settings: Any
+) -> Sequence[Interval | None]:
+    """Return the expected amount of each config; `settings`: see `Growth`."""
     if not known:
         return [None] * len(configs)
-    tried, amounts = [config for config, _ in known], [amount for _, amount in known]
-    growth = Growth(space, tried, amounts, ignored=ignored, **usual)
-    means, deviations = growth.logarithms(configs)
-    return [(math.exp(mean), math.exp(WIDE * one)) for mean, one in zip(means, deviations, strict=True)]
+    tried, amounts = zip(*known, strict=True)
+    means, deviations = Growth(space, tried, amounts, **settings).logarithms(configs)
+    ends = np.exp(means + WIDE * np.outer([0.0, -1.0, 1.0], deviations))
+    return [Interval(mean=mean, low=low, high=high) for mean, low, high in ends.T.tolist()]

@@ -179,10 +179,9 @@ def lasts(devices: tuple[DeviceSummary, ...], hours: float, *, provoked: bool = 
     `provoked`: whether the run provokes what needs most memory. The chance is that of all devices together; the other
     numbers are those of the device with the least room.
     """
-    known = [(rising, device.mem_total_mib) for device in devices if (rising := Rising.of(device))]
     found: list[Lasts] = []
-    for rising, total_mib in known:
-        if total_mib:
+    for rising, total_mib in [(Rising.of(one), one.mem_total_mib) for one in devices]:
+        if rising and total_mib:
             rise = rising.rise_mib(hours * HOUR_S, PROVOKED if provoked else BEFORE)
             found.append(
                 Lasts(

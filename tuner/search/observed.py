@@ -1,8 +1,8 @@
 """A study's trials as numbers: what each config measured, which configs cannot run, and what probes took."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -31,17 +31,23 @@ _NEEDS: Mapping[Any, Need] = {
 """Failure that shows where memory or time ends → what the need for memory or time depends on."""
 
 
+class MeasuredValue(NamedTuple):
+    """A value that one probe has measured."""
+
+    number: float
+    """Larger numbers are better."""
+    error: float | None
+    """The standard error; None where it is unknown."""
+    devices: str = ""
+    """The devices that measured the value; empty where they are unknown."""
+
+
 @dataclass(slots=True)
 class Measured:
     """A config that has been measured."""
 
     config: Config
-    values: list[float] = field(default_factory=list)
-    """Larger values are better."""
-    errors: list[float | None] = field(default_factory=list)
-    """The standard error of each value; None where it is unknown."""
-    devices: list[str] = field(default_factory=list)
-    """The devices that measured each value; empty where they are unknown."""
+    values: list[MeasuredValue] = field(default_factory=list)
     eligible: bool = False
     """Whether the config may be the best; see `standing.eligible`."""
 
@@ -54,7 +60,7 @@ class Observed:
 
     def __init__(
         self,
-        trials: Iterable[FrozenTrial],
+        trials: Sequence[FrozenTrial],
         *,
         sign: float = 1.0,
         siblings: Sequence[Sibling] = (),
@@ -81,10 +87,9 @@ class Observed:
         """The configs that failed for another reason than memory or time."""
         self._costs: list[Cost] = []
         self._failures: list[OutOfMemory] = []
-        all_trials = list(trials)
-        ended = all_kept(all_trials)
+        ended = all_kept(trials)
         void = miscounted(ended)
-        for trial in all_trials:
+        for trial in trials:
             if trial.number in void:
                 self.closed.add(launch_digest(trial.params))
             elif not (trial.state == TrialState.COMPLETE and kept(trial).soaks):  # a soak may provoke what costs time
@@ -111,13 +116,10 @@ class Observed:
             self._note_failure(trial, config)
             return
         self.closed.discard(digest)
-        one = self.measured.setdefault(digest, Measured(config))
-        one.values.append(sign * number)
         facts = kept(trial)
-        one.errors.append(facts.error)
-        self.newest_devices = facts.measured_on
-        one.devices.append(self.newest_devices)
-        self.warm = facts.warm
+        one = self.measured.setdefault(digest, Measured(config))
+        one.values.append(MeasuredValue(sign * number, facts.error, facts.measured_on))
+        self.newest_devices, self.warm = facts.measured_on, facts.warm
         if took := facts.cost:
             self._costs.append((config, took))
 

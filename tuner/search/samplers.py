@@ -1,4 +1,4 @@
-"""A strategy as an Optuna sampler, and Optuna's samplers as choosers."""
+"""A strategy as an Optuna sampler; the choosers of first configs, and Optuna's samplers as choosers."""
 
 import random
 import warnings
@@ -11,12 +11,13 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import InMemoryStorage
 from optuna.study import Study
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from tuner.errors import StudyError
 from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, free
 from tuner.search.design import distance
-from tuner.search.trials import distribution
+from tuner.search.siblings import Sibling
+from tuner.search.trials import distribution, kept
 from tuner.study import Config, Parameter, SearchSpec, Space, Value
 
 
@@ -112,6 +113,23 @@ def seeded(space: Space, per_variant: int) -> Chooser:
     return choose
 
 
+def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
+    """Return what chooses each sibling's best config once, in the order of `siblings`.
+
+    A trial of such a config names the sibling (`ORIGIN`). A sibling that finds a better config later gets no second
+    turn. Configs outside the space, configs probed already and configs sure to run out of memory are left out.
+    """
+    nearest = {one.case: space.nearest(one.best) for one in siblings}
+    firsts = {case: config for case, config in nearest.items() if config in space}
+
+    def choose(history: History, price: Price) -> Choice | None:
+        had = {kept(one).origin for one in history.trials}
+        new = ((case, config) for case, config in firsts.items() if case not in had and history.is_new(config))
+        return next((Choice(config=config, origin=case) for case, config in new), None)
+
+    return choose
+
+
 class Drawn:
     """Chooses what Optuna's TPE or random sampler draws, and no config twice."""
 
@@ -176,19 +194,9 @@ def _next(history: History) -> tuple[Study, FrozenTrial]:
     study = optuna.create_study(
         storage=_Remembered(history.trials), directions=history.study.directions, sampler=RandomSampler()
     )
-    return study, FrozenTrial(
-        number=history.number,
-        trial_id=history.number,
-        state=TrialState.RUNNING,
-        value=None,
-        datetime_start=None,
-        datetime_complete=None,
-        params={},
-        distributions={},
-        user_attrs={},
-        system_attrs={},
-        intermediate_values={},
-    )
+    trial = create_trial(state=TrialState.RUNNING)
+    trial.number = history.number
+    return study, trial
 
 
 def _inner(search: SearchSpec, resumed_at: int) -> BaseSampler:

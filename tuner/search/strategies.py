@@ -9,32 +9,14 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe import full
-from tuner.search.calibration import Calibration
 from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, Why, first_answer, retry
-from tuner.search.gain.chooser import Gain
+from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.prospects import Goal
-from tuner.search.samplers import Drawn, seeded
+from tuner.search.samplers import Drawn, seeded, siblings_first
 from tuner.search.siblings import Sibling
 from tuner.search.standing import eligible, incumbent
-from tuner.search.trials import all_kept, kept, since_mended
+from tuner.search.trials import all_kept, since_mended
 from tuner.study import LADDER, PATIENCE, VARIANT, Config, PrunerSpec, SearchSpec, Space, StudySpec
-
-
-def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
-    """Return what chooses each sibling's best config once, in the order of `siblings`.
-
-    A trial of such a config names the sibling (`ORIGIN`). A sibling that finds a better config later gets no second
-    turn. Configs outside the space, configs probed already and configs sure to run out of memory are left out.
-    """
-    nearest = {one.case: space.nearest(one.best) for one in siblings}
-    firsts = {case: config for case, config in nearest.items() if config in space}
-
-    def choose(history: History, price: Price) -> Choice | None:
-        had = {kept(one).origin for one in history.trials}
-        new = ((case, config) for case, config in firsts.items() if case not in had and history.is_new(config))
-        return next((Choice(config=config, origin=case) for case, config in new), None)
-
-    return choose
 
 
 def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
@@ -80,11 +62,6 @@ def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings
     return by_drawing(space, spec.search, known, resumed_at=resumed_at)
 
 
-def by_gain(space: Space, gain: Gain, siblings: Sequence[Sibling] = ()) -> Strategy:
-    """Choose the siblings' best configs, then what gains most. A search may end before each sibling had its turn."""
-    return Strategy(choosers=(retry, gain.ended, siblings_first(space, siblings), gain.choose), confirmer=gain.confirm)
-
-
 def by_drawing(space: Space, search: SearchSpec, siblings: Sequence[Sibling] = (), *, resumed_at: int = 0) -> Strategy:
     """Choose the siblings' best configs, then the seeds, then what TPE or a random sampler draws."""
     seeds, drawn = seeded(space, search.seeds_per_variant), Drawn(space, search, resumed_at=resumed_at)
@@ -99,11 +76,6 @@ def in_order(configs: Sequence[Config], ladder: str | None = LADDER) -> Strategy
 def recovery(space: Space) -> Strategy:
     """Go down the ladder until one config runs, for a case that has had no success."""
     return Strategy(choosers=(until_one_runs, retry, ordered(downwards(space), space.ladder)))
-
-
-def calibrating(steps: Calibration) -> Strategy:
-    """Make small probes, from which the rungs of an `auto` ladder or an `auto` batch size follow."""
-    return Strategy(choosers=(steps.ended, retry, steps.choose))
 
 
 def defaults_first(strategy: Strategy, space: Space) -> Strategy:

@@ -4,31 +4,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 
+from tuner import probe
 from tuner.kept.trial import NO_READING, OK, PRUNED
-from tuner.probe import (
-    Blame,
-    Enough,
-    Failure,
-    FailureKind,
-    Go,
-    LastIteration,
-    More,
-    ProbeResult,
-    edge_error,
-    error,
-    full,
-    known_well_enough,
-    measured,
-    target_error,
-    value,
-)
 from tuner.search.lasting import Rising
 from tuner.search.needs import Frontier, out_of_memory
 from tuner.study import Config, Constraint, ProbeSpec, written
 
-_NOTHING_KNOWN: Mapping[str, float | None] = MappingProxyType({})
 HOST_ATTEMPTS = 2
 """A config is probed at most this many times if the machine seems at fault: the config may be to blame after all."""
 USABLE_FACTOR = 3.0
@@ -43,7 +25,7 @@ NEGLIGIBLE = 0.5
 
 All further iterations together would then reduce the whole error by a tenth.
 """
-SAYS_NOTHING = {kind for kind in FailureKind if kind.says_nothing}
+SAYS_NOTHING = {kind for kind in probe.FailureKind if kind.says_nothing}
 """Failures that say nothing about the config. The config is probed again until it has been measured."""
 
 
@@ -86,12 +68,12 @@ class Verdict:
 
 
 def judge(
-    result: ProbeResult,
+    result: probe.ProbeResult,
     *objectives: str,
     headroom_pct: float = 0.0,
     training_hours: float = 0.0,
     constraints: Sequence[Constraint] = (),
-    default: Mapping[str, float | None] = _NOTHING_KNOWN,
+    default: Mapping[str, float | None] | None = None,
     attempt: int = 1,
 ) -> Verdict:
     """Decide what the study records about a probe.
@@ -107,12 +89,12 @@ def judge(
         return _failed(result, result.failure, attempt)
     if result.stopped is not None:
         return Verdict(state=State.PRUNED, status=PRUNED)
-    read = {one: value(result, one) for one in objectives}
+    read = {one: probe.value(result, one) for one in objectives}
     values = [number for number in read.values() if number is not None]
     if unread := tuple(one for one, number in read.items() if number is None):
         return Verdict(state=State.FAIL, status=NO_READING, unread=unread)
-    numbers = measured(result)
-    readings = [(one, numbers[one.metric], default.get(one.metric)) for one in constraints]
+    numbers = probe.measured(result)
+    readings = [(one, numbers[one.metric], (default or {}).get(one.metric)) for one in constraints]
     missed = {one.metric: one.violation(*reading) for one, *reading in readings}
     complaints = [one.complaint(*reading) for one, *reading in readings if missed[one.metric] > 0]
     return Verdict(
@@ -120,14 +102,14 @@ def judge(
         status=OK,
         value=values[0],
         others=tuple(values[1:]),
-        error=error(result, objectives[0]),
+        error=probe.error(result, objectives[0]),
         ineligible="; ".join((*_short_of_memory(result, headroom_pct, training_hours), *complaints)) or None,
         missed=missed,
     )
 
 
-def _short_of_memory(result: ProbeResult, headroom_pct: float, training_hours: float) -> Iterator[str]:
-    free_pct, retries = value(result, "headroom_pct"), result.alloc_retries
+def _short_of_memory(result: probe.ProbeResult, headroom_pct: float, training_hours: float) -> Iterator[str]:
+    free_pct, retries = probe.value(result, "headroom_pct"), result.alloc_retries
     for rising, total_mib in [(Rising.of(one), one.mem_total_mib) for one in result.devices]:
         if rising and total_mib and rising.now_mib + rising.sure_mib_per_h * training_hours > total_mib:
             yield (
@@ -140,47 +122,47 @@ def _short_of_memory(result: ProbeResult, headroom_pct: float, training_hours: f
         yield f"the allocator had to retry {retries:.0f} time(s)"
 
 
-def _failed(result: ProbeResult, failure: Failure, attempt: int) -> Verdict:
+def _failed(result: probe.ProbeResult, failure: probe.Failure, attempt: int) -> Verdict:
     status = failure.kind.value
     match failure.kind.blame:
-        case Blame.CONFIG:
+        case probe.Blame.CONFIG:
             missing_gib = (
-                out_of_memory(result.config, failure).violation if failure.kind is FailureKind.GPU_OOM else None
+                out_of_memory(result.config, failure).violation if failure.kind is probe.FailureKind.GPU_OOM else None
             )
             return Verdict(state=State.PRUNED, status=status, constraint=missing_gib)
-        case Blame.HOST:
+        case probe.Blame.HOST:
             again = failure.kind.says_nothing or attempt < HOST_ATTEMPTS
             return Verdict(state=State.FAIL, status=status, retry=again)
-        case Blame.NOBODY | Blame.SETUP:
+        case probe.Blame.NOBODY | probe.Blame.SETUP:
             return Verdict(state=State.FAIL, status=status, retry=True)
-        case Blame.UNKNOWN:
+        case probe.Blame.UNKNOWN:
             return Verdict(state=State.FAIL, status=status, retry=result.warm)
 
 
 def settled(
-    so_far: ProbeResult, objectives: Sequence[str], limits: ProbeSpec, incumbent: float | None = None
-) -> Enough | LastIteration | More | Go:
+    so_far: probe.ProbeResult, objectives: Sequence[str], limits: ProbeSpec, incumbent: float | None = None
+) -> probe.Enough | probe.LastIteration | probe.More | probe.Go:
     """Return whether a live probe may end: now, after one more iteration, or neither.
 
     A probe may end once it has run long enough, and each objective is precise or clearly below the incumbent. A probe
     that is far from this after one more iteration needs more iterations than usual.
     """
     if _settled(so_far, objectives, limits, incumbent, more=0):
-        return Enough()
+        return probe.Enough()
     if _settled(so_far, objectives, limits, incumbent, more=1):
-        return LastIteration()
+        return probe.LastIteration()
     is_long = (so_far.window_s or 0.0) >= max(LONG_S, so_far.start_up_s or 0.0)
     read = {
-        one: ROUGH_FACTOR if is_long and full(one) == math.inf else USABLE_FACTOR
+        one: ROUGH_FACTOR if is_long and probe.full(one) == math.inf else USABLE_FACTOR
         for one in objectives
-        if value(so_far, one) is not None
+        if probe.value(so_far, one) is not None
     }
     usable = all(_known(so_far, one, limits, incumbent, more=1, factor=factor) for one, factor in read.items())
-    return Go() if usable else More()
+    return probe.Go() if usable else probe.More()
 
 
 def _settled(
-    so_far: ProbeResult, objectives: Sequence[str], limits: ProbeSpec, incumbent: float | None, *, more: int
+    so_far: probe.ProbeResult, objectives: Sequence[str], limits: ProbeSpec, incumbent: float | None, *, more: int
 ) -> bool:
     """Return whether a probe may end after `more` further iterations like those so far.
 
@@ -194,24 +176,30 @@ def _settled(
 
 
 def _known(
-    so_far: ProbeResult, objective: str, limits: ProbeSpec, incumbent: float | None, *, more: int, factor: float = 1.0
+    so_far: probe.ProbeResult,
+    objective: str,
+    limits: ProbeSpec,
+    incumbent: float | None,
+    *,
+    more: int,
+    factor: float = 1.0,
 ) -> bool:
     """Return whether an objective is known within `factor` target errors after `more` iterations like those so far.
 
     It also counts as known once iterations can hardly tell more: most of its error is then one that they do not reduce.
     """
-    number, spread = value(so_far, objective), error(so_far, objective)
+    number, spread = probe.value(so_far, objective), probe.error(so_far, objective)
     if number is None or spread is None:
         return False
-    edge, narrower = edge_error(so_far, objective), so_far.iterations / (so_far.iterations + more)
+    edge, narrower = probe.edge_error(so_far, objective), so_far.iterations / (so_far.iterations + more)
     scatter = math.sqrt(max(spread**2 - edge**2, 0.0) * narrower)
-    target = factor * target_error(so_far, objective, limits.target_error_pct)
-    return scatter < NEGLIGIBLE * edge or known_well_enough(
+    target = factor * probe.target_error(so_far, objective, limits.target_error_pct)
+    return scatter < NEGLIGIBLE * edge or probe.known_well_enough(
         number, math.hypot(scatter, edge), target=target, best=incumbent
     )
 
 
-def foregone(config: Config, frontier: Frontier) -> tuple[Failure, Verdict] | None:
+def foregone(config: Config, frontier: Frontier) -> tuple[probe.Failure, Verdict] | None:
     """Return the failure and the verdict of a config that surely runs out of memory; None for any other config.
 
     Such a config is not launched.
@@ -221,5 +209,5 @@ def foregone(config: Config, frontier: Frontier) -> tuple[Failure, Verdict] | No
         return None
     known = " ".join(f"{name}={written(number)}" for name, number in beyond.config.items())
     detail = f"not launched: it needs at least as much memory as {known}, which ran out of memory"
-    failure = Failure(kind=FailureKind.GPU_OOM, rule="frontier", detail=detail)
+    failure = probe.Failure(kind=probe.FailureKind.GPU_OOM, rule="frontier", detail=detail)
     return failure, Verdict(state=State.PRUNED, status=failure.kind.value, constraint=beyond.violation)

@@ -134,6 +134,11 @@ class Transactions:
                 if self._now_s() >= end_s:
                     raise
 
+    @property
+    def are_open(self) -> bool:
+        """Whether this is asked inside the work of a transaction."""
+        return self._transaction is not None
+
     @contextmanager
     def _joining(self) -> Iterator[sql.Connection]:
         """Yield a connection whose transaction all sessions join; roll back what is not committed."""
@@ -272,6 +277,7 @@ class Database:
     ) -> Answer:
         """Do work with the storage in one transaction; where the server goes away meanwhile, do it again as a whole.
 
+        Work inside other work leaves a lost connection to the outer one, which is repeated.
         `alone`: no other worker does such work at the same time. `again` is called before the work is repeated.
         Raises StoreError.
         """
@@ -281,7 +287,8 @@ class Database:
             again()
 
         first = self._take_lock if alone else lambda _: None
-        with self.reported(), self._file_lock() if alone and self._is_sqlite else nullcontext():
+        reported = nullcontext() if self._transactions.are_open else self.reported()
+        with reported, self._file_lock() if alone and self._is_sqlite else nullcontext():
             try:
                 return self._transactions.run(work, first=first, again=anew)
             except BaseException:

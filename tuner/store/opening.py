@@ -157,5 +157,5 @@ def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:
         return None
     costs = [(trial.params, cost) for trial in known_trials if (cost := kept(trial).cost)]
     measured = Observed(known_trials).measured.values()
-    made = [(one.config, *value) for one in measured for value in zip(one.values, one.errors, strict=True)]
+    made = [(one.config, value.number, value.error) for one in measured for value in one.values]
     return Sibling(case=case, best=dict(known.trials[-1].config), costs=costs, readings=made)

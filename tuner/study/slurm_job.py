@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import StringConstraints
 
+from tuner.errors import StudyError
 from tuner.study.parameter import DEVICES, IN_WORDS, PositiveInt, Strict, Whole, retired_keys
 
 Word = Annotated[str, StringConstraints(pattern=r"^[\w.,:/@+=-]+$")]
@@ -40,18 +41,18 @@ class SlurmSpec(Strict):
     def gpus_for(self, devices: str) -> int:
         """Return the GPUs that a job asks for; the machine that submits the job may have others, or none.
 
-        Raises ValueError where neither `gpus` nor the study's `devices` says how many, and where `devices` names more.
+        Raises StudyError where neither `gpus` nor the study's `devices` says how many, and where `devices` names more.
         """
         if not re.fullmatch(DEVICES, devices):
-            raise ValueError(f"devices {devices!r} {IN_WORDS[DEVICES]}")
+            raise StudyError(f"devices {devices!r} {IN_WORDS[DEVICES]}")
         if self.gpus is None and devices == "auto":
-            raise ValueError(
+            raise StudyError(
                 "slurm.gpus is missing, and devices is auto: nothing says how many GPUs a job has; "
                 "write `slurm: {gpus: 8}` in the study file, or `devices: cpu:2` for CPU ranks"
             )
         gpus, needed = self.gpus, _named(devices)
         if gpus is not None and gpus < needed:
-            raise ValueError(f"slurm.gpus is {gpus}, and devices {devices} names {needed} GPUs; raise slurm.gpus")
+            raise StudyError(f"slurm.gpus is {gpus}, and devices {devices} names {needed} GPUs; raise slurm.gpus")
         return needed if gpus is None else gpus
 
     def device_names(self, devices: str) -> tuple[str, ...]:

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from tuner.search.gain.mixture import Mixture
 from tuner.search.gain.pool import Levels
 from tuner.search.gain.readings import Readings, sibling_readings
-from tuner.search.gain.surrogate import Surrogate
+from tuner.search.gain.surrogate import Mixture, Surrogate
 from tuner.search.siblings import Sibling
 from tuner.study.space import Config, Parameter, Space
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tuner.search.gain.failing import SURE_AFTER, Failing, causes
+from tuner.search.gain.costs import SURE_AFTER, causes, unlikely_to_fail
 from tuner.search.gain.pool import Levels
 from tuner.study.space import Config, Parameter, Space
 
@@ -21,7 +21,7 @@ ALL = LEVELS.codes(CONFIGS)
 
 
 def chances(ran: list[Config], failed: list[Config]) -> list[float]:
-    return Failing(LEVELS, LEVELS.codes(ran), LEVELS.codes(failed)).runs(ALL).tolist()
+    return unlikely_to_fail(LEVELS, LEVELS.codes(ran), LEVELS.codes(failed), ALL).tolist()
 
 
 def test_while_nothing_failed_everything_runs() -> None:
@@ -33,7 +33,7 @@ def test_a_choice_that_always_failed_is_named_and_is_unlikely_to_run_anywhere(pl
     probed = [CONFIGS[place] for place in sorted(places)]
     failed = [config for config in probed if config["compile"] == 1]
     ran = [config for config in probed if config["compile"] == 0]
-    named = {(one.name, one.value) for one in causes(ran, failed)}
+    named = causes(ran, failed)
     assert (("compile", 1) in named) is (len(failed) >= SURE_AFTER and bool(ran))
     if ("compile", 1) in named:
         runs = dict(zip(map(str, CONFIGS), chances(ran, failed), strict=True))

@@ -14,7 +14,7 @@ from tests_space import USUAL
 from tuner.kept.stored import COST, ERROR, FAILURE, MEASURED_ON, MEMORY, WARM
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S, KeptProbe, cost
 from tuner.search.choosing import Price, free
-from tuner.search.gain.sampler import GainSampler
+from tuner.search.gain.chooser import GainSampler
 from tuner.search.needs import Frontier
 from tuner.search.samplers import ask_for
 from tuner.search.trials import distribution, frontier, suggest

@@ -1,18 +1,24 @@
-"""Chooses the config with the largest expected gain per second, until there is nothing left to gain."""
+"""Chooses the config with the largest expected gain per second, until there is nothing left to gain.
+
+`GainSampler` does so in any Optuna study: see docs/sampler.md.
+"""
 
 import math
 from collections.abc import Sequence
 from functools import cached_property
 
-from tuner.search.choosing import Choice, Done, History, Price, confirmation
+from optuna.study import Study
+
+from tuner.search.choosing import Choice, Done, History, Price, Strategy, confirmation, free, retry
 from tuner.search.gain.outlook import Outlook
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.prospects import Goal
 from tuner.search.gain.readings import sibling_readings
 from tuner.search.gain.surrogate import Surrogate
 from tuner.search.observed import Observed
+from tuner.search.samplers import StrategySampler, siblings_first
 from tuner.search.siblings import Sibling
-from tuner.study import PATIENCE, Config, ProbeSpec, Space, config_digest, launched
+from tuner.study import PATIENCE, TRAINING_HOURS, Config, ProbeSpec, Space, launched
 
 
 class Gain:
@@ -51,11 +57,10 @@ class Gain:
     def choose(self, history: History, price: Price) -> Choice | None:
         """Choose the config that gains most for its price; None where nothing may be probed any more."""
         outlook = self._look(history)
-        config = outlook.next(price)
-        if config is None:
+        place = outlook.next(price)
+        if place is None:
             return None
-        (place,) = self._pool.places([config_digest(config)])
-        whole = self._whole(config, history.number)
+        whole = self._whole(self._pool.configs[place], history.number)
         return Choice(config=whole, takes_s=outlook.takes_s(place, price), left=outlook.left)
 
     def confirm(self, history: History, price: Price) -> Choice | None:
@@ -69,8 +74,7 @@ class Gain:
         best = self._best(outlook)
         if best is None:
             return None
-        known = [launched(config) for config in history.confirmed()]
-        confirmed = [config for config in known if config in self._pool.space]
+        confirmed = [config for config in history.confirmed() if config in self._pool.space]
         if best not in confirmed and not (confirmed and outlook.is_as_good(confirmed[0], price)):
             return confirmation(self._whole(best, history.number))
         own = self._space.own if self._goal.ceiling == math.inf else None
@@ -84,8 +88,8 @@ class Gain:
     def after_end(self, history: History, price: Price) -> Config:
         """Choose a config although the search has ended: the most informative one, otherwise the best."""
         outlook = self._look(history)
-        config = outlook.next(price) or self._best(outlook) or self._pool.configs[0]
-        return self._whole(config, history.number)
+        place = next(one for one in (outlook.next(price), outlook.best, 0) if one is not None)
+        return self._whole(self._pool.configs[place], history.number)
 
     def _whole(self, config: Config, number: int) -> Config:
         """Add the pruner's patience to a config, if the study searches it: each value in turn."""
@@ -112,3 +116,37 @@ class Gain:
             if known := sibling_readings(sibling, levels, self._pool.space):
                 elder = Surrogate(levels, known, elder)
         return elder
+
+
+def by_gain(space: Space, gain: Gain, siblings: Sequence[Sibling] = ()) -> Strategy:
+    """Choose the siblings' best configs, then what gains most. A search may end before each sibling had its turn."""
+    return Strategy(choosers=(retry, gain.ended, siblings_first(space, siblings), gain.choose), confirm=gain.confirm)
+
+
+class GainSampler(StrategySampler):
+    """An Optuna sampler that weighs what a config is expected to gain against the seconds it takes; see `Gain`.
+
+    The study has one objective, which it maximises or minimises.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        limits: ProbeSpec | None = None,
+        *,
+        training_hours: float = TRAINING_HOURS,
+        siblings: Sequence[Sibling] = (),
+        price: Price = free,
+    ) -> None:
+        """See `Gain`, `Goal` for `training_hours`, and `Price` for `price`."""
+        goal = Goal(training_hours=training_hours)
+        self._gain = Gain(space, limits, goal=goal, siblings=siblings)
+        super().__init__(space, by_gain(space, self._gain), price=price)
+
+    def best(self, study: Study) -> Config | None:
+        """Return the eligible config with the highest expected value, without the pruner's patience."""
+        return self._gain.best(History(study, self._space))
+
+    def after_end(self, history: History, done: Done) -> Config:
+        """Choose the most informative config left, otherwise the best, so that `study.optimize` runs all its trials."""
+        return self._gain.after_end(history, self._price)

@@ -1,7 +1,7 @@
-"""Predicts the memory and the seconds that a probe of each config takes, and whether the config will run."""
+"""Predicts the memory and the seconds that a probe of each config takes, whether the config will run, and why not."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -9,12 +9,11 @@ import numpy as np
 
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.choosing import Price
-from tuner.search.gain.failing import SURE_AFTER, Cause, Failing, causes
-from tuner.search.gain.pool import Codes, Pool
+from tuner.search.gain.pool import Codes, Levels, Near, Pool, jointly, singly
 from tuner.search.gain.prospects import below
 from tuner.search.needs import GROWN, HOST_MEMORY, MEMORYLESS, Floats, Growth, inherited
 from tuner.search.observed import Observed
-from tuner.study import Config, ProbeSpec
+from tuner.study import Config, ProbeSpec, Value
 
 USUAL_START_S, USUAL_RUN_S = 60.0, 20.0
 """The seconds of a start and of a run that are expected before the first measurement."""
@@ -24,6 +23,8 @@ GROWN_S = 0.25
 Half-way up the ladder, most seconds do not depend on the number of environments. On two H200s a quarter of the 17 s at
 1,024 environments does.
 """
+SURE_AFTER = 2
+"""A choice is named as the cause after so many failures in as many settings, and no success."""
 LIKELY = 0.5
 """After `SURE_AFTER` failures that are not memory or time, a config must run with at least this probability."""
 HOST_FITS, LEAST_HOST_FITS = 0.25, 0.12
@@ -34,8 +35,8 @@ It falls with each config that ran out, but never so far that the search rules t
 MEMORY_CHOICES, START_CHOICES, RUN_CHOICES = 0.25, 0.3, 0.5
 """How far a choice usually changes memory, a start and a run, as a logarithm."""
 
-Expected = tuple[Floats, Floats]
-"""The mean and the standard deviation of an amount for each config."""
+Choice = tuple[str, Value]
+"""A parameter and its value."""
 
 
 class Costs:
@@ -49,17 +50,18 @@ class Costs:
     @cached_property
     def runs(self) -> Floats:
         """The probability that each config fits into memory, headroom included, and starts in time."""
-        unfailing = self._failing.runs(self._pool.codes)
+        levels, ran = self._pool.levels, [one.config for one in self._observed.measured.values()]
+        unfailing = unlikely_to_fail(levels, levels.codes(ran), levels.codes(self._observed.failed), self._pool.codes)
         if len(self._observed.failed) >= SURE_AFTER:
             unfailing[unfailing < LIKELY] = 0.0
         runs = self.fits * (1.0 - self.slow) * unfailing
-        for one in self.causes:
-            runs *= [config.get(one.name) != one.value for config in self._pool.configs]
+        for name, value in self.causes:
+            runs *= [config.get(name) != value for config in self._pool.configs]
         return runs
 
     @cached_property
-    def causes(self) -> Sequence[Cause]:
-        """The choices that never ran, and failed for another reason than memory or time: see `failing.causes`."""
+    def causes(self) -> list[Choice]:
+        """The choices that never ran, and failed for another reason than memory or time: see `causes`."""
         return causes([one.config for one in self._observed.measured.values()], self._observed.failed)
 
     @cached_property
@@ -99,17 +101,10 @@ class Costs:
     @cached_property
     def slow(self) -> Floats:
         """The probability that a start takes too long."""
-        start_s = self._growth(START_S, error=0.1, choices=START_CHOICES, grown=GROWN_S)
-        if start_s is None:
+        if self._start is None:
             return np.zeros(len(self._pool.configs))
-        means, deviations = start_s.logarithms(self._pool.configs)
+        means, deviations = self._start.logarithms(self._pool.configs)
         return 1.0 - below(math.log(self._limits.longest_start_s), means, deviations)
-
-    @cached_property
-    def _failing(self) -> Failing:
-        levels = self._pool.levels
-        ran = levels.codes(one.config for one in self._observed.measured.values())
-        return Failing(levels, ran, levels.codes(self._observed.failed))
 
     def seconds(self, price: Price) -> Floats:
         """Return the expected seconds of a probe of each config now.
@@ -117,38 +112,88 @@ class Costs:
         A config that ends an open session also costs another start, because the search will return to that session.
         """
         starts = np.array([price(config) for config in self._pool.configs])
-        start_s = self._start_s[0] if self._start_s else np.full(len(starts), USUAL_START_S)
-        run_s = self._run_s[0] if self._run_s else USUAL_RUN_S
-        back_s = start_s[starts == 0.0].mean() if not starts.all() else 0.0
-        return (starts * (start_s + back_s) + run_s) * (1.0 - self.slow) + self._limits.longest_start_s * self.slow
+        back_s = self._start_s[starts == 0.0].mean() if not starts.all() else 0.0
+        in_time_s = starts * (self._start_s + back_s) + self._run_s
+        return in_time_s * (1.0 - self.slow) + self._limits.longest_start_s * self.slow
 
     def series_s(self, price: Price, places: Codes, repeats: int) -> float:
         """Return the expected seconds of a series of probes: the runs, and the starts of the sessions they need.
 
         Configs of one rung share a session if the newest probe had one. Without sessions each probe has a start.
         """
-        start_s = self._start_s[0] if self._start_s else np.full(len(self._pool.configs), USUAL_START_S)
-        run_s = self._run_s[0] if self._run_s else np.full(len(self._pool.configs), USUAL_RUN_S)
         starts: dict[object, float] = {}
         for place in places:
             if price(self._pool.configs[place]) > 0.0:
                 session = self._pool.heights[place] if self._observed.warm else place
-                starts[session] = max(starts.get(session, 0.0), float(start_s[place]))
-        return sum(starts.values()) * (1 if self._observed.warm else repeats) + repeats * float(run_s[places].sum())
+                starts[session] = max(starts.get(session, 0.0), float(self._start_s[place]))
+        return sum(starts.values()) * (1 if self._observed.warm else repeats) + repeats * float(
+            self._run_s[places].sum()
+        )
 
     @cached_property
-    def _start_s(self) -> Expected | None:
-        return self._expected(START_S, error=0.1, choices=START_CHOICES)
+    def _start(self) -> Growth | None:
+        return self._growth(START_S, error=0.1, choices=START_CHOICES, grown=GROWN_S)
 
     @cached_property
-    def _run_s(self) -> Expected | None:
-        return self._expected(RUN_S, error=0.2, choices=RUN_CHOICES)
+    def _start_s(self) -> Floats:
+        return self._expected(self._start, USUAL_START_S)
 
-    def _expected(self, name: str, *, error: float, choices: float) -> Expected | None:
-        """Predict some seconds for each config from the measured seconds: see `Growth`."""
-        growth = self._growth(name, error=error, choices=choices, grown=GROWN_S)
-        return growth and growth.expect(self._pool.configs)
+    @cached_property
+    def _run_s(self) -> Floats:
+        return self._expected(self._growth(RUN_S, error=0.2, choices=RUN_CHOICES, grown=GROWN_S), USUAL_RUN_S)
+
+    def _expected(self, growth: Growth | None, usual: float) -> Floats:
+        """Return the expected amount of each config, which is `usual` before any was measured."""
+        return np.full(len(self._pool.configs), usual) if growth is None else growth.expect(self._pool.configs)[0]
 
     def _growth(self, name: str, *, over: Sequence[Config] = (), **settings: Any) -> Growth | None:
         known = self._observed.known_amounts(name, self._pool.space)
         return inherited(self._pool.space, known, over=over, **settings)
+
+
+USUAL = 0.7
+"""How far above the threshold a config lies of which nothing is known: about nine in ten such configs run."""
+RAN, FAILED = 1.0, -1.0
+SOFTNESS = 0.5
+"""How far around the threshold a config may run or fail."""
+SINGLE, COMMON, NOISE = 1.0, 0.5, 0.1
+"""The sizes of the effect of one value, of the effect of several values together, and of chance."""
+
+
+def unlikely_to_fail(levels: Levels, ran: Codes, failed: Codes, codes: Codes) -> Floats:
+    """Return the probability that each config runs, learnt from those that ran and those that failed; 1 if none failed.
+
+    A Gaussian process over the same distances as those of the values is fitted to 1 for each config that ran and -1
+    for each that failed (regression on labels: Rasmussen and Williams, 2006, 6.5). The effect of each value adds up,
+    so that a value that fails everywhere is soon suspected everywhere.
+    """
+    if not len(failed):
+        return np.ones(len(codes))
+    known = np.concatenate([ran, failed])
+    distances, lengths = levels.distances(known), np.ones(known.shape[1])
+
+    def covariance(rows: Codes) -> Floats:
+        near = Near(distances, rows)
+        return singly(near, lengths, SINGLE**2 * lengths) + COMMON**2 * jointly(near, lengths)
+
+    labels = np.concatenate([np.full(len(ran), RAN), np.full(len(failed), FAILED)])
+    weights = np.linalg.solve(covariance(known) + NOISE**2 * np.eye(len(known)), labels - USUAL)
+    return below(0.0, -(USUAL + covariance(codes) @ weights), np.full(len(codes), SOFTNESS))
+
+
+def causes(ran: Sequence[Config], failed: Sequence[Config]) -> list[Choice]:
+    """Return the choices that failed in at least `SURE_AFTER` settings and never ran, although other values ran.
+
+    Of choices that failed in the same configs, all are named: the failures do not tell them apart.
+    """
+    found = []
+    for name, value in dict.fromkeys(item for config in failed for item in config.items()):
+        settings = {_others(config, name) for config in failed if config.get(name) == value}
+        ran_with = {config.get(name) for config in ran}
+        if len(settings) >= SURE_AFTER and value not in ran_with and ran_with - {None}:
+            found.append((name, value))
+    return found
+
+
+def _others(config: Mapping[str, Value], name: str) -> frozenset[Choice]:
+    return frozenset(item for item in config.items() if item[0] != name)

@@ -6,27 +6,14 @@ from functools import cached_property
 import numpy as np
 
 from tuner.search.choosing import Price
+from tuner.search.gain import prospects
 from tuner.search.gain.costs import Costs
-from tuner.search.gain.mixture import Mixture
 from tuner.search.gain.pool import Codes, Pool, first, upward
-from tuner.search.gain.prospects import (
-    LEAST,
-    Goal,
-    Prospect,
-    Rivals,
-    below,
-    expected_improvement,
-    knowledge_gradient,
-    most_rewarding,
-    probes_left,
-    shortfall,
-    trust,
-)
 from tuner.search.gain.readings import Readings, apart, in_logarithms, logarithmic, mean_readings, single_errors
-from tuner.search.gain.surrogate import Surrogate
+from tuner.search.gain.surrogate import Mixture, Surrogate
 from tuner.search.needs import Floats
 from tuner.search.observed import Observed
-from tuner.study import Config, ProbeSpec, config_digest
+from tuner.study import Config, ProbeSpec, config_digest, written
 
 WITHIN = 0.01
 """Configs whose values differ by no more than this share are equally good."""
@@ -68,7 +55,7 @@ class Outlook:
     """What each config of a pool is expected to gain and to take, after the trials observed so far."""
 
     def __init__(
-        self, pool: Pool, observed: Observed, limits: ProbeSpec, goal: Goal, elder: Surrogate | None = None
+        self, pool: Pool, observed: Observed, limits: ProbeSpec, goal: prospects.Goal, elder: Surrogate | None = None
     ) -> None:
         """`limits`: see `Costs`. `elder`: what the measurements of similar cases say."""
         self._pool, self._observed, self._goal, self._elder = pool, observed, goal, elder
@@ -98,7 +85,7 @@ class Outlook:
         if self._off > ROUGH and len(self._seen) < UNSURE_UNTIL:
             return None
         left = self._prospect(price)
-        if left is None or left.pays:
+        if left.pays:
             return None
         if self._off > ROUGH:
             of_all = f"{len(self._seen)} of {len(self._pool.configs):,} configs"
@@ -107,7 +94,7 @@ class Outlook:
 
     def _lost(self, price: Price) -> tuple[float, float]:
         """Return the expected loss and a bound on it, as far as the model's record lets it be believed."""
-        lost, bound = shortfall(self._promising_rivals(price))
+        lost, bound = prospects.shortfall(self._contest(price)[1])
         believed = bound * min(1.0, max(LEAST_BELIEVED, math.sqrt(self._trust)))
         least = LEAST_BOUND if len(self._seen) < len(self._pool.configs) else 0.0
         expected = self._trust**CLAIMED * lost
@@ -118,38 +105,35 @@ class Outlook:
         return self.takes_s(self.best or 0, price) <= BRIEF * self._goal.training_s
 
     def _with_causes(self, reason: str) -> str:
-        failed = (f"every config with {one} failed" for one in self._costs.causes)
+        failed = (f"every config with {name}={written(value)} failed" for name, value in self._costs.causes)
         return "; ".join([reason, *failed])
 
     @cached_property
     def _off(self) -> float:
         """How far off predictions are, as a share of the best: the median, and no less than measurements scatter."""
-        alone = self._surrogate.alone
-        off = np.abs(alone.foretold()[0] - alone.known.values)
-        return max(float(np.median(off)), alone.chance) / self._whole(self.best or 0)
+        off = np.abs(self._alone.foretold()[0] - self._alone.known.values)
+        return max(float(np.median(off)), self._alone.chance) / self._whole
 
     @property
     def left(self) -> float | None:
         """The probes until the search ends, as far as its doubts tell now; None while no config has run."""
-        return None if self.best is None else probes_left(self._threat(self.best))
+        return None if self.best is None else prospects.probes_left(self._threat)
 
     def is_as_good(self, config: Config, price: Price) -> bool:
         """Check whether the best gains less in training than one more measurement of it takes."""
         (place,) = self._pool.places([config_digest(config)])
         if self.best is None:
             return False
-        behind = (self._mean[self.best] - self._mean[place]) / self._whole(self.best)
+        behind = (self._mean[self.best] - self._mean[place]) / self._whole
         return bool(behind * self._goal.training_s <= self.takes_s(self.best, price))
 
     def takes_s(self, place: int, price: Price) -> float:
         """Return the expected seconds of a probe of a config now."""
         return self._costs.series_s(price, np.array([place]), repeats=1)
 
-    def next(self, price: Price) -> Config | None:
-        """Choose the config with the largest expected gain per second; None where no config may be probed."""
-        if not self._open.any():
-            return None
-        return self._pool.configs[self._next(price)]
+    def next(self, price: Price) -> int | None:
+        """Choose the place of the largest expected gain per second; None where no config may be probed."""
+        return self._next(price) if self._open.any() else None
 
     def _next(self, price: Price) -> int:
         if not self._seen:
@@ -162,9 +146,9 @@ class Outlook:
             return self.best
         if self._untried:
             return min(self._untried, key=lambda place: (self._flat[at := self._apart(place)], at, -gain[place]))
-        if (self._thin is not None or self._doubted) and not self._pays(price):
+        if (self._thin is not None or self._doubted) and not self._prospect(price).pays:
             return self.best if self._thin is None else self._thin
-        return self._doubtful(self.best) if self._trifling(self._gain, self.best) else most
+        return self._doubtful(self.best) if self._trifling else most
 
     @cached_property
     def _untried(self) -> list[int]:
@@ -225,19 +209,12 @@ class Outlook:
         promise = mean + deviation + np.log(np.maximum(self._costs.runs, TRIFLE)) + SHOWN * thin
         return int(np.where(possible, promise, -np.inf).argmax()) if possible.any() else None
 
-    def _pays(self, price: Price) -> bool:
-        left = self._prospect(price)
-        return left is None or left.pays
-
-    def _prospect(self, price: Price) -> Prospect | None:
-        """Return what the series of probes promises that pays best; None where nothing is known of the best."""
-        if self.best is None:
-            return None
-        order, rivals = self._promising(price), self._promising_rivals(price)
-        places = self._rival_places(price)
-        return most_rewarding(
+    def _prospect(self, price: Price) -> prospects.Prospect:
+        """Return what the series of probes promises that pays best, once there is a best."""
+        places, rivals = self._contest(price)
+        return prospects.most_rewarding(
             rivals,
-            np.searchsorted(places, order),
+            np.searchsorted(places, self._promising(price)),
             self._goal.training_s,
             lambda probes: self._costs.series_s(price, places[probes.members], probes.repeats),
             self._trust,
@@ -246,25 +223,21 @@ class Outlook:
     @cached_property
     def _trust(self) -> float:
         """How far the model's expected gains are believed: see `prospects.trust`."""
-        alone = self._surrogate.alone
-        codes = alone.known.codes
+        codes = self._alone.known.codes
         _, first = np.unique(codes, axis=0, return_index=True)
         order = np.sort(first)
-        means, deviations = (each[order] for each in alone.foretold())
+        means, deviations = (each[order] for each in self._alone.foretold())
         truths = self._surrogate.believe(codes[order])[0]
         best = np.maximum.accumulate(truths)
-        expected = expected_improvement(means[1:] - best[:-1], deviations[1:])
-        return trust(expected, np.diff(best), LEAST * self._whole(self.best or 0))
+        expected = prospects.expected_improvement(means[1:] - best[:-1], deviations[1:])
+        return prospects.trust(expected, np.diff(best), prospects.LEAST * self._whole)
 
-    def _rival_places(self, price: Price) -> Codes:
-        """Return the places of the configs that promise most and of the best ones, in order."""
-        places = np.array(self._rivals)
-        return np.union1d(self._promising(price), places[np.argsort(-self._mean[places])[:_RIVALS]])
-
-    def _promising_rivals(self, price: Price) -> Rivals:
-        places = self._rival_places(price)
+    def _contest(self, price: Price) -> tuple[Codes, prospects.Rivals]:
+        """Return the places of the configs that promise most and of the best ones, and what is known of them."""
+        best = np.array(self._rivals)
+        places = np.union1d(self._promising(price), best[np.argsort(-self._mean[best])[:_RIVALS]])
         mean, covariance = self._surrogate.together(self._pool.codes[places])
-        return Rivals(
+        return places, prospects.Rivals(
             mean=mean,
             covariance=covariance,
             runs=self._runs[places],
@@ -272,7 +245,7 @@ class Outlook:
             errors=self._errors[places],
             freedom=self._freedom,
             ceiling=self._goal.ceiling,
-            whole=self._whole(self.best or 0),
+            whole=self._whole,
         )
 
     @property
@@ -292,7 +265,7 @@ class Outlook:
         """Whether the mean measurement of the best is far above what all others foretell."""
         if self.best is None or len(self._seen) < FEW:
             return False
-        return self._surrogate.alone.surprise(self._pool.codes[self.best]) > FAR_ABOVE
+        return self._alone.surprise(self._pool.codes[self.best]) > FAR_ABOVE
 
     @property
     def _freedom(self) -> float:
@@ -319,15 +292,19 @@ class Outlook:
         A single measurement may gain nothing, although several would (Frazier and Powell 2010). The search needs
         certainty about the best, as the LUCB rule does (Kalyanakrishnan et al. 2012).
         """
-        challenger = int(np.where(self._open, self._threat(best), -1.0).argmax())
+        challenger = int(np.where(self._open, self._threat, -1.0).argmax())
         return max((place for place in (challenger, best) if self._open[place]), key=lambda at: self._beliefs[1][at])
 
     @cached_property
+    def _alone(self) -> Surrogate:
+        """What the measurements of this case alone say."""
+        return Surrogate(self._pool.levels, self._readings)
+
+    @cached_property
     def _surrogate(self) -> Surrogate | Mixture:
-        alone = Surrogate(self._pool.levels, self._readings)
         if self._elder is None:
-            return alone
-        return Mixture(alone, Surrogate(self._pool.levels, self._readings, self._elder))
+            return self._alone
+        return Mixture(self._alone, Surrogate(self._pool.levels, self._readings, self._elder))
 
     @cached_property
     def _readings(self) -> Readings:
@@ -340,9 +317,10 @@ class Outlook:
     def _beliefs(self) -> tuple[Floats, Floats]:
         return self._surrogate.believe(self._pool.codes)
 
-    def _whole(self, place: int) -> float:
-        """Return what a share of a config's value is a share of."""
-        return 1.0 if self._in_logarithms else max(abs(float(self._mean[place])), 1e-9)
+    @property
+    def _whole(self) -> float:
+        """What a share of the best is a share of."""
+        return 1.0 if self._in_logarithms else max(abs(float(self._mean[self.best or 0])), 1e-9)
 
     @property
     def _mean(self) -> Floats:
@@ -357,20 +335,23 @@ class Outlook:
         """The standard error of one more measurement of each config."""
         errors = np.full(len(self._pool.configs), self._readings.error)
         errors[self._seen] = single_errors(self._measured)
-        return np.hypot(errors, self._surrogate.chance)
+        return np.hypot(errors, self._alone.chance)
 
     def _expected_gain(self, errors: Floats | float) -> Floats:
         """Return the expected gain of one measurement of each config with the standard errors `errors`."""
-        gain = knowledge_gradient(*self._beliefs, errors, self._rivals, self._goal.ceiling)
+        gain = prospects.knowledge_gradient(*self._beliefs, errors, self._rivals, self._goal.ceiling)
         return np.where(self._open, gain * self._runs, 0.0)
 
-    def _trifling(self, gain: Floats, best: int) -> bool:
-        return bool(gain.max() < TRIFLE * self._whole(best))
+    @property
+    def _trifling(self) -> bool:
+        """Whether no single probe is expected to gain anything."""
+        return bool(self._gain.max() < TRIFLE * self._whole)
 
-    def _threat(self, best: int) -> Floats:
-        """Return the probability that each config works and is better than the best by more than `WITHIN`."""
-        mean, deviation = self._beliefs
-        threat = self._runs * (1.0 - below(mean[best] + WITHIN * self._whole(best), mean, deviation))
+    @property
+    def _threat(self) -> Floats:
+        """The probability that each config works and is better than the best by more than `WITHIN`."""
+        (mean, deviation), best = self._beliefs, self.best or 0
+        threat = self._runs * (1.0 - prospects.below(mean[best] + WITHIN * self._whole, mean, deviation))
         threat[best] = 0.0
         return np.where(self._open, threat, 0.0)
 

@@ -32,8 +32,8 @@ class Levels:
     def __init__(self, space: Space) -> None:
         self._names = space.names
         self._codes = [{value: code for code, value in enumerate((*one.values, None))} for one in space.parameters]
-        self._lines = [_line(parameter, ladder_of(space)) for parameter in space.parameters]
         ladder = ladder_of(space)
+        self._lines = [_line(parameter, ladder) for parameter in space.parameters]
         self.ladder = None if ladder is None else self._names.index(ladder)
         """The place of the ladder among the parameters; None where there is no ladder."""
 
@@ -73,17 +73,13 @@ def _line(parameter: Parameter, ladder: str | None) -> Floats | None:
 
 
 def _squares(line: Floats | None, rows: Codes, columns: Codes, unused: int) -> Floats:
-    """Return the squared distances in one parameter; `line` is None where its values are words."""
-    if line is None:
-        return _words_apart(rows, columns, unused)
-    return np.square(line[rows][:, None] - line[columns][None, :])
+    """Return the squared distances in one parameter; `line` is None where its values are words.
 
-
-def _words_apart(rows: Codes, columns: Codes, unused: int) -> Floats:
-    """Return the squared distances of words: one half to a config that does not use the parameter, about 1 otherwise.
-
-    The words are the corners of a regular simplex, and the unused parameter is the origin.
+    Words are the corners of a regular simplex, and an unused parameter is the origin: one half to a config that does
+    not use the parameter, about 1 otherwise.
     """
+    if line is not None:
+        return np.square(line[rows][:, None] - line[columns][None, :])
     corner = (1.0 / math.sqrt(2.0)) ** 2
     either = (rows[:, None] == unused) | (columns[None, :] == unused)
     return np.where(rows[:, None] == columns[None, :], 0.0, np.where(either, corner, corner + corner))
@@ -173,15 +169,13 @@ Kept = dict[tuple[int, float, Callable[[Floats], Floats]], Floats]
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """Squared distances in squared length scales, by the values of each parameter.
+    """Squared distances, by the values of each parameter.
 
     A parameter has few values, so a covariance is computed once for each value and looked up for each row.
     """
 
     squares: Sequence[Floats]
-    """For each parameter: value by column, before the length scales."""
-    lengths: Sequence[float]
-    """The length scale of each parameter."""
+    """For each parameter, the squared distance of each of its values to each column: value by column."""
     codes: Codes
     """The values of the rows: row by parameter."""
     kept: Kept | None = None
@@ -192,31 +186,30 @@ class Near:
         """The numbers of rows and columns."""
         return len(self.codes), self.squares[0].shape[1]
 
-    def of(self, parameter: int, covariance: Callable[[Floats], Floats]) -> Floats:
-        """Return the covariance of one parameter: row by column."""
-        key = parameter, self.lengths[parameter], covariance
+    def of(self, parameter: int, length: float, covariance: Callable[[Floats], Floats]) -> Floats:
+        """Return the covariance of one parameter with this length scale: row by column."""
+        key = parameter, length, covariance
         if self.kept is not None and key in self.kept:
             return self.kept[key]
-        squares = self.squares[parameter] / self.lengths[parameter] ** 2
-        found = covariance(squares)[self.codes[:, parameter]]
+        found = covariance(self.squares[parameter] / length**2)[self.codes[:, parameter]]
         if self.kept is not None:
             self.kept[key] = found
         return found
 
 
-def singly(near: Near, sizes: Floats) -> Floats:
+def singly(near: Near, lengths: Floats, sizes: Floats) -> Floats:
     """Return the covariance of the effects of single parameters, whose variances are `sizes`."""
     total = np.zeros(near.shape)
-    for parameter, size in enumerate(sizes):
-        total += size * near.of(parameter, _sharper)
+    for parameter, (length, size) in enumerate(zip(lengths, sizes, strict=True)):
+        total += size * near.of(parameter, length, _sharper)
     return total
 
 
-def jointly(near: Near) -> Floats:
+def jointly(near: Near, lengths: Floats) -> Floats:
     """Return the covariance of the common effect of all parameters; 1 for equal configs."""
     product = np.ones(near.shape)
-    for parameter in range(len(near.squares)):
-        product *= near.of(parameter, _matern)
+    for parameter, length in enumerate(lengths):
+        product *= near.of(parameter, length, _matern)
     return product
 
 
@@ -226,6 +219,11 @@ def equal(rows: Codes, columns: Codes) -> Floats:
     for row, column in zip(rows.T, columns.T, strict=True):
         same &= row[:, None] == column
     return same.astype(np.float64)
+
+
+def jumping(squares: Floats) -> Floats:
+    """Return Matérn's covariance with 1/2, which allows a jump, for example where a cache ends."""
+    return np.exp(-np.sqrt(squares))
 
 
 def _sharper(squares: Floats) -> Floats:

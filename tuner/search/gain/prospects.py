@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,17 @@ class Rivals:
     """No value is higher."""
     whole: float
     """What a share of the best is a share of."""
+
+    @property
+    def best(self) -> int:
+        """The row of the best config that has been measured."""
+        return int(np.where(self.known, self.mean, -np.inf).argmax())
+
+    def drawn(self, random: np.random.Generator, root: NDArray[np.floating[Any]]) -> Floats:
+        """Draw from Student's t with this root of its covariance, and cut the values about the means at the ceiling."""
+        tails = np.sqrt(self.freedom / random.chisquare(self.freedom, _DRAWS))
+        away = root @ (random.standard_normal((root.shape[1], _DRAWS)) * tails)
+        return np.minimum(self.mean[:, None] + away, max(self.ceiling, self.mean[self.best]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,12 +123,8 @@ def shortfall(rivals: Rivals) -> tuple[float, float]:
 
     Both are shares; see `Rivals.whole`. The truths are drawn together, with Student's t.
     """
-    draw = np.random.default_rng(_SEED)
-    root = np.linalg.cholesky(rivals.covariance)
-    tails = np.sqrt(rivals.freedom / draw.chisquare(rivals.freedom, _DRAWS))
-    truths = rivals.mean[:, None] + root @ (draw.standard_normal((len(root), _DRAWS)) * tails)
-    best = int(np.where(rivals.known, rivals.mean, -np.inf).argmax())
-    truths = np.minimum(truths, max(rivals.ceiling, rivals.mean[best]))
+    draw, best = np.random.default_rng(_SEED), rivals.best
+    truths = rivals.drawn(draw, np.linalg.cholesky(rivals.covariance))
     runs = draw.random(truths.shape) < rivals.runs[:, None]
     runs[best] = True
     lost = np.maximum(np.where(runs, truths, -np.inf).max(axis=0) - truths[best], 0.0) / rivals.whole
@@ -139,11 +147,8 @@ def expected_gain(rivals: Rivals, probes: Series) -> float:
     members = probes.members
     across = rivals.covariance[:, members]
     root = np.linalg.cholesky(across[members] + np.diag(rivals.errors[members] ** 2 / probes.repeats))
-    draw = np.random.default_rng(_SEED)
-    tails = np.sqrt(rivals.freedom / draw.chisquare(rivals.freedom, _DRAWS))
-    moves = np.linalg.solve(root, across.T).T @ (draw.standard_normal((len(members), _DRAWS)) * tails)
-    best = int(np.where(rivals.known, rivals.mean, -np.inf).argmax())
-    later = np.minimum(rivals.mean[:, None] + moves, max(rivals.ceiling, rivals.mean[best]))
+    draw, best = np.random.default_rng(_SEED), rivals.best
+    later = rivals.drawn(draw, np.linalg.solve(root, across.T).T)
     counts = np.repeat(rivals.known[:, None], _DRAWS, axis=1)
     counts[members] = draw.random((len(members), _DRAWS)) < rivals.runs[members][:, None]
     return float((np.where(counts, later, -np.inf).max(axis=0) - later[best]).mean())

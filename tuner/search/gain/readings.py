@@ -9,7 +9,7 @@ import numpy as np
 
 from tuner.search.gain.pool import Codes, Levels
 from tuner.search.needs import Floats
-from tuner.search.observed import Measured
+from tuner.search.observed import Measured, MeasuredValue
 from tuner.search.siblings import Sibling
 from tuner.study import Space, launch_digest, launched
 
@@ -57,24 +57,22 @@ class Readings:
 
 def logarithmic(measured: Iterable[Measured]) -> bool:
     """Return whether all values have one sign, so that their logarithms exist."""
-    values = [value for one in measured for value in one.values]
-    return all(value > 0.0 for value in values) or all(value < 0.0 for value in values)
+    numbers = [value.number for one in measured for value in one.values]
+    return all(number > 0.0 for number in numbers) or all(number < 0.0 for number in numbers)
 
 
 def in_logarithms(one: Measured) -> Measured:
     """Return the measurements of a config as logarithms, larger ones still better: a choice multiplies a speed."""
-    values = [math.copysign(1.0, value) * math.log(abs(value)) for value in one.values]
-    errors = [error and error / abs(value) for error, value in zip(one.errors, one.values, strict=True)]
-    return replace(one, values=values, errors=errors)
+    values = [
+        MeasuredValue(math.copysign(1.0, number) * math.log(abs(number)), error and error / abs(number), devices)
+        for number, error, devices in one.values
+    ]
+    return replace(one, values=values)
 
 
 def apart(measured: Iterable[Measured]) -> list[Measured]:
     """Return each measurement by itself."""
-    return [
-        replace(one, values=[value], errors=[error], devices=[devices])
-        for one in measured
-        for value, error, devices in zip(one.values, one.errors, one.devices, strict=True)
-    ]
+    return [replace(one, values=[value]) for one in measured for value in one.values]
 
 
 def single_errors(measured: Sequence[Measured]) -> list[float]:
@@ -83,8 +81,7 @@ def single_errors(measured: Sequence[Measured]) -> list[float]:
     Each config has its own: on two CPU ranks, most configs have an error of 1 point and some have 8.
     """
     usual = _usual_error(measured)
-    of_each = [_moderated(np.array([error or usual for error in one.errors]), usual) for one in measured]
-    return [float(np.sqrt((errors**2).mean())) for errors in of_each]
+    return [float(np.sqrt((_errors(one.values, usual) ** 2).mean())) for one in measured]
 
 
 def sibling_readings(sibling: Sibling, levels: Levels, space: Space) -> Readings | None:
@@ -93,23 +90,21 @@ def sibling_readings(sibling: Sibling, levels: Levels, space: Space) -> Readings
     for config, value, error in sibling.readings:
         if launched(config) in space:
             one = measured.setdefault(launch_digest(config), Measured(launched(config)))
-            one.values.append(value)
-            one.errors.append(error)
-            one.devices.append("")
+            one.values.append(MeasuredValue(value, error))
     return mean_readings(list(measured.values()), "", levels) if measured else None
 
 
 def mean_readings(configs: Sequence[Measured], newest_devices: str, levels: Levels, *, logs: bool = False) -> Readings:
     """Return the mean measurement of each config on each set of devices. `logs`: whether the values are logarithms."""
     usual = _usual_error(configs)
-    rows = [(one, places) for one in configs for places in _by_devices(one)]
-    errors = [_moderated(np.array([one.errors[place] or usual for place in places]), usual) for one, places in rows]
-    values = np.array([fmean(one.values[place] for place in places) for one, places in rows])
+    rows = [(one.config, same) for one in configs for same in _by_devices(one)]
+    errors = [_errors(same, usual) for _, same in rows]
+    values = np.array([fmean(value.number for value in same) for _, same in rows])
     whole = 1.0 if logs else abs(float(values.mean()))
-    where = np.array([one.devices[places[0]] for one, places in rows])
+    where = np.array([same[0].devices for _, same in rows])
     elsewhere = (where[:, None] == where) & (where != newest_devices)
     return Readings(
-        codes=levels.codes(one.config for one, _ in rows),
+        codes=levels.codes(config for config, _ in rows),
         values=values,
         errors=np.array([np.sqrt((of_one**2).mean() / len(of_one)) for of_one in errors]),
         shared=elsewhere * (ELSEWHERE * whole) ** 2,
@@ -120,17 +115,19 @@ def mean_readings(configs: Sequence[Measured], newest_devices: str, levels: Leve
 
 
 def _usual_error(configs: Collection[Measured]) -> float:
-    reported = [error for one in configs for error in one.errors if error]
-    if reported:
+    if reported := [value.error for one in configs for value in one.values if value.error]:
         return median(reported)
-    return USUAL_ERROR * fmean(abs(fmean(one.values)) for one in configs) or USUAL_ERROR
+    means = [fmean(value.number for value in one.values) for one in configs]
+    return USUAL_ERROR * fmean(map(abs, means)) or USUAL_ERROR
 
 
-def _by_devices(one: Measured) -> Iterator[list[int]]:
-    """Yield the places of a config's values, those from the same devices together."""
-    for devices in dict.fromkeys(one.devices):
-        yield [place for place, other in enumerate(one.devices) if other == devices]
+def _by_devices(one: Measured) -> Iterator[list[MeasuredValue]]:
+    """Yield a config's values, those from the same devices together."""
+    for devices in dict.fromkeys(value.devices for value in one.values):
+        yield [value for value in one.values if value.devices == devices]
 
 
-def _moderated(errors: Floats, usual: float) -> Floats:
+def _errors(values: Sequence[MeasuredValue], usual: float) -> Floats:
+    """Return the standard errors of values, each moved towards the usual error."""
+    errors = np.array([value.error or usual for value in values])
     return errors ** (1.0 - TOWARDS_USUAL) * usual**TOWARDS_USUAL

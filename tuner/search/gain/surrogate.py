@@ -1,12 +1,12 @@
-"""Predicts values from a bounded number of measurements. Pure."""
+"""Predicts values from a bounded number of measurements, with and without those of similar cases. Pure."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.search.gain.pool import Codes, Kept, Levels, Near, equal, jointly, singly
+from tuner.search.gain.pool import Codes, Kept, Levels, Near, equal, jointly, jumping, singly
 from tuner.search.gain.readings import Readings
 from tuner.search.needs import Floats
 
@@ -113,15 +113,11 @@ _JITTER = 1e-9
 class _Pairs:
     """How each config of one list, the rows, relates to each config of another list, the columns."""
 
-    squares: list[Floats]
-    """For each parameter, the squared distance of each of its values to each column: value by column."""
-    codes: Codes
-    """The values of the rows: row by parameter."""
+    near: Near
     slopes: Floats
     """The product of the heights on the ladder, measured from its middle."""
     same: Floats
     """1 where row and column are the same config, otherwise 0."""
-    kept: Kept | None = None
 
 
 class Surrogate:
@@ -147,8 +143,8 @@ class Surrogate:
             [usual.length] * count + [single] * count + [usual.joint, usual.own, usual.curve, usual.chance]
         )
         self._level, self._usual, self._spread = usual.level, np.log(parts[:, 0]), parts[:, 1]
-        self._known, self._left_out = self._divided(readings)
-        codes, values, error = self._known.codes, self._known.values, self._known.error
+        self.known, self._left_out = self._divided(readings)
+        codes, values, error = self.known.codes, self.known.values, self.known.error
         mean = float(values.mean())
         expected = elder.believe(codes)[0] if elder else np.zeros(len(codes))
         self._factor = mean / float(expected.mean()) if abs(expected.mean()) > _JITTER else 0.0
@@ -157,8 +153,8 @@ class Surrogate:
         least = LEAST_DIFFERENCE if elder else LEAST_UNIT
         scatter = max(float(self._differences.std()), (1.0 if elder else 3.0) * error, least * readings.whole)
         self._unit = 1.0 if readings.logarithmic else scatter
-        self._given = np.diag(np.full(len(codes), self._jitter)) + self._known.shared + self._lent(codes, codes)
-        self._pairs = replace(self._compared(codes, codes), kept={})
+        self._given = np.diag(np.full(len(codes), self._jitter)) + self.known.shared + self._lent(codes, codes)
+        self._pairs = self._compared(codes, codes, kept={})
         self._doubts = np.ones(len(codes))
         self._shape = self._most_probable(self._usual)
         for _ in range(_ROUNDS if math.isfinite(usual.freedom) else 0):
@@ -180,16 +176,16 @@ class Surrogate:
 
     def between(self, rows: Codes, columns: Codes) -> Floats:
         """Return the covariance of the true values of two lists of configs."""
-        prior = self._before(rows, np.concatenate([columns, self._known.codes]))
+        prior = self._before(rows, np.concatenate([columns, self.known.codes]))
         first = prior[:, len(columns) :] @ self._whitening.T
-        second = self._before(columns, self._known.codes) @ self._whitening.T
+        second = self._before(columns, self.known.codes) @ self._whitening.T
         left = self._widening * (prior[:, : len(columns)] - first @ second.T)
         return np.outer(self._narrowing(rows), self._narrowing(columns)) * left
 
     @property
     def measured(self) -> float:
         """The number of measurements that the sizes are fitted to, those of the elder cases included."""
-        own = len(self._known.values) + len(self._left_out.values)
+        own = len(self.known.values) + len(self._left_out.values)
         return own + (self._elder.measured if self._elder else 0.0)
 
     @property
@@ -202,25 +198,15 @@ class Surrogate:
 
     def surprise(self, config: Codes) -> float:
         """How far the mean measurement of a config is above what all other configs foretell: see `surprises`."""
-        rows = (self._known.codes == config).all(axis=1)
+        rows = (self.known.codes == config).all(axis=1)
         together = np.linalg.inv(self._whitening[:, rows].T @ self._whitening[:, rows])
         return float((together @ self._weights[rows]).mean() / np.sqrt(together.mean())) if rows.any() else 0.0
 
     def foretold(self) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the true value behind each measurement, by all other measurements."""
         certain = 1.0 / np.square(self._whitening).sum(axis=0)
-        means = self._known.values - self._weights * certain
+        means = self.known.values - self._weights * certain
         return means, np.sqrt(np.maximum(self._widening * (certain - self._noise(self._shape)), self._jitter))
-
-    @property
-    def alone(self) -> "Surrogate":
-        """This model; see `Mixture`."""
-        return self
-
-    @property
-    def known(self) -> Readings:
-        """The measurements that the model learns from."""
-        return self._known
 
     @property
     def chance(self) -> float:
@@ -239,13 +225,13 @@ class Surrogate:
 
     def _unsettled(self, codes: Codes) -> tuple[Floats, Floats]:
         """Return mean and variance of each config's value by the measurements that the model learns from."""
-        rows = max(1, _MOST_NUMBERS // len(self._known.codes))
+        rows = max(1, _MOST_NUMBERS // len(self.known.codes))
         parts = [self._believe(codes[start : start + rows]) for start in range(0, len(codes), rows)]
         means, variances = zip(*parts, strict=True)
         return np.concatenate(means), np.concatenate(variances)
 
     def _believe(self, codes: Codes) -> tuple[Floats, Floats]:
-        across = self._before(codes, self._known.codes)
+        across = self._before(codes, self.known.codes)
         learnt = np.square(across @ self._whitening.T).sum(axis=1)
         mean, variance = self._mean + across @ self._weights, self._prior(codes)
         if self._elder:
@@ -297,7 +283,7 @@ class Surrogate:
     def _noise(self, shape: Floats) -> Floats:
         """Return the variance of each measurement."""
         chance = self._unit * float(np.exp(shape[-1]))
-        return (self._known.errors**2 + chance**2) * self._doubts
+        return (self.known.errors**2 + chance**2) * self._doubts
 
     def _most_probable(self, start: Floats) -> Floats:
         """Return the most probable length scales and sizes: climb from `start`, one coordinate at a time."""
@@ -326,20 +312,18 @@ class Surrogate:
         """Return the covariance of the true values before any measurement of this case: row by column."""
         return self._covariance(self._shape, self._compared(rows, columns)) + self._lent(rows, columns)
 
-    def _compared(self, rows: Codes, columns: Codes) -> _Pairs:
+    def _compared(self, rows: Codes, columns: Codes, kept: Kept | None = None) -> _Pairs:
         return _Pairs(
-            squares=self._levels.distances(columns),
-            codes=rows,
+            near=Near(self._levels.distances(columns), rows, kept),
             slopes=np.outer(self._slopes(rows), self._slopes(columns)),
             same=equal(rows, columns),
         )
 
     def _covariance(self, shape: Floats, pairs: _Pairs) -> Floats:
         """Return the covariance of the case's own part of the values: row by column."""
-        lengths, singles, (joint, own, curve, _) = self._parts(shape)
-        near = Near(pairs.squares, lengths.tolist(), pairs.codes, pairs.kept)
-        effects = singly(near, singles**2) + joint**2 * jointly(near) + own**2 * pairs.same
-        ladder = self._level**2 * (1.0 + pairs.slopes) + curve**2 * self._curved(near)
+        near, (lengths, singles, (joint, own, curve, _)) = pairs.near, self._parts(shape)
+        effects = singly(near, lengths, singles**2) + joint**2 * jointly(near, lengths) + own**2 * pairs.same
+        ladder = self._level**2 * (1.0 + pairs.slopes) + curve**2 * self._curved(near, lengths)
         return self._unit**2 * (ladder + effects)
 
     def _parts(self, shape: Floats) -> tuple[Floats, Floats, Floats]:
@@ -357,10 +341,48 @@ class Surrogate:
     def _slopes(self, codes: Codes) -> Floats:
         return self._levels.heights(codes) - 0.5
 
-    def _curved(self, near: Near) -> Floats:
-        """Return the covariance along the ladder; 1 for equal rungs, and 1 where there is no ladder.
-
-        Matérn's covariance with 1/2 allows a jump between two rungs, for example where a cache ends.
-        """
+    def _curved(self, near: Near, lengths: Floats) -> Floats:
+        """Return the covariance along the ladder; 1 for equal rungs, and 1 where there is no ladder."""
         at = self._levels.ladder
-        return np.ones(near.shape) if at is None else near.of(at, lambda squares: np.exp(-np.sqrt(squares)))
+        return np.ones(near.shape) if at is None else near.of(at, lengths[at], jumping)
+
+
+_SURE = 50.0
+"""The difference of two logarithms of evidence from which on the less plausible model counts for nothing."""
+
+
+class Mixture:
+    """The average of two models of the same measurements, one with what similar cases measured and one without.
+
+    Where the two models disagree, the true value is less certain. The law of total covariance gives mean and covariance
+    (Hoeting, Madigan, Raftery and Volinsky, "Bayesian Model Averaging: A Tutorial", 1999).
+    """
+
+    def __init__(self, alone: Surrogate, lent: Surrogate) -> None:
+        self._alone, self._lent = alone, lent
+        doubt = min(max(alone.evidence - lent.evidence, -_SURE), _SURE)
+        self._share = 1.0 / (1.0 + math.exp(doubt))
+
+    @property
+    def measured(self) -> float:
+        """The number of measurements that the sizes are fitted to, averaged over both models."""
+        return (1.0 - self._share) * self._alone.measured + self._share * self._lent.measured
+
+    def believe(self, codes: Codes) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of the true value of each config."""
+        (alone, its_doubt), (lent, doubt) = self._alone.believe(codes), self._lent.believe(codes)
+        variance = self._mean(its_doubt**2, doubt**2) + self._between * (lent - alone) ** 2
+        return self._mean(alone, lent), np.sqrt(variance)
+
+    def together(self, codes: Codes) -> tuple[Floats, Floats]:
+        """Return mean and covariance of the true values of the configs."""
+        (alone, its_doubt), (lent, doubt) = self._alone.together(codes), self._lent.together(codes)
+        apart = np.outer(lent - alone, lent - alone)
+        return self._mean(alone, lent), self._mean(its_doubt, doubt) + self._between * apart
+
+    def _mean(self, alone: Floats, lent: Floats) -> Floats:
+        return (1.0 - self._share) * alone + self._share * lent
+
+    @property
+    def _between(self) -> float:
+        return self._share * (1.0 - self._share)
