@@ -11,7 +11,7 @@ from tests_loop import CASE, Quiet, bench, measured, opened, spec, view
 from tuner.drafting.outcome import to_copy
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
-from tuner.probe.result import ProbeResult
+from tuner.probe.result import Change, ProbeResult
 from tuner.running.loop import optimise
 from tuner.running.workbench import Job
 
@@ -114,7 +114,7 @@ def test_a_command_alone_is_compared_with_nothing(tmp_path: Path) -> None:
 
 
 def test_a_speed_that_changed_later_than_the_other_run_ended_gives_no_gain(tmp_path: Path) -> None:
-    told = " ".join(searched(tmp_path, {1: {}, 4: {"change": (90, 3.0), "iteration": 200, "samples": 6400}}))
+    told = " ".join(searched(tmp_path, {1: {}, 4: {"change": Change(90, 5.0, 3.0), "iteration": 200, "samples": 6400}}))
     assert "iteration 90" in told
     assert "iteration 10" in told
     assert "times as many, by" not in told

@@ -219,8 +219,9 @@ def test_a_busy_machine_is_said() -> None:
 
 def test_a_window_that_begins_at_a_change_says_where_and_by_how_much() -> None:
     result, _ = compiled(5)
-    at, by = result.change or (0, 0.0)
-    assert (at, by) == (5, pytest.approx(10.0, rel=0.2))
+    assert result.change is not None
+    assert (result.change.iteration, result.change.seconds) == (5, pytest.approx(15.0))
+    assert result.change.times == pytest.approx(10.0, rel=0.2)
     assert compiled(0)[0].change is None
 
 

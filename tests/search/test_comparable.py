@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.kept.trial import KeptProbe, KeptTrial
-from tuner.search.comparable import assumed, miscounted, unlike
+from tuner.probe import Change
+from tuner.search.comparable import assumed, clocked, miscounted, unlike
 from tuner.search.standing import eligible
 
 STEPS = 100
@@ -30,6 +31,7 @@ def counting(number: int, end: float | None, each: float = 0, *, reached: int = 
         ([(1250, 64), (1250, 128), (1875, 32)], {1, 2}),
         ([(3, 300), (1, 600)], set()),  # an end leaves out a part of an iteration
         ([(400, 0), (100_000, 0), (100_000, 0)], {0}),  # a preparation
+        ([(75, 32), (150, 32), (600, 32), (75, 32)], {1, 2}),  # each worker reads all data
         ([(1000, 0), (1040, 0)], set()),  # epochs differ by some iterations
         ([(None, 32), (10, 64)], set()),
     ],
@@ -49,12 +51,27 @@ def test_all_samples_of_the_data_are_the_same_data_at_any_batch(data: int, batch
 
 
 def test_a_speed_that_changed_cannot_be_compared_with_one_that_has_not_come_so_far() -> None:
-    changed = counting(1, None, 32, reached=200, change=(150, 3.0))
-    assert "iteration 150" in (unlike([counting(0, None, 32, reached=149)], [changed]) or "")
-    assert unlike([changed], [counting(0, None, 32, reached=149)])
-    assert unlike([counting(0, None, 32, reached=151)], [changed]) is None
-    assert unlike([counting(0, None, 64, reached=75)], [changed]) is None  # as many samples
-    assert unlike([counting(0, None, 32, reached=10)], [counting(1, None, 32, change=(50, 1.2))]) is None
+    changed = counting(1, None, 32, reached=200, change=Change(150, 8.0, 3.0))
+
+    def later(each: float, reached: int, trained_s: float) -> list[KeptTrial]:
+        return [counting(0, None, each, reached=reached, start_up_s=2.0, total_s=2.0 + trained_s)]
+
+    assert "iteration 150" in (unlike(later(32, 149, 9.0), [changed]) or "")
+    assert unlike([changed], later(32, 149, 9.0))
+    assert unlike(later(32, 151, 7.0), [changed])  # perhaps somebody else's job was over by then
+    assert unlike(later(32, 151, 9.0), [changed]) is None
+    assert unlike(later(64, 75, 9.0), [changed]) is None  # as many samples
+    assert unlike(later(32, 10, 1.0), [counting(1, None, 32, change=Change(50, 8.0, 1.2))]) is None
+
+
+def test_lines_of_a_clock_are_told() -> None:
+    def every(*seconds: float) -> str | None:
+        return clocked(counting(number, None, iterations_per_s=1 / one) for number, one in enumerate(seconds))
+
+    assert "2 s" in (every(2.02, 2.0, 2.04) or "")
+    assert every(2.02, 2.0) is None  # two may be chance
+    assert every(2.02, 1.0, 0.5) is None
+    assert every(0.101, 0.1, 0.1) is None
 
 
 def test_an_epoch_that_is_as_long_at_a_larger_batch_is_told() -> None:

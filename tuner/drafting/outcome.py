@@ -30,6 +30,7 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     if mine and mine.launch == best.launch:
         none = "no other config is better" if len(view.configs) > 1 else "no other config was measured"
         yield f"{none}; your command stays as it is"
+        yield from (f"  {one}" for one in [view.assumes] if one)
         return
     times = None if mine is None or _uncounted(mine, view) or view.unlike_best(mine) else _times(best, mine, view)
     if mine and times:

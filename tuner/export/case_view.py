@@ -12,7 +12,7 @@ from tuner.kept.case_record import RECORDED, KeptCase, KeptRun, KeptStudy, newes
 from tuner.kept.stored import INELIGIBLE
 from tuner.kept.trial import INTERRUPTED, OK, PRUNED, RUNNING, KeptTrial, pooled
 from tuner.probe import SAMPLES_PER_S
-from tuner.search.comparable import assumed, miscounted, unlike
+from tuner.search.comparable import assumed, clocked, miscounted, unlike
 from tuner.search.standing import Leader, Standing, Standings, all_measured, ended, fastest, front, leader, rival, ways
 from tuner.study import LADDER, Config, launch_digest, launched, rung_of
 
@@ -139,8 +139,9 @@ class CaseView:
 
     @property
     def assumes(self) -> str | None:
-        """What the comparison of the best with the default takes for granted; None where nothing."""
-        return assumed(self.best.trials, self.default.trials) if self.best and self.default else None
+        """What the speeds of the best and the default take for granted; None where nothing."""
+        pair = (self.best, self.default) if self.best and self.default else None
+        return clocked(self.trials) or (assumed(pair[0].trials, pair[1].trials) if pair else None)
 
     @property
     def doubts(self) -> tuple[str, ...]:

@@ -57,6 +57,7 @@ from tuner.probe.protocols import (
 )
 from tuner.probe.result import (
     STOPPED,
+    Change,
     DeviceSample,
     DeviceSummary,
     Failure,

@@ -153,6 +153,18 @@ class DeviceSummary:
     """The energy that the window's iterations take in training."""
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the speed for good."""
+
+    iteration: int
+    """The iteration at which it came."""
+    seconds: float
+    """The time from the first mark to it."""
+    times: float
+    """How many times as fast the later iterations are."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeNumbers:
     """What a probe showed, in its result and in the record of it; None where it is unknown."""
@@ -168,8 +180,8 @@ class ProbeNumbers:
     """The end that the trainer prints beside this number, unless it counts samples itself."""
     epochs: int | None = None
     """The epochs that were over at the last mark; None where its lines do not speak of epochs."""
-    change: tuple[int, float] | None = None
-    """The iteration at which the window begins because the speed has changed there, and by how many times."""
+    change: Change | None = None
+    """Where the window begins because the speed has changed there."""
     samples: int | None = None
     """The samples of all ranks at the last mark."""
     total_batch: float | None = None

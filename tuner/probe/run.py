@@ -161,7 +161,7 @@ class _Probe:
             window_s=window.seconds,
             trained_s=window.trained_s,
             iterations=window.iterations,
-            change=(window.first.iteration, window.sped_up) if window.sped_up else None,
+            change=window.change,
             samples_per_s=speed.mean,
             samples_per_s_se=speed.error,
             iterations_per_s=steps.mean,

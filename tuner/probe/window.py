@@ -6,7 +6,7 @@ from itertools import pairwise
 from operator import attrgetter
 from statistics import fmean, median, stdev
 
-from tuner.probe.result import Pause, Progress, Thin
+from tuner.probe.result import Change, Pause, Progress, Thin
 from tuner.probe.steady import Block, last_level
 
 
@@ -221,6 +221,13 @@ class Window:
         """Whether iterations came ten times as fast for a while, as lines of an earlier run do."""
         speeds = [one.value for one in self.paces()]
         return len(speeds) >= LEAST_SPEEDS and max(speeds) >= JUMP * median(speeds)
+
+    @property
+    def change(self) -> Change | None:
+        """The change of the speed at which the window begins; None where it begins for another reason."""
+        if self.sped_up is None or self.origin is None:
+            return None
+        return Change(self.first.iteration, self.first.t_s - self.origin.t_s, self.sped_up)
 
     @property
     def _told(self) -> "Window":

@@ -3,35 +3,42 @@
 from collections.abc import Iterable, Sequence
 
 from tuner.kept.trial import COMPLETE, KeptTrial
+from tuner.probe import MUCH_LONGER, Change
 
 SAME = 0.1
 """The ends of one count differ by at most this share, from epoch to epoch or from run to run."""
 CHANGED = 1.5
 """A change of the speed by a smaller factor may have another cause than the iteration at which it came."""
 
+LEAST_CONFIGS, CLOCK = 3, 0.03
+"""The fewest configs whose iterations all take the same whole number of seconds, up to this share."""
+
 
 def miscounted(trials: Iterable[KeptTrial]) -> dict[int, str]:
     """Return the trials whose iterations are not those of the others: number → why.
 
-    Of trials with equal samples in an iteration, those with a smaller end counted a preparation.
+    Of trials with equal samples in an iteration, those with another end than the first do not count. But where an end
+    is much larger, the first was that of a preparation.
 
     A trainer makes a fixed number of iterations, or those of all its data. So ends are equal, or they have equal
     samples. Where neither holds, the samples of an iteration are not known, and only trials with as many as the first
     one count.
     """
     known = [one for one in trials if one.state == COMPLETE and one.probe.end]
-    longest: dict[float, KeptTrial] = {}
+    usual: dict[float, KeptTrial] = {}
     for one in known:
-        longest[_each(one)] = max(longest.get(_each(one), one), one, key=_end)
+        first = usual.setdefault(_each(one), one)
+        if _end(one) >= MUCH_LONGER * _end(first):
+            usual[_each(one)] = one
     found: dict[int, str] = {}
     for one in known:
-        other = longest[_each(one)]
-        if not _same(_end(one), _end(other)):
+        other = usual[_each(one)]
+        if not _same(*sorted((_end(one), _end(other)))):
             found[one.number] = f"it counted to {_end(one):.0f}, and #{other.number} to {_end(other):.0f}"
-    ends, first = list(longest.values()), known[0] if known else None
+    ends, first = list(usual.values()), known[0] if known else None
     if first is None or _alike(ends):
         return found
-    other = next(one for one in ends if not _alike([longest[_each(first)], one]))
+    other = next(one for one in ends if not _alike([usual[_each(first)], one]))
     why = (
         f"#{first.number} counts to {_end(first):.0f} and #{other.number} to {_end(other):.0f}, which are not the same "
         f"data at {_each(first):.10g} and {_each(other):.10g} samples an iteration"
@@ -42,16 +49,31 @@ def miscounted(trials: Iterable[KeptTrial]) -> dict[int, str]:
 def unlike(one: Sequence[KeptTrial], other: Sequence[KeptTrial]) -> str | None:
     """Return why the speeds of two configs cannot be compared; None where nothing speaks against it.
 
-    They cannot where the speed of one changed for good at an iteration that the other has not reached.
+    They cannot where the speed of one changed for good, and the other has not come so far.
     """
     for some, others in ((one, other), (other, one)):
         for trial in some:
-            at, by = trial.probe.change or (0, 1.0)
-            if max(by, 1.0 / by) >= CHANGED and not any(_has_reached(its, at, at * _each(trial)) for its in others):
-                short = max(its.probe.iteration or 0 for its in others)
-                ended = f"#{others[-1].number} ended at iteration {short}"
-                return f"#{trial.number} became {by:.2g} times as fast at iteration {at}, and {ended}"
+            change = trial.probe.change
+            if change is None or max(change.times, 1.0 / change.times) < CHANGED:
+                continue
+            if not any(_has_reached(its, change, change.iteration * _each(trial)) for its in others):
+                at, short = f"iteration {change.iteration}, after {change.seconds:.1f} s", others[-1]
+                ended = f"#{short.number} ended at iteration {short.probe.iteration}, after {_trained_s(short):.1f} s"
+                return f"#{trial.number} became {change.times:.2g} times as fast at {at}, and {ended}"
     return None
+
+
+def clocked(trials: Iterable[KeptTrial]) -> str | None:
+    """Return that iterations may be those of a clock; None where nothing shows it.
+
+    A line that comes each second or each two says nothing about the training, whatever a config changes.
+    """
+    rates = {one.launch: one.probe.iterations_per_s for one in trials if one.state == COMPLETE}
+    lengths = [1.0 / rate for rate in rates.values() if rate]
+    whole = round(lengths[0]) if lengths else 0
+    if len(lengths) < LEAST_CONFIGS or not whole or any(abs(one - whole) > CLOCK * whole for one in lengths):
+        return None
+    return f"an iteration takes {whole} s with each config: lines that a clock prints count no training"
 
 
 def assumed(one: Sequence[KeptTrial], other: Sequence[KeptTrial]) -> str | None:
@@ -67,10 +89,16 @@ def assumed(one: Sequence[KeptTrial], other: Sequence[KeptTrial]) -> str | None:
     )
 
 
-def _has_reached(trial: KeptTrial, iteration: int, samples: float) -> bool:
-    """Return whether a trial has come so far, in iterations or in samples."""
+def _has_reached(trial: KeptTrial, change: Change, samples: float) -> bool:
+    """Return whether a trial has come so far: in iterations or samples, and in seconds."""
     reached = trial.probe.iteration
-    return reached is None or reached >= iteration or 0.0 < samples <= (trial.probe.samples or 0)
+    is_as_far = reached is None or reached >= change.iteration or 0.0 < samples <= (trial.probe.samples or 0)
+    return is_as_far and _trained_s(trial) >= change.seconds
+
+
+def _trained_s(trial: KeptTrial) -> float:
+    """Return the seconds from the first mark of a trial to its end."""
+    return (trial.total_s or 0.0) - (trial.probe.start_up_s or 0.0)
 
 
 def _alike(ends: Sequence[KeptTrial]) -> bool:
