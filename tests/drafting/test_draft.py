@@ -396,3 +396,10 @@ def test_episodes_alone_compare_no_speeds(form: str) -> None:
     assert (not sample_choices(drafted, found, 1)) is is_doubted
     text = study_text("made", drafted, Watched(found=found, samples=(), seconds=9.0), "cpu:1", USES)
     assert ("min_avg_util" in text) is is_doubted
+
+
+def test_a_rounded_count_that_stays_for_some_lines_shows_no_ranks() -> None:
+    texts = [f"it {1 + n // 5}.0k/500k loss 0.{n}" for n in range(40)]
+    found = find_progress([OutputLine(t_s=float(n), text=text) for n, text in enumerate(texts)])
+    assert found is not None
+    assert found.voices == 1

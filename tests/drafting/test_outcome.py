@@ -67,7 +67,7 @@ PAUSE = "an epoch's end costs 1.3 s; the numbers are those without it"
 @pytest.mark.parametrize(
     ("own", "best", "facts"),
     [
-        ({}, {}, ["no run saw an evaluation"]),
+        ({}, {}, ["saw an evaluation"]),
         (
             {"trained_s": 10.0},
             {"trained_s": 3.0, "notes": (PAUSE,)},
@@ -118,6 +118,12 @@ def test_a_speed_that_changed_later_than_the_other_run_ended_gives_no_gain(tmp_p
     assert "iteration 90" in told
     assert "iteration 10" in told
     assert "times as many, by" not in told
+
+
+def test_a_command_that_ended_before_a_change_of_the_others_is_not_called_the_best(tmp_path: Path) -> None:
+    told = " ".join(searched(tmp_path, {0: {"change": Change(90, 5.0, 0.3), "iteration": 200, "samples": 6400}}))
+    assert "unknown" in told
+    assert "iteration 90" in told
 
 
 def test_runs_that_count_something_else_are_not_compared(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Which measurements cannot stand beside each other."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from tuner.kept.trial import KeptProbe, KeptTrial
 from tuner.probe import Change
-from tuner.search.comparable import assumed, clocked, miscounted, unlike
+from tuner.search.comparable import assumed, clocked, miscounted, shrinking, unlike
 from tuner.search.standing import eligible
 
 STEPS = 100
@@ -62,6 +63,17 @@ def test_a_speed_that_changed_cannot_be_compared_with_one_that_has_not_come_so_f
     assert unlike(later(32, 151, 9.0), [changed]) is None
     assert unlike(later(64, 75, 9.0), [changed]) is None  # as many samples
     assert unlike(later(32, 10, 1.0), [counting(1, None, 32, change=Change(50, 8.0, 1.2))]) is None
+
+
+def test_iterations_of_more_samples_that_take_less_time_are_doubted() -> None:
+    def pair(slow: float, fast: float, **config: int) -> str | None:
+        small = replace(counting(0, None, 32, iterations_per_s=slow), config={"batch": 32, "workers": 0})
+        large = replace(counting(1, None, 256, iterations_per_s=fast), config={"batch": 256, "workers": 0, **config})
+        return shrinking([small, large])
+
+    assert "256 samples (#1)" in (pair(4.7, 7.1) or "")
+    assert pair(4.7, 4.7) is None
+    assert pair(4.7, 7.1, workers=4) is None
 
 
 def test_lines_of_a_clock_are_told() -> None:

@@ -28,9 +28,7 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     mine = next((one for one in view.configs if one.launch == launch_digest(own)), None)
     yield f"your command: {_speed(mine, view)}"
     if mine and mine.launch == best.launch:
-        none = "no other config is better" if len(view.configs) > 1 else "no other config was measured"
-        yield f"{none}; your command stays as it is"
-        yield from (f"  {one}" for one in [view.assumes] if one)
+        yield from _stays(view)
         return
     times = None if mine is None or _uncounted(mine, view) or view.unlike_best(mine) else _times(best, mine, view)
     if mine and times:
@@ -58,6 +56,16 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
         yield shlex.join([*(f"{name}={value}" for name, value in env.items()), *line])
 
 
+def _stays(view: CaseView) -> Iterator[str]:
+    """Yield why the command stays as it is, and what this takes for granted."""
+    why = "no other config is better" if len(view.configs) > 1 else "no other config was measured"
+    if unlike := next(filter(None, map(view.unlike_best, view.configs)), None):
+        why = f"which config is faster is unknown, because {unlike}"
+    yield f"{why}; your command stays as it is"
+    if doubt := view.assumes:
+        yield f"  {doubt}"
+
+
 def _times(best: Standing, mine: Standing, view: CaseView) -> tuple[float, float | None] | None:
     """Return how many times as fast the best is as the person's own command, and the error; None where unknown."""
     is_speed = view.objective in SPEEDS
@@ -76,7 +84,7 @@ def _over_time(times: float, mine: Standing, best: Standing) -> str:
     said = [note for one in (*found, *own) for note in one.notes if note.endswith(WITHOUT_PAUSE)]
     if not said:
         unseen = "an epoch's end, an evaluation" if all(one.epochs == 0 for one in (*found, *own)) else "an evaluation"
-        return f"no run saw {unseen} or another long pause; a whole training may gain more or less"
+        return f"neither of the two saw {unseen} or another long pause; a whole training may gain more or less"
     before, after = (over(fmean, (one.step_share for one in its)) for its in (own, found))
     gain, when = "with pauses between training steps about", "time"
     if before and after:

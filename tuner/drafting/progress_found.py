@@ -96,9 +96,12 @@ class Found:
 
     @property
     def voices(self) -> int:
-        """How many ranks print: how many lines in a row tell the same counts, again and again, with other numbers."""
+        """How many ranks print: how many lines in a row tell the same counts, again and again, with other numbers.
+
+        A bar is drawn again and again, and a rounded count such as `1.0k` stays for some steps: they say nothing.
+        """
         found = (re.search(self.patterns[-1], line) for line in self.printed if self.counts_numbers and self.patterns)
-        matches = [one for one in found if one and not shows_bar(one.string)]  # a bar is drawn again
+        matches = [one for one in found if one and not shows_bar(one.string) and not _is_rounded(one)]
         same = groupby(matches, lambda one: (one.groups(), re.sub(r"[\d.]+", "", one.string)))
         (most, times), *_ = Counter(len({one.string for one in group}) for _, group in same).most_common(1) or [(1, 0)]
         return most if times >= RECURS else 1
@@ -275,6 +278,11 @@ def _is_read(pattern: str, name: str, column: Column) -> bool:
         if (found := compiled.search(line))
     ]
     return len(read) >= RECURS and all(read)
+
+
+def _is_rounded(match: re.Match[str]) -> bool:
+    spans = (match.span(name) for name in match.re.groupindex if match[name])
+    return any(whole_numeral(match.string, *span)[-1:].isalpha() for span in spans)
 
 
 def _rank(column: Column) -> tuple[float, ...]:

@@ -12,11 +12,13 @@ from tuner.kept.case_record import RECORDED, KeptCase, KeptRun, KeptStudy, newes
 from tuner.kept.stored import INELIGIBLE
 from tuner.kept.trial import INTERRUPTED, OK, PRUNED, RUNNING, KeptTrial, pooled
 from tuner.probe import SAMPLES_PER_S
-from tuner.search.comparable import assumed, clocked, miscounted, unlike
+from tuner.search.comparable import assumed, clocked, miscounted, shrinking, unlike
 from tuner.search.standing import Leader, Standing, Standings, all_measured, ended, fastest, front, leader, rival, ways
 from tuner.study import LADDER, Config, launch_digest, launched, rung_of
 
 NO_TRIALS = "no_trials"
+MOST_PAIRED = 100
+"""The most trials that are compared with each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +143,8 @@ class CaseView:
     def assumes(self) -> str | None:
         """What the speeds of the best and the default take for granted; None where nothing."""
         pair = (self.best, self.default) if self.best and self.default else None
-        return clocked(self.trials) or (assumed(pair[0].trials, pair[1].trials) if pair else None)
+        ran = self._ran[:MOST_PAIRED]
+        return clocked(ran) or shrinking(ran) or (assumed(pair[0].trials, pair[1].trials) if pair else None)
 
     @property
     def doubts(self) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Says which measurements of a case cannot stand beside each other. Pure."""
 
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 
 from tuner.kept.trial import COMPLETE, KeptTrial
 from tuner.probe import MUCH_LONGER, Change
@@ -87,6 +88,25 @@ def assumed(one: Sequence[KeptTrial], other: Sequence[KeptTrial]) -> str | None:
         f"an epoch has {_end(last):.0f} iterations at {_each(last):.10g} samples each, and at {_each(its):.10g}: "
         "check that the script makes batches of both sizes"
     )
+
+
+def shrinking(trials: Iterable[KeptTrial]) -> str | None:
+    """Return that iterations of more samples take less time; None where nothing shows it.
+
+    Then an iteration may be a fixed number of samples, as an update of a total batch is.
+    """
+    known = [one for one in trials if one.state == COMPLETE and one.probe.iterations_per_s and _each(one)]
+    for one, other in combinations(known, 2):
+        small, large = sorted((one, other), key=_each)
+        names = small.config.keys() | large.config.keys()
+        differ = sum(small.config.get(name) != large.config.get(name) for name in names)
+        slow, fast = small.probe.iterations_per_s or 0.0, large.probe.iterations_per_s or 0.0
+        if differ == 1 and _each(large) > _each(small) and fast > (1 + SAME) * slow:
+            return (
+                f"an iteration of {_each(large):.10g} samples (#{large.number}) takes less time than one of "
+                f"{_each(small):.10g} (#{small.number}): perhaps both have the same samples"
+            )
+    return None
 
 
 def _has_reached(trial: KeptTrial, change: Change, samples: float) -> bool:
