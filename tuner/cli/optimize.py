@@ -120,8 +120,9 @@ def optimize(
     if cost := found.simulated_cost():
         console.print(cost)
     if command:
-        for line in to_copy(found.bench, open_reader(url, found.bench.spec.name).cases[0], command):
-            tables.print(line, soft_wrap=True)
+        said = list(to_copy(found.bench, open_reader(url, found.bench.spec.name).cases[0], command))
+        for line in said:
+            tables.print(line, soft_wrap=line is said[-1])  # the command is copied as one line
     if not command and not found.simulated and any(row.best for row in rows):
         console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs))
     conclude(outcomes, rows, interrupted=interrupted)

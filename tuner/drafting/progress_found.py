@@ -28,6 +28,9 @@ SPACED = r"\d{1,3}(?:[ _\u00a0\u202f]\d{3})*"
 """A pattern for a number such as `12 800`."""
 
 
+_TRAINS = re.compile(r"(?i)(?<![a-z])(?:epochs?|train(?:ing)?)(?![a-z])")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
     """How a trainer's lines show its progress."""
@@ -79,8 +82,10 @@ class Found:
         """The seconds until the count has come to its end; what counts then may be another thing, after a warm-up.
 
         A count without words must come to its end several times, because evaluations may look like it. None where no
-        end is known, or where the count has begun again as often.
+        end is known, where the count has begun again as often, or where its words name a training.
         """
+        if _TRAINS.search(self._words):
+            return None
         last, end = self._last_count, self.end
         begun = sum(one.pause is not None and bool(one.pause.every) for one in self.reports)
         more = (1 if re.search("[A-Za-z]", self._words) else LEAST_TURNS) - begun
