@@ -122,7 +122,7 @@ def optimize(
     if command:
         said = list(to_copy(found.bench, open_reader(url, found.bench.spec.name).cases[0], command))
         for line in said:
-            tables.print(line, soft_wrap=line is said[-1])  # the command is copied as one line
+            tables.print(line, soft_wrap=True if line is said[-1] else None)  # a command is copied as one line
     if not command and not found.simulated and any(row.best for row in rows):
         console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs))
     conclude(outcomes, rows, interrupted=interrupted)
