@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.probe.result import Progress, Thin
-from tuner.probe.window import Mark, Window, counted, find_window, marks
+from tuner.probe.result import Pause, Progress, Thin
+from tuner.probe.window import Mark, Window, counted, find_window, marks, with_pauses
 
 times = st.lists(st.floats(9.0, 11.0), min_size=2, max_size=12).map(
     lambda steps: [sum(steps[: count + 1]) for count in range(len(steps))]
@@ -153,3 +153,16 @@ def test_the_speeds_of_ranks_add_up() -> None:
     assert marks(reports, ranks=2)[0].samples_per_s == 11.0
     assert marks([reports[0], replace(reports[1], samples_per_s=None)], ranks=2)[0].samples_per_s is None
     assert marks([Progress(iteration=0, t_s=1.0, samples_per_s=5.0)], ranks=2)[0].samples_per_s == 5.0
+
+
+def test_an_epoch_of_few_iterations_whose_last_is_short_has_no_pause() -> None:
+    """An epoch of three batches prints 2/3 after two whole ones, then 3/3 after a short one."""
+    ended = [Mark(iteration=0, t_s=0.0)]
+    for epoch in range(8):
+        begun_s = ended[-1].t_s
+        end = Pause("an epoch's end", 3) if epoch else None
+        ended += [
+            Mark(iteration=3 * epoch + 2, t_s=begun_s + 0.81, pause=end),
+            Mark(iteration=3 * epoch + 3, t_s=begun_s + 0.96),
+        ]
+    assert not any(mark.pause_s for mark in with_pauses(ended[2:]))

@@ -96,6 +96,8 @@ PAUSE_FACTOR, LEAST_PAUSE_S = 1.5, 0.5
 
 It is one if it takes so many times as long as the longest other iteration, and so many seconds more than their mean.
 """
+LEAST_USUAL = 2
+"""The fewest iterations of which the output tells nothing, for each one of which it tells something."""
 BURSTY = 0.3
 """Batches come in bursts if the standard deviation of the iterations is at least this share of their mean."""
 LONGEST_QUEUE_S = 60.0
@@ -367,14 +369,18 @@ def with_pauses(marks: Sequence[Mark]) -> list[Mark]:
 
     The output must tell of a pause, and the iteration must last clearly longer than all others.
     """
-    usual = [mark.t_s - before.t_s for before, mark in pairwise(marks) if mark.pause is None]
-    if len(usual) < LEAST_SPEEDS or len(usual) + 1 == len(marks):
+    steps = [
+        (max(1, mark.iteration - before.iteration), mark.t_s - before.t_s, mark) for before, mark in pairwise(marks)
+    ]
+    usual = [seconds / count for count, seconds, mark in steps if mark.pause is None]
+    told = len(steps) - len(usual)
+    if not told or len(usual) < max(LEAST_SPEEDS, LEAST_USUAL * told):
         return list(marks)
     longest_s, mean_s = max(usual), fmean(usual)
     found = [marks[0]]
-    for before, mark in pairwise(marks):
-        more_s = mark.t_s - before.t_s - mean_s
-        is_long = more_s >= LEAST_PAUSE_S and mark.t_s - before.t_s > PAUSE_FACTOR * longest_s
+    for count, seconds, mark in steps:
+        more_s = seconds - count * mean_s
+        is_long = more_s >= LEAST_PAUSE_S and seconds > PAUSE_FACTOR * count * longest_s
         found.append(replace(mark, pause_s=more_s) if mark.pause and is_long else mark)
     return found
 
