@@ -138,5 +138,9 @@ def test_runs_that_count_something_else_are_not_compared(tmp_path: Path) -> None
 
 def test_an_epoch_that_stays_as_long_at_a_larger_batch_is_doubted(tmp_path: Path) -> None:
     told = searched(tmp_path, {1: {"end": 1250.0, "epochs": 0}, 4: {"end": 1250.0, "epochs": 0, "samples": 2560}})
-    assert any("1250 iterations at 256 samples" in line for line in told)
-    assert any("epoch's end" in line for line in told)
+    assert any("unknown: an epoch has 1250 iterations at 256 samples" in line for line in told)
+    assert "times as many, by" not in " ".join(told)
+
+
+def test_a_gain_within_the_first_epoch_says_so(tmp_path: Path) -> None:
+    assert any("epoch's end" in line for line in searched(tmp_path, {1: {"epochs": 0}, 4: {"epochs": 0}}))

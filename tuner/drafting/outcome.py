@@ -30,15 +30,15 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     if mine and mine.launch == best.launch:
         yield from _stays(view)
         return
-    times = None if mine is None or _uncounted(mine, view) or view.unlike_best(mine) else _times(best, mine, view)
+    doubt = view.unlike_best(mine) or view.assumes
+    times = None if mine is None or _uncounted(mine, view) or doubt else _times(best, mine, view)
     if mine and times:
         gain = f"{with_error(*times, 2)} times as many, by {best.readings + mine.readings} runs"
         yield f"the best:     {_speed(best, view)}, {gain}"
-        yield from (f"  {one}" for one in (view.assumes, _over_time(times[0], mine, best)) if one)
+        yield f"  {_over_time(times[0], mine, best)}"
     else:
         yield f"the best:     {_speed(best, view)}"
-        if why := view.unlike_best(mine):
-            yield f"  how many times as many is unknown: {why}"
+        yield from (f"  how many times as many is unknown: {why}" for why in [doubt] if why)
     ranks = len(bench.devices)
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best.config, ranks)
     whys = dict.fromkeys(view.changes_learning(best.config), "; this changes what is learnt")

@@ -1,6 +1,7 @@
 """A line for each episode, of any length."""
 # own: --num-envs 8 --env-workers 0
 # answer: 1
+# options: --free-batch
 
 import argparse
 import random
