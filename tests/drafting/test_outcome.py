@@ -45,7 +45,10 @@ def test_a_value_that_had_no_effect_before_is_not_told_as_a_change(tmp_path: Pat
 def searched(tmp_path: Path, facts: Mapping[int, Mapping[str, Any]]) -> list[str]:
     """Return what is told of `train --workers 1`. `facts`: workers → what a probe with so many has measured."""
     study = spec(
-        trainer={"name": "command", "options": {"command": "train --workers {workers}", "cases": ["walk"]}},
+        trainer={
+            "name": "command",
+            "options": {"command": "train --workers {workers}", "cases": ["walk"], "samples_per_iteration": "32"},
+        },
         space={"workers": {"choices": [1, *(count for count in facts if count != 1)]}},
         search={"trials": max(2, len(facts)), "sampler": "random", "seeds_per_variant": 1},
     )

@@ -35,6 +35,7 @@ def counting(number: int, end: float | None, each: float = 0, *, reached: int = 
         ([(75, 32), (150, 32), (600, 32), (75, 32)], {1, 2}),  # each worker reads all data
         ([(1000, 0), (1040, 0)], set()),  # epochs differ by some iterations
         ([(None, 32), (10, 64)], set()),
+        ([(100, 32), (140, 64), (100, 32.004)], {1}),  # a fraction, and rounded totals
     ],
 )
 def test_ends_that_are_not_those_of_the_same_data_do_not_count(
@@ -73,6 +74,8 @@ def test_iterations_of_more_samples_that_take_less_time_are_doubted() -> None:
 
     assert "256 samples (#1)" in (pair(4.7, 7.1) or "")
     assert pair(4.7, 4.7) is None
+    nearly = [counting(number, None, 32.0 + number, iterations_per_s=1.0 + number) for number in range(2)]
+    assert shrinking([replace(one, config={"workers": one.number}) for one in nearly]) is None  # own counts vary
     assert pair(4.7, 7.1, workers=4) is None
 
 
@@ -84,6 +87,7 @@ def test_lines_of_a_clock_are_told() -> None:
     assert every(2.02, 2.0) is None  # two may be chance
     assert every(2.02, 1.0, 0.5) is None
     assert every(0.101, 0.1, 0.1) is None
+    assert every(23.4, 23.4, 23.4) is None  # flags without effect
 
 
 def test_an_epoch_that_is_as_long_at_a_larger_batch_is_told() -> None:

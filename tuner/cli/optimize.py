@@ -18,7 +18,7 @@ from tuner.cli.slurm import submit_workers
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude
 from tuner.cli.worker import ReadySearch, Replay, Trials, divided, open_search, run_team
-from tuner.drafting.outcome import to_copy
+from tuner.drafting.outcome import COPY, to_copy
 from tuner.errors import StudyError
 from tuner.export import CaseSummary, export_study
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
@@ -122,7 +122,8 @@ def optimize(
     if command:
         said = list(to_copy(found.bench, open_reader(url, found.bench.spec.name).cases[0], command))
         for line in said:
-            tables.print(line, soft_wrap=True if line is said[-1] else None)  # a command is copied as one line
+            is_command = line is said[-1] and COPY in said  # it is copied as one line
+            tables.print(line, soft_wrap=True if is_command else None)
     if not command and not found.simulated and any(row.best for row in rows):
         console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs))
     conclude(outcomes, rows, interrupted=interrupted)

@@ -15,6 +15,7 @@ from tuner.search.standing import Standing
 from tuner.study import Case, launch_digest
 from tuner.trainers.command import CommandTrainer
 
+COPY = "the command line to copy:"
 LARGE = 1000.0
 """A speed from which digits after the point say nothing."""
 
@@ -52,7 +53,7 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
             yield f"  {name}: {before[name]} → {after[name]}{whys.get(name, '')}"
     env, words = typed_words(command)
     if line := retyped(words, bench.spec.trainer.command, after, before):
-        yield "the command line to copy:"
+        yield COPY
         yield shlex.join([*(f"{name}={value}" for name, value in env.items()), *line])
 
 

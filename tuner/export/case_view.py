@@ -11,7 +11,7 @@ from tuner.export.bound import Bound, Profile, bound
 from tuner.kept.case_record import RECORDED, KeptCase, KeptRun, KeptStudy, newest_scored
 from tuner.kept.stored import INELIGIBLE
 from tuner.kept.trial import INTERRUPTED, OK, PRUNED, RUNNING, KeptTrial, pooled
-from tuner.probe import SAMPLES_PER_S
+from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S
 from tuner.search.comparable import assumed, clocked, miscounted, shrinking, unlike
 from tuner.search.standing import Leader, Standing, Standings, all_measured, ended, fastest, front, leader, rival, ways
 from tuner.study import LADDER, Config, launch_digest, launched, rung_of
@@ -139,9 +139,11 @@ class CaseView:
         """Return why the speed of a config cannot be compared with that of the best; None where it can."""
         return unlike(one.trials, self.best.trials) if one and self.best else None
 
-    @property
+    @cached_property
     def assumes(self) -> str | None:
-        """What the speeds of the best and the default take for granted; None where nothing."""
+        """What speeds take for granted that follow from iterations alone; None where the trainer counts its samples."""
+        if not (self.kept.trainer.get("samples_per_iteration") or self.objective == ITERATIONS_PER_S):
+            return None
         pair = (self.best, self.default) if self.best and self.default else None
         ran = self._ran[:MOST_PAIRED]
         return clocked(ran) or shrinking(ran) or (assumed(pair[0].trials, pair[1].trials) if pair else None)

@@ -143,8 +143,8 @@ class Window:
     """The iterations of a whole round of the loader's workers, if batches come in bursts."""
     is_queued: bool = False
     """Whether some batches may come from the queue that the loader filled before the first iteration."""
-    sped_up: float | None = None
-    """How many times as fast the iterations are as those before the window, if it begins where they change."""
+    change: Change | None = None
+    """The change of the speed at which the window begins; None where it begins for another reason."""
     origin: Mark | None = None
     """The trainer's first mark, which lies before the window; None where it is unknown."""
 
@@ -223,13 +223,6 @@ class Window:
         """Whether iterations came ten times as fast for a while, as lines of an earlier run do."""
         speeds = [one.value for one in self.paces()]
         return len(speeds) >= LEAST_SPEEDS and max(speeds) >= JUMP * median(speeds)
-
-    @property
-    def change(self) -> Change | None:
-        """The change of the speed at which the window begins; None where it begins for another reason."""
-        if self.sped_up is None or self.origin is None:
-            return None
-        return Change(self.first.iteration, self.first.t_s - self.origin.t_s, self.sped_up)
 
     @property
     def _told(self) -> "Window":
@@ -427,8 +420,9 @@ def find_window(
     whole = Window(tuple(inside), level_from=level_from, is_queued=is_queued, origin=marks[0])
     settled = whole.last_level
     if settled is not None:
-        sped_up = fmean(lengths[:level_from]) / fmean(lengths[level_from:])
-        return replace(settled, sped_up=sped_up) if is_long(settled.marks) else whole
+        times = fmean(lengths[:level_from]) / fmean(lengths[level_from:])
+        change = Change(settled.first.iteration, settled.first.t_s - marks[0].t_s, times)
+        return replace(settled, change=change) if is_long(settled.marks) else whole
     in_bursts = queue > 1 and len(lengths) > 1 and stdev(lengths) >= BURSTY * fmean(lengths)
     return _in_rounds(whole, queue, is_long) if in_bursts else whole
 

@@ -10,9 +10,8 @@ SAME = 0.1
 """The ends of one count differ by at most this share, from epoch to epoch or from run to run."""
 CHANGED = 1.5
 """A change of the speed by a smaller factor may have another cause than the iteration at which it came."""
-
-LEAST_CONFIGS, CLOCK = 3, 0.03
-"""The fewest configs whose iterations all take the same whole number of seconds, up to this share."""
+LEAST_CONFIGS, CLOCK_S = 3, 0.06
+"""The fewest configs whose iterations all take the same whole number of seconds, up to so many seconds."""
 
 
 def miscounted(trials: Iterable[KeptTrial]) -> dict[int, str]:
@@ -26,25 +25,25 @@ def miscounted(trials: Iterable[KeptTrial]) -> dict[int, str]:
     one count.
     """
     known = [one for one in trials if one.state == COMPLETE and one.probe.end]
-    usual: dict[float, KeptTrial] = {}
+    usual: dict[str, KeptTrial] = {}
     for one in known:
-        first = usual.setdefault(_each(one), one)
+        first = usual.setdefault(_group(one), one)
         if _end(one) >= MUCH_LONGER * _end(first):
-            usual[_each(one)] = one
+            usual[_group(one)] = one
     found: dict[int, str] = {}
     for one in known:
-        other = usual[_each(one)]
+        other = usual[_group(one)]
         if not _same(*sorted((_end(one), _end(other)))):
             found[one.number] = f"it counted to {_end(one):.0f}, and #{other.number} to {_end(other):.0f}"
     ends, first = list(usual.values()), known[0] if known else None
     if first is None or _alike(ends):
         return found
-    other = next(one for one in ends if not _alike([usual[_each(first)], one]))
+    other = next(one for one in ends if not _alike([usual[_group(first)], one]))
     why = (
         f"#{first.number} counts to {_end(first):.0f} and #{other.number} to {_end(other):.0f}, which are not the same "
-        f"data at {_each(first):.10g} and {_each(other):.10g} samples an iteration"
+        f"data at {_each(first):.4g} and {_each(other):.6g} samples an iteration"
     )
-    return found | {one.number: why for one in known if _each(one) != _each(first)}
+    return found | {one.number: why for one in known if _group(one) != _group(first)}
 
 
 def unlike(one: Sequence[KeptTrial], other: Sequence[KeptTrial]) -> str | None:
@@ -72,7 +71,7 @@ def clocked(trials: Iterable[KeptTrial]) -> str | None:
     rates = {one.launch: one.probe.iterations_per_s for one in trials if one.state == COMPLETE}
     lengths = [1.0 / rate for rate in rates.values() if rate]
     whole = round(lengths[0]) if lengths else 0
-    if len(lengths) < LEAST_CONFIGS or not whole or any(abs(one - whole) > CLOCK * whole for one in lengths):
+    if len(lengths) < LEAST_CONFIGS or not whole or any(abs(one - whole) > CLOCK_S for one in lengths):
         return None
     return f"an iteration takes {whole} s with each config: lines that a clock prints count no training"
 
@@ -80,12 +79,12 @@ def clocked(trials: Iterable[KeptTrial]) -> str | None:
 def assumed(one: Sequence[KeptTrial], other: Sequence[KeptTrial]) -> str | None:
     """Return what a comparison of two configs takes for granted that their counts do not show; None where nothing."""
     last, its = one[-1], other[-1]
-    if last.probe.epochs is None or not (last.probe.end and its.probe.end) or _each(last) == _each(its):
+    if last.probe.epochs is None or not (last.probe.end and its.probe.end) or _group(last) == _group(its):
         return None
     if not _same(*sorted((_end(last), _end(its)))):
         return None
     return (
-        f"an epoch has {_end(last):.0f} iterations at {_each(last):.10g} samples each, and at {_each(its):.10g}: "
+        f"an epoch has {_end(last):.0f} iterations at {_each(last):.6g} samples each, and at {_each(its):.6g}: "
         "check that the script makes batches of both sizes"
     )
 
@@ -101,10 +100,10 @@ def shrinking(trials: Iterable[KeptTrial]) -> str | None:
         names = small.config.keys() | large.config.keys()
         differ = sum(small.config.get(name) != large.config.get(name) for name in names)
         slow, fast = small.probe.iterations_per_s or 0.0, large.probe.iterations_per_s or 0.0
-        if differ == 1 and _each(large) > _each(small) and fast > (1 + SAME) * slow:
+        if differ == 1 and not _same(_each(small), _each(large)) and fast > (1 + SAME) * slow:
             return (
-                f"an iteration of {_each(large):.10g} samples (#{large.number}) takes less time than one of "
-                f"{_each(small):.10g} (#{small.number}): perhaps both have the same samples"
+                f"an iteration of {_each(large):.6g} samples (#{large.number}) takes less time than one of "
+                f"{_each(small):.6g} (#{small.number}): perhaps both have the same samples"
             )
     return None
 
@@ -139,4 +138,9 @@ def _end(trial: KeptTrial) -> float:
 def _each(trial: KeptTrial) -> float:
     """Return the samples of an iteration; 0 where they are unknown."""
     iteration, samples = trial.probe.iteration, trial.probe.samples
-    return round(samples / iteration, 6) if samples and iteration else 0.0
+    return samples / iteration if samples and iteration else 0.0
+
+
+def _group(trial: KeptTrial) -> str:
+    """Return the samples of an iteration as a key. They may be a fraction, and a trial knows rounded totals."""
+    return f"{_each(trial):.3g}"
