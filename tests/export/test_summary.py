@@ -1,15 +1,17 @@
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.export.bound import Bound, Profile
-from tuner.export.case_view import CaseSummary, CaseView, ConfigRow
+from tuner.export.case_view import CaseSummary, CaseView, ConfigRow, summary
 from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import reached, remarks
 from tuner.kept.case_record import KeptCase
 from tuner.kept.trial import KeptProbe, KeptTrial
+from tuner.probe import Change
+from tuner.study import launch_digest
 from tuner.study.space import Config
 
 if TYPE_CHECKING:
@@ -174,3 +176,22 @@ def test_a_config_that_only_sessions_measured_is_not_compared_with_one_that_they
     assert row.best is not None
     assert (row.best.trial, row.best.vs_default, row.faster) == (1, None, None)
     assert "points" not in reached(row)
+
+
+def test_what_cannot_be_compared_is_said_and_has_no_ratio() -> None:
+    def ran(number: int, speed: float, **facts: Any) -> KeptTrial:
+        config: Config = {"workers": number}
+        probe = KeptProbe(status="ok", digest=launch_digest(config), samples_per_s=speed, **facts)
+        return KeptTrial(number=number, values=(speed,), config=config, probe=probe)
+
+    kept = KeptCase(defaults=({"workers": 0},), objective="samples_per_s", ladder=None)
+    own = ran(0, 200.0, iteration=10, end=75.0)
+    changed = ran(1, 900.0, iteration=200, end=75.0, change=Change(100, 3.0, 4.0))
+    row = summary(CaseView(name="walk", kept=kept, trials=[own, changed, ran(2, 990.0, iteration=50, end=600.0)]))
+    assert row.best is not None
+    assert row.default is not None
+    assert (row.best.trial, row.default.times, row.default.beside_best) == (1, None, None)
+    said = " ".join(remarks(row))
+    assert "#2 cannot be compared" in said
+    assert "iteration 100" in said
+    assert "cannot be compared with the best" in reached(row)
