@@ -52,6 +52,24 @@ def test_all_samples_of_the_data_are_the_same_data_at_any_batch(data: int, batch
     assert miscounted(counting(*one) for one in zip(range(99), ends, batches, strict=False)) == {}
 
 
+@pytest.mark.parametrize(
+    ("readings", "apart"),
+    [
+        ([(43.0, 1.0), (100.0, 2.0)], True),
+        ([(100.0, 2.0), (100.0, 1.0), (43.0, 1.0)], True),
+        ([(90.0, 1.0), (100.0, 1.0)], False),
+        ([(43.0, 20.0), (100.0, 20.0)], False),
+        ([(43.0, 1.0)], False),
+    ],
+)
+def test_a_config_whose_readings_are_far_apart_cannot_be_compared(
+    readings: list[tuple[float, float]], apart: bool
+) -> None:
+    its = [counting(number, None, samples_per_s=speed, samples_per_s_se=se) for number, (speed, se) in enumerate(readings)]
+    other = [counting(9, None, samples_per_s=100.0, samples_per_s_se=1.0)]
+    assert (unlike(its, other) is not None) is (unlike(other, its) is not None) is apart
+
+
 def test_a_speed_that_changed_cannot_be_compared_with_one_that_has_not_come_so_far() -> None:
     changed = counting(1, None, 32, reached=200, change=Change(150, 8.0, 3.0))
 

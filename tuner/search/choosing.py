@@ -15,7 +15,7 @@ from tuner.search.trials import frontier, kept, meaningful, since_mended
 from tuner.study import Config, Space, launch_digest, same_launch
 
 NARROW = 1.3
-"""Where the best is ahead of the user's own command by less than this factor, each of the two is measured twice."""
+"""Where the best is ahead of the user's own config by less than this factor, the best is measured twice, too."""
 
 
 class History:
@@ -108,13 +108,18 @@ class History:
         found = leader(self._ended)
         return dict(found.unconfirmed.trials[-1].config) if found and found.unconfirmed else None
 
-    def close_call(self, own: Config) -> Config | None:
-        """Return which of the user's own config and the best has a single probe, if the best is narrowly ahead."""
+    def unsure_gain(self, own: Config) -> Config | None:
+        """Return what one more probe must show before a gain over the user's own config is told; None where nothing.
+
+        The own config often runs first, and another program may have been busy then. So it is measured again at the
+        end. Where the best is narrowly ahead, the best is measured twice, too.
+        """
         cold, _ = ways(self._ended)
         mine, found = cold.get(launch_digest(own)), leader(self._ended, [own])
-        if mine is None or found is None or not mine.value < found.best.value < NARROW * mine.value:
+        if mine is None or found is None or mine.value >= found.best.value:
             return None
-        return next((one.config for one in (mine, found.best) if one.readings == 1), None)
+        pair = (mine, found.best) if found.best.value < NARROW * mine.value else (mine,)
+        return next((one.config for one in pair if one.readings == 1), None)
 
     def confirmed(self) -> list[Config]:
         """Return the configs that may be the best according to their cold trials, the best one first.

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations
+from math import hypot
+from operator import itemgetter
 
 from tuner.kept.trial import COMPLETE, KeptTrial
 from tuner.probe import MUCH_LONGER, Change
@@ -10,6 +12,8 @@ SAME = 0.1
 """The ends of one count differ by at most this share, from epoch to epoch or from run to run."""
 CHANGED = 1.5
 """A change of the speed by a smaller factor may have another cause than the iteration at which it came."""
+APART, SURELY = 1.3, 3.0
+"""Readings of one config are far apart by this factor, if the difference is more than so many standard errors."""
 LEAST_CONFIGS, CLOCK_S = 3, 0.06
 """The fewest configs whose iterations all take the same whole number of seconds, up to so many seconds."""
 
@@ -49,9 +53,12 @@ def miscounted(trials: Iterable[KeptTrial]) -> dict[int, str]:
 def unlike(one: Sequence[KeptTrial], other: Sequence[KeptTrial]) -> str | None:
     """Return why the speeds of two configs cannot be compared; None where nothing speaks against it.
 
-    They cannot where the speed of one changed for good, and the other has not come so far.
+    They cannot where two readings of one config are far apart, or where the speed of one config changed for good and
+    the other has not come so far.
     """
     for some, others in ((one, other), (other, one)):
+        if why := _far_apart(some):
+            return why
         for trial in some:
             change = trial.probe.change
             if change is None or max(change.times, 1.0 / change.times) < CHANGED:
@@ -106,6 +113,20 @@ def shrinking(trials: Iterable[KeptTrial]) -> str | None:
                 f"{_each(small):.6g} (#{small.number}): perhaps both have the same samples"
             )
     return None
+
+
+def _far_apart(trials: Sequence[KeptTrial]) -> str | None:
+    """Return that two readings of one config differ by far more than their errors; None where they do not."""
+    probes = [(one.number, one.probe) for one in trials]
+    samples = [(its.samples_per_s, its.samples_per_s_se, number) for number, its in probes if its.samples_per_s]
+    rates = [(its.iterations_per_s, its.iterations_per_s_se, number) for number, its in probes if its.iterations_per_s]
+    known, unit = (samples, "samples/s") if samples else (rates, "iterations/s")
+    if not known:
+        return None
+    (slow, doubt, first), (fast, unsure, second) = min(known, key=itemgetter(0)), max(known, key=itemgetter(0))
+    if fast < APART * slow or fast - slow <= SURELY * hypot(doubt or 0.0, unsure or 0.0):
+        return None
+    return f"#{first} and #{second} read {slow:.4g} and {fast:.4g} {unit} of one config: was another program busy?"
 
 
 def _has_reached(trial: KeptTrial, change: Change, samples: float) -> bool:

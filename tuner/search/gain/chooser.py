@@ -67,8 +67,7 @@ class Gain:
         """Choose the config with the highest expected value, if only sessions have measured it.
 
         It is not chosen where the best cold config is as good, as well as the search needs to know it. A study of a
-        speed then compares the best with the user's own config: where the best is narrowly ahead, one probe of each
-        does not show how much is gained.
+        speed then measures the user's own config again: see `History.unsure_gain`.
         """
         outlook = self._look(history)
         best = self._best(outlook)
@@ -78,8 +77,8 @@ class Gain:
         if best not in confirmed and not (confirmed and outlook.is_as_good(confirmed[0], price)):
             return confirmation(self._whole(best, history.number))
         own = self._space.own if self._goal.ceiling == math.inf else None
-        close = history.close_call(own) if own else None
-        return confirmation(self._whole(close, history.number)) if close else None
+        again = history.unsure_gain(own) if own else None
+        return confirmation(self._whole(again, history.number)) if again else None
 
     def best(self, history: History) -> Config | None:
         """Return the eligible config with the highest expected value, without the pruner's patience."""
