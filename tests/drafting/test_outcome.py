@@ -42,8 +42,13 @@ def test_a_value_that_had_no_effect_before_is_not_told_as_a_change(tmp_path: Pat
     assert told[-1] == "train --workers 2 --ahead 4"
 
 
-def searched(tmp_path: Path, facts: Mapping[int, Mapping[str, Any]]) -> list[str]:
-    """Return what is told of `train --workers 1`. `facts`: workers → what a probe with so many has measured."""
+def searched(
+    tmp_path: Path, facts: Mapping[int, Mapping[str, Any]], printed: Mapping[int, str] | None = None
+) -> list[str]:
+    """Return what is told of `train --workers 1`. `facts`: workers → what a probe with so many has measured.
+
+    `printed`: workers → what the command has printed.
+    """
     study = spec(
         trainer={
             "name": "command",
@@ -55,6 +60,8 @@ def searched(tmp_path: Path, facts: Mapping[int, Mapping[str, Any]]) -> list[str
 
     def probed(plan: ProbePlan, stop: Stop) -> ProbeResult:
         workers = int(plan.config["workers"])
+        plan.slot.console.parent.mkdir(parents=True, exist_ok=True)
+        plan.slot.console.write_text((printed or {}).get(workers, ""))
         usual = {"samples_per_s": 1100.0 * workers, "samples": 320, "iteration": 10}
         return replace(measured(plan, 20.0 * workers), **{**usual, **facts.get(workers, {})})
 
@@ -90,6 +97,13 @@ def test_a_gain_says_what_pauses_between_steps_make_of_it(
     told = "\n".join(searched(tmp_path, {1: own, 3: best}))
     assert "3.00 times as many, by 2 runs\n  " in told
     assert all(fact in told for fact in facts)
+
+
+def test_a_warning_that_only_the_best_prints_stands_beside_the_gain(tmp_path: Path) -> None:
+    usual, other = "step 1\nUserWarning: 2 cores\n", "WARNING: every second batch is dropped"
+    told = "\n".join(searched(tmp_path, {1: {}, 3: {}}, {1: usual, 3: f"UserWarning: 3 cores\n{other}\n"}))
+    assert other in told
+    assert "cores" not in told
 
 
 def test_a_command_alone_is_compared_with_nothing(tmp_path: Path) -> None:

@@ -407,6 +407,14 @@ def test_a_count_within_an_epoch_counts_no_epochs(line: str, counts_epochs: bool
     assert found_in(*ranks, *late).counts_epochs is counts_epochs
 
 
+@pytest.mark.parametrize(
+    ("line", "called"),
+    [("g_step {0} d_step {1} loss 0.{0}", "g_step 4"), ("Epoch 1: {0}/100 loss 0.{0}", ""), ("[{0}/100] step", "")],
+)
+def test_the_word_before_a_count_says_which_count_it_is(line: str, called: str) -> None:
+    assert found_in(*(line.format(count, 5 * count) for count in range(5))).called == called
+
+
 def test_a_bar_of_a_preparation_is_none_of_the_training() -> None:
     scans = [f"train: Scanning labels... 64 images: {n}% ━━ {n}/100 99.0it/s 0.{n}s" for n in range(0, 101, 4)]
     trains = [f"   1/3   0G   7.{n}   64: {n}% ━━ {n}/400 30.1it/s 0.{n}s<9s" for n in range(8)]

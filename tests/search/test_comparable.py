@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tuner.kept.trial import KeptProbe, KeptTrial
 from tuner.probe import Change
-from tuner.search.comparable import assumed, clocked, miscounted, shrinking, unlike
+from tuner.search.comparable import assumed, clocked, miscounted, resumed, shrinking, unlike
 from tuner.search.standing import eligible
 
 STEPS = 100
@@ -65,9 +65,31 @@ def test_all_samples_of_the_data_are_the_same_data_at_any_batch(data: int, batch
 def test_a_config_whose_readings_are_far_apart_cannot_be_compared(
     readings: list[tuple[float, float]], apart: bool
 ) -> None:
-    its = [counting(number, None, samples_per_s=speed, samples_per_s_se=se) for number, (speed, se) in enumerate(readings)]
+    its = [
+        counting(number, None, samples_per_s=speed, samples_per_s_se=se) for number, (speed, se) in enumerate(readings)
+    ]
     other = [counting(9, None, samples_per_s=100.0, samples_per_s_se=1.0)]
     assert (unlike(its, other) is not None) is (unlike(other, its) is not None) is apart
+
+
+@pytest.mark.parametrize(
+    ("runs", "goes_on"),
+    [
+        ([(10, 1.0, 20.0), (210, 1.0, 70.0)], True),  # 210 iterations take three seconds
+        ([(10, 1.0, 20.0), (60, 1.0, 70.0)], False),  # a faster run tells later
+        ([(10_000, 5.0, 50.0), (10_000, 5.0, 80.0)], False),  # what comes before learning is fast
+        ([(0, 1.0, 20.0), (0, 1.0, 70.0)], False),
+    ],
+)
+def test_a_run_that_goes_on_where_another_has_saved_is_told(
+    runs: list[tuple[int, float, float]], goes_on: bool
+) -> None:
+    trials = [
+        counting(number, None, began=began, start_up_s=start_up_s, iterations_per_s=rate)
+        for number, (began, start_up_s, rate) in enumerate(runs)
+    ]
+    assert ("210" in (resumed(trials) or "")) is goes_on
+    assert resumed(replace(one, probe=replace(one.probe, warm=True)) for one in trials) is None  # a session goes on
 
 
 def test_a_speed_that_changed_cannot_be_compared_with_one_that_has_not_come_so_far() -> None:

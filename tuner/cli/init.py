@@ -170,7 +170,7 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
     _understood(console, drafted, watched, uses, ranks)
     refuted = partial(against, drafted, found, ranks=ranks)
     choices = [] if wanted.yes else sample_choices(drafted, found, ranks)
-    samples = _samples(console, choices, refuted)
+    samples = _samples(console, choices, refuted, found.called)
     text = study_text(name, drafted, watched, used_devices, uses, samples=samples)
     _write(file, text)
     if keys := exposed(load(str(file))):
@@ -206,16 +206,18 @@ def _answer(prompt: str) -> str:
     return typer.prompt(prompt, default="", show_default=False, prompt_suffix="")
 
 
-def _samples(console: Console, choices: Sequence[tuple[str, str]], refuted: Callable[[str], str]) -> str:
+def _samples(console: Console, choices: Sequence[tuple[str, str]], refuted: Callable[[str], str], called: str) -> str:
     """Return the samples of an iteration as a person says them; empty where nobody knows.
 
-    `refuted` returns the printed fact that rules an answer out. Such an answer does not count.
+    `refuted` returns the printed fact that rules an answer out. Such an answer does not count. `called` is how the
+    command prints a count; it may print two.
     """
     if not choices or not _is_asked(console):
         return ""
     for number, (what, _) in enumerate(choices, 1):
         say(f"  {number} {what}")
-    typed = _answer("What is a counted iteration? (Enter: unknown) ").strip()
+    count = f", as in `{called}`" if called else ""
+    typed = _answer(f"What is a counted iteration{count}? (Enter: unknown) ").strip()
     if not typed.isdecimal() or not 0 < int(typed) <= len(choices):
         return ""
     counted = choices[int(typed) - 1][1] or _answer("How many samples has an epoch? (Enter: unknown) ").strip()

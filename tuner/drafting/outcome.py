@@ -1,15 +1,18 @@
 """Says what a search has found for a command: its speed beside the user's own, what changes, and the line to copy."""
 
+import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from math import hypot
+from pathlib import Path
 from statistics import fmean
 
 from tuner.drafting.command_lines import retyped
 from tuner.drafting.draft import typed_words
 from tuner.export import SPEEDS, CaseView, figure, with_error
 from tuner.kept.trial import KeptProbe, over
-from tuner.probe import WITHOUT_PAUSE
+from tuner.probe import WITHOUT_PAUSE, folder_of, plain
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, launch_digest
@@ -18,6 +21,9 @@ from tuner.trainers.command import CommandTrainer
 COPY = "the command line to copy:"
 LARGE = 1000.0
 """A speed from which digits after the point say nothing."""
+MOST_CHARACTERS, SHOWN = 1_000_000, 200
+"""What is read of an output to find warnings, and what is shown of a warning."""
+_WARNS, _NUMBER = re.compile(r"(?i)(?:\b|[a-z])warn(?:ing)?s?\b"), re.compile(r"\d+")
 
 
 def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterator[str]:
@@ -40,6 +46,8 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     else:
         yield f"the best:     {_speed(best, view)}"
         yield from (f"  how many times as many is unknown: {why}" for why in [doubt] if why)
+    if warning := _new_warning(bench.folder, best, mine):
+        yield f"  the best warns, and your command did not: {warning}"
     ranks = len(bench.devices)
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best.config, ranks)
     whys = dict.fromkeys(view.changes_learning(best.config), "; this changes what is learnt")
@@ -59,7 +67,8 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
 
 def _stays(view: CaseView) -> Iterator[str]:
     """Yield why the command stays as it is, and what this takes for granted."""
-    why = "no other config is better" if len(view.configs) > 1 else "no other config was measured"
+    by = "" if view.objective in SPEEDS else f" by {view.objective}, and speeds are unknown"
+    why = f"no other config is better{by}" if len(view.configs) > 1 else "no other config was measured"
     if unlike := next(filter(None, map(view.unlike_best, view.configs)), None):
         why = f"which config is faster is unknown, because {unlike}"
     yield f"{why}; your command stays as it is"
@@ -95,6 +104,22 @@ def _over_time(times: float, mine: Standing, best: Standing) -> str:
         gain, when = "this is of training steps alone, and unknown with pauses", "measured time"
     steps = f"steps are {100 * before:.0f} % of the {when} of your command and {100 * after:.0f} % of that of the best"
     return f"{gain}: {steps}; {said[0].removesuffix(f'; {WITHOUT_PAUSE}')}"
+
+
+def _new_warning(study: Path, best: Standing, mine: Standing | None) -> str | None:
+    """Return a warning that the best config has printed and the person's own has not; None where there is none."""
+    known = _warnings(study, mine) if mine else {}
+    return next((line for words, line in _warnings(study, best).items() if words not in known), None)
+
+
+def _warnings(study: Path, one: Standing) -> Mapping[str, str]:
+    """Return the lines of a config's output that warn: the line without its numbers → the line."""
+    found: dict[str, str] = {}
+    for folder in filter(None, (folder_of(study, trial.probe.out_dir) for trial in one.trials)):
+        with suppress(OSError), (folder / "console.log").open(errors="replace") as file:
+            lines = map(plain, file.read(MOST_CHARACTERS).splitlines())
+            found |= {_NUMBER.sub("", line): line.strip()[:SHOWN] for line in lines if _WARNS.search(line)}
+    return found
 
 
 def _measured_share(probes: Sequence[KeptProbe]) -> float:

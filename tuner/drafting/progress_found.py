@@ -71,6 +71,12 @@ class Found:
         return last.string[: last.start("iteration")]
 
     @property
+    def called(self) -> str:
+        """The newest count behind the word before it, such as `g_step 40`; empty where there is no such word."""
+        last, word = self._last_count, re.search(r"[A-Za-z]\w*(?=\W*$)", self._words)
+        return f"{word[0]} {last['iteration']}" if last and word else ""
+
+    @property
     def end(self) -> float | None:
         """The end of the count that the last counted line prints; None where it prints none that is not below it."""
         last = self._last_count

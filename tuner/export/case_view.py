@@ -12,7 +12,7 @@ from tuner.kept.case_record import RECORDED, KeptCase, KeptRun, KeptStudy, newes
 from tuner.kept.stored import INELIGIBLE
 from tuner.kept.trial import INTERRUPTED, OK, PRUNED, RUNNING, KeptTrial, pooled
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S
-from tuner.search.comparable import assumed, clocked, miscounted, shrinking, unlike
+from tuner.search.comparable import assumed, clocked, miscounted, resumed, shrinking, unlike
 from tuner.search.standing import Leader, Standing, Standings, all_measured, ended, fastest, front, leader, rival, ways
 from tuner.study import LADDER, Config, launch_digest, launched, rung_of
 
@@ -141,11 +141,13 @@ class CaseView:
 
     @cached_property
     def assumes(self) -> str | None:
-        """What speeds take for granted that follow from iterations alone; None where the trainer counts its samples."""
+        """Why no speeds may be comparable, or what they take for granted where they follow from iterations alone."""
+        ran = self._ran[:MOST_PAIRED]
+        if why := resumed(ran):
+            return why
         if not (self.kept.trainer.get("samples_per_iteration") or self.objective == ITERATIONS_PER_S):
             return None
         pair = (self.best, self.default) if self.best and self.default else None
-        ran = self._ran[:MOST_PAIRED]
         return clocked(ran) or shrinking(ran) or (assumed(pair[0].trials, pair[1].trials) if pair else None)
 
     @property

@@ -30,7 +30,7 @@ from tuner.probe.metrics import (
     value,
     with_sure_speed,
 )
-from tuner.probe.output import LineSplitter, folder_of, make_private, reserved_out_dir
+from tuner.probe.output import LineSplitter, folder_of, make_private, plain, reserved_out_dir
 from tuner.probe.probe_plan import SCORE_GROUP, STEP, Device, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
 from tuner.probe.process import Launcher, reserved_port
 from tuner.probe.progress_file import FileRow, ProgressFileReader, check_reader, open_rows

@@ -143,6 +143,7 @@ class _Probe:
             self._blank,
             total_s=self._now_s(),
             start_up_s=marks[0].t_s if marks else None,
+            began=marks[0].iteration if marks else None,
             iteration=marks[-1].iteration if marks else None,
             end=self._watch.end,
             epochs=self._reader.epochs,

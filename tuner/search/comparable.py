@@ -1,8 +1,8 @@
 """Says which measurements of a case cannot stand beside each other. Pure."""
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import combinations
-from math import hypot
 from operator import itemgetter
 
 from tuner.kept.trial import COMPLETE, KeptTrial
@@ -14,6 +14,8 @@ CHANGED = 1.5
 """A change of the speed by a smaller factor may have another cause than the iteration at which it came."""
 APART, SURELY = 1.3, 3.0
 """Readings of one config are far apart by this factor, if the difference is more than so many standard errors."""
+AHEAD = 1.5
+"""A run that begins at 0 comes to an iteration at most so many times as fast as its later iterations take."""
 LEAST_CONFIGS, CLOCK_S = 3, 0.06
 """The fewest configs whose iterations all take the same whole number of seconds, up to so many seconds."""
 
@@ -96,6 +98,20 @@ def assumed(one: Sequence[KeptTrial], other: Sequence[KeptTrial]) -> str | None:
     )
 
 
+def resumed(trials: Iterable[KeptTrial]) -> str | None:
+    """Return that a run went on where another one had saved; None where nothing shows it.
+
+    Such a run tells at first of an iteration to which it cannot have come in its time, and the first run does not.
+    """
+    known = [one for one in trials if one.state == COMPLETE and one.probe.began and not one.warm]
+    if not known or _is_ahead(known[0]):
+        return None
+    if (later := next(filter(_is_ahead, known), None)) is None:
+        return None
+    begun = f"#{later.number} began at iteration {later.probe.began}, and #{known[0].number} at {known[0].probe.began}"
+    return f"{begun}: runs seem to go on where others have saved; let each run begin anew"
+
+
 def shrinking(trials: Iterable[KeptTrial]) -> str | None:
     """Return that iterations of more samples take less time; None where nothing shows it.
 
@@ -124,9 +140,15 @@ def _far_apart(trials: Sequence[KeptTrial]) -> str | None:
     if not known:
         return None
     (slow, doubt, first), (fast, unsure, second) = min(known, key=itemgetter(0)), max(known, key=itemgetter(0))
-    if fast < APART * slow or fast - slow <= SURELY * hypot(doubt or 0.0, unsure or 0.0):
+    if fast < APART * slow or fast - slow <= SURELY * math.hypot(doubt or 0.0, unsure or 0.0):
         return None
     return f"#{first} and #{second} read {slow:.4g} and {fast:.4g} {unit} of one config: was another program busy?"
+
+
+def _is_ahead(trial: KeptTrial) -> bool:
+    """Return whether the first iteration that a run tells of would have taken longer than the run had."""
+    probe = trial.probe
+    return (probe.began or 0) > AHEAD * (probe.start_up_s or math.inf) * (probe.iterations_per_s or math.inf)
 
 
 def _has_reached(trial: KeptTrial, change: Change, samples: float) -> bool:
