@@ -14,8 +14,11 @@ CHANGED = 1.5
 """A change of the speed by a smaller factor may have another cause than the iteration at which it came."""
 APART, SURELY = 1.3, 3.0
 """Readings of one config are far apart by this factor, if the difference is more than so many standard errors."""
-AHEAD = 1.5
-"""A run that begins at 0 comes to an iteration at most so many times as fast as its later iterations take."""
+AHEAD, LATER = 1.5, 2.0
+"""A run that begins at 0 comes to an iteration at most so many times as fast as its later iterations take.
+
+The run that goes on begins at an iteration at least so many times as late.
+"""
 LEAST_CONFIGS, CLOCK_S = 3, 0.06
 """The fewest configs whose iterations all take the same whole number of seconds, up to so many seconds."""
 
@@ -101,15 +104,19 @@ def assumed(one: Sequence[KeptTrial], other: Sequence[KeptTrial]) -> str | None:
 def resumed(trials: Iterable[KeptTrial]) -> str | None:
     """Return that a run went on where another one had saved; None where nothing shows it.
 
-    Such a run tells at first of an iteration to which it cannot have come in its time, and the first run does not.
+    Such a run tells at first of an iteration to which it cannot have come in its time. But what comes before learning
+    may be faster than learning. So the first run must begin nearer to 0 in its time, or else an earlier run of the
+    same config.
     """
     known = [one for one in trials if one.state == COMPLETE and one.probe.began and not one.warm]
-    if not known or _is_ahead(known[0]):
-        return None
-    if (later := next(filter(_is_ahead, known), None)) is None:
-        return None
-    begun = f"#{later.number} began at iteration {later.probe.began}, and #{known[0].number} at {known[0].probe.began}"
-    return f"{begun}: runs seem to go on where others have saved; let each run begin anew"
+    for later in filter(_is_ahead, known):
+        first = next(one for one in known if one.launch == later.launch or not _is_ahead(known[0]))
+        if (later.probe.began or 0) >= LATER * (first.probe.began or 0):
+            begun = (
+                f"#{first.number} began at iteration {first.probe.began}, and #{later.number} at {later.probe.began}"
+            )
+            return f"{begun}: runs seem to go on where others have saved; let each run begin anew"
+    return None
 
 
 def shrinking(trials: Iterable[KeptTrial]) -> str | None:
