@@ -135,7 +135,7 @@ def test_a_command_that_goes_on_without_progress_is_ended_and_named(
 
 def test_of_a_flood_of_long_lines_only_the_last_are_kept_and_each_in_part(tmp_path: Path) -> None:
     text = "word " * 3000
-    said = World(tmp_path, [OutputLine(t_s=0.0005 * number, text=text) for number in range(3000)]).complaint(2.0)
+    said = World(tmp_path, [OutputLine(t_s=0.0025 * number, text=text) for number in range(850)]).complaint(2.0)
     kept = re.search(r"nothing in (\d+) line\(s\) of 2\.\d s", said)
     assert kept
     assert 100 < int(kept[1]) <= 500
