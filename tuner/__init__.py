@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tuner.errors import TunerError
+    from tuner.export.recorded_table import Table
     from tuner.kept.stored import ERROR as ERROR_ATTRIBUTE
     from tuner.kept.stored import MEMORY as MEMORY_CONSTRAINT
     from tuner.probe.probe_plan import ProbePlan
-    from tuner.replay.recorded import Table
     from tuner.replay.replaying import ReplayedProber
     from tuner.search.gain.chooser import GainSampler
     from tuner.search.trials import suggest
@@ -52,7 +52,7 @@ _HOMES = {
     "ProbePlan": "tuner.probe.probe_plan:ProbePlan",
     "ReplayedProber": "tuner.replay.replaying:ReplayedProber",
     "Space": "tuner.study.space:Space",
-    "Table": "tuner.replay.recorded:Table",
+    "Table": "tuner.export.recorded_table:Table",
     "Trainer": "tuner.trainers.base:Trainer",
     "TunerError": "tuner.errors:TunerError",
     "check_trainer": "tuner.testing.trainers:check_trainer",

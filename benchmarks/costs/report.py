@@ -32,10 +32,10 @@ from benchmarks.costs.export import TIMES, in_own_process
 from tuner.cli.report import write_report
 from tuner.export.dashboard_copy import copy_study
 from tuner.export.reader import StudyReader, connect
+from tuner.export.recorded_table import Table
 from tuner.kept.stored import storable
 from tuner.probe.series import SERIES_FILE, write_series
 from tuner.probe.window import Mark, Window
-from tuner.replay.recorded import Table
 from tuner.search.trials import distribution
 from tuner.search.verdict import judge
 from tuner.store.case_study import kept_probe

@@ -17,9 +17,9 @@ from statistics import median
 
 from benchmarks.memory.show import view
 from tuner.errors import StudyError
+from tuner.export.recorded_table import Table
 from tuner.kept.trial import COMPLETE, KeptProbe, KeptTrial
 from tuner.probe.result import DeviceSummary
-from tuner.replay.recorded import Table
 from tuner.running.workbench import open_workbench
 from tuner.search.foreseen import foresee
 from tuner.study import LADDER, Config, Parameter, Space, ladder_of

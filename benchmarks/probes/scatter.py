@@ -18,8 +18,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as Printed
 
+from tuner.export.recorded_table import Recorded, Table
 from tuner.probe.steady import FULL_PCT
-from tuner.replay.recorded import Recorded, Table
 
 OBJECTIVE = "min_avg_util"
 BANDS_PCT = (0, 50, 60, 70, 80, 90, 94, 97, 100)

@@ -27,7 +27,7 @@ from benchmarks.search import methods, ours, smac, surfaces, twists
 from benchmarks.search.report import Scores, of_table, over_all
 from benchmarks.search.scorebook import Key, Scorebook
 from benchmarks.search.searching import Ground, Method, Probing, Score, search
-from tuner.replay.recorded import Table
+from tuner.export.recorded_table import Table
 
 Source = Path | str
 """The file of a recorded table, or the character or twist of invented tables."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 from benchmarks.search import kernel_tables, ladders, scripts, surfaces
 from benchmarks.search.searching import Ground
-from tuner.replay.recorded import Table
+from tuner.export.recorded_table import Table
 
 Half = Literal["dev", "report"]
 RECORDED = tuple(

@@ -20,11 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
-from tuner.export.recorded_table import Header
+from tuner.export.recorded_table import Header, Recorded, Table
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import Failure, ProbeResult
-from tuner.replay.recorded import Recorded, Table
 from tuner.study.space import Value
 from tuner.study.spec import ParameterSpec, ProbeSpec
 

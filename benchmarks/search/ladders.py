@@ -13,7 +13,7 @@ import random
 from functools import cache
 
 from benchmarks.search.surfaces import CARD_MIB, Surface, tabulated
-from tuner.replay.recorded import Table
+from tuner.export.recorded_table import Table
 from tuner.study.space import LADDER, VARIANT, Config
 from tuner.study.spec import ParameterSpec
 

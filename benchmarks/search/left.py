@@ -19,7 +19,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as Shown
 
-from tuner.replay.recorded import Table
+from tuner.export.recorded_table import Table
 from tuner.replay.replaying import ReplayedProber, replay_bench
 from tuner.running.events import Event, ProbeStarted
 from tuner.running.loop import optimise

@@ -15,8 +15,8 @@ from tuner.probe.metrics import full
 from tuner.search.choosing import Choice, History, Strategy
 from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.prospects import Goal
+from tuner.search.observed import Sibling
 from tuner.search.samplers import ask_for
-from tuner.search.siblings import Sibling
 from tuner.search.strategies import by_drawing
 from tuner.search.trials import suggest, tell
 from tuner.study.space import Config

@@ -22,12 +22,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as Shown
 
+from tuner.export.recorded_table import Table
 from tuner.kept.trial import PRUNED
 from tuner.probe.metrics import value
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.replay.recorded import Table
 from tuner.replay.replaying import ReplayedProber, replay_bench
 from tuner.running.events import Event, ProbeEnded
 from tuner.running.loop import optimise

@@ -18,11 +18,10 @@ from itertools import count
 
 from benchmarks.search.script_kinds import CARDS, KINDS, cause, compiled, listed, space_of
 from benchmarks.search.searching import Ground, Row
-from tuner.export.recorded_table import Header
+from tuner.export.recorded_table import Header, Recorded, Table
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
-from tuner.replay.recorded import Recorded, Table
 from tuner.study.space import Config, config_digest
 from tuner.study.spec import ParameterSpec, ProbeSpec
 

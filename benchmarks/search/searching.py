@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 
+from tuner.export.recorded_table import Recorded, Table
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import ProbeResult
-from tuner.replay.recorded import Recorded, Table
 from tuner.search.needs import Frontier, out_of_memory
 from tuner.search.verdict import Verdict, judge
 from tuner.study.space import Config, Space, Value, config_digest

@@ -19,7 +19,7 @@ import optuna
 import typer
 
 from benchmarks.search import surfaces, twists
-from tuner.replay.recorded import Table
+from tuner.export.recorded_table import Table
 from tuner.replay.replaying import ReplayedProber, replay_bench
 from tuner.running.loop import optimise
 from tuner.running.workbench import Job

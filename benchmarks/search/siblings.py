@@ -27,10 +27,10 @@ from benchmarks.search.ours import gain_on, took
 from benchmarks.search.ours import search as searched_with
 from benchmarks.search.report import of_table, over_all
 from benchmarks.search.searching import Ground, Probing, Score, best_reading, search
-from tuner.replay.recorded import Table
+from tuner.export.recorded_table import Table
 from tuner.search.choosing import Strategy
 from tuner.search.gain.chooser import by_gain
-from tuner.search.siblings import Sibling
+from tuner.search.observed import Sibling
 from tuner.search.strategies import by_drawing
 from tuner.study.space import LADDER, Config
 from tuner.study.spec import SearchSpec

@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from tuner.export.recorded_table import Header
+from tuner.export.recorded_table import Header, Recorded, Table
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
-from tuner.replay.recorded import Recorded, Table
 from tuner.study.space import LADDER, VARIANT, Config, Value
 from tuner.study.spec import ParameterSpec, ProbeSpec
 

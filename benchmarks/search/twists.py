@@ -13,7 +13,7 @@ from itertools import product
 from types import MappingProxyType
 
 from benchmarks.search.surfaces import CARD_MIB, CHARACTERS, Surface, surface, tabulated
-from tuner.replay.recorded import Table
+from tuner.export.recorded_table import Table
 from tuner.study.space import LADDER, VARIANT, Config
 from tuner.study.spec import ParameterSpec
 

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.search import methods, ours, surfaces
 from benchmarks.search.searching import Ground, Method, Probing, search
-from tuner.replay.recorded import Table
+from tuner.export.recorded_table import Table
 
 SEED = 3
 

@@ -20,11 +20,11 @@ from typer.testing import CliRunner
 from tuner.cli.main import app
 from tuner.devices.found import AbsentDevices
 from tuner.errors import StoreError
+from tuner.export.recorded_table import Table
 from tuner.export.write import export_study
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.replay.recorded import Table
 from tuner.running.events import Ending
 from tuner.running.loop import optimise
 from tuner.running.workbench import Job, Workbench

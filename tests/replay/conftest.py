@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from tests_table import KINDS, KINDS_TRAINER, MadeUp, recorded, study
 
+from tuner.export.recorded_table import Table
 from tuner.probe.result import ProbeResult
-from tuner.replay.recorded import Table
 from tuner.study.spec import StudySpec
 
 

@@ -13,8 +13,8 @@ from tests_table import KINDS, KINDS_TRAINER, TRAINER, readings
 from tuner.devices.found import AbsentDevices
 from tuner.errors import StudyError
 from tuner.export.reader import read_tables
+from tuner.export.recorded_table import Table
 from tuner.export.write import export_study
-from tuner.replay.recorded import Table
 from tuner.replay.replaying import ReplayedProber, TableTrainer, replay_bench
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded
 from tuner.running.loop import optimise

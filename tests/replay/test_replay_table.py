@@ -13,9 +13,9 @@ from tests_loop import CASE
 from tests_table import FITS, READY_S, study, workbench
 
 from tuner.errors import StudyError
+from tuner.export.recorded_table import Table
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import measured
-from tuner.replay.recorded import Table
 
 if TYPE_CHECKING:
     from conftest import Made

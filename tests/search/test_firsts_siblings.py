@@ -13,7 +13,7 @@ from tuner.kept.stored import COST, ERROR, MEMORY, ORIGIN, RETRY
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.choosing import Done, History, Strategy, free
 from tuner.search.gain.chooser import Gain, by_gain
-from tuner.search.siblings import Sibling
+from tuner.search.observed import Sibling
 from tuner.search.strategies import by_drawing, defaults_first
 from tuner.store.opening import sibling
 from tuner.study.space import Config, Parameter, Space

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests_space import USUAL
 
-from tuner.search.siblings import amounts, lending_order, likeness, most_similar
-from tuner.study.cases import Case
+from tuner.search.observed import amounts
+from tuner.study.cases import Case, lending_order, likeness, most_similar
 
 CASES = [
     "add_g1",

@@ -15,7 +15,7 @@ from tests_store import CASE, MANY, OUT_OF_MEMORY, ask, case_study, identity, ok
 
 from tuner.kept.case_record import RECORDED
 from tuner.kept.stored import COST, INELIGIBLE, ORIGIN, WARM
-from tuner.search.siblings import Sibling
+from tuner.search.observed import Sibling
 from tuner.search.strategies import by_drawing
 from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from tests_loop import CASE, Quiet, bench, opened, spec
 
-from tuner.export.recorded_table import export_tables
+from tuner.export.recorded_table import Table, export_tables
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Enough, Interrupted, Pruned, Stop, remembering
 from tuner.probe.result import STOPPED, DeviceSummary, Failure, ProbeResult
 from tuner.probe.steady import Block, standard_error
-from tuner.replay.recorded import Table
 from tuner.running.events import CaseOutcome
 from tuner.running.recording import plan_recording, record_cases, recording_bench
 from tuner.running.workbench import Job, Workbench

@@ -16,7 +16,7 @@ from tuner.study import LADDER, PATIENCE, Case, Config, Parameter, Value, unmatc
 from tuner.trainers.registry import not_searched
 
 if TYPE_CHECKING:
-    from tuner.replay.recorded import Table as RecordedTable
+    from tuner.export.recorded_table import Table as RecordedTable
     from tuner.running.workbench import Budget, Workbench
 
 

@@ -16,9 +16,8 @@ from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, chosen_cases, conclude, with_fixed_values
 from tuner.errors import EmptyStoreError, StudyError
 from tuner.export import CaseSummary, export_study, prepare_folder
-from tuner.export.recorded_table import TABLE_SUFFIX, export_tables
+from tuner.export.recorded_table import TABLE_SUFFIX, Table, export_tables
 from tuner.probe import MonotonicClock
-from tuner.replay.recorded import Table
 from tuner.running.loop import optimise
 from tuner.running.recording import plan_recording, record_cases, recording_bench
 from tuner.running.workbench import RECOVER, Budget, Workbench, open_workbench, within

@@ -25,9 +25,8 @@ from tuner.running.events import CaseOutcome, Event, ProbeEnded, StudyStarted
 from tuner.running.prober import open_prober
 from tuner.running.workbench import Job, Pulse, Workbench
 from tuner.search.calibration import calibration_configs
-from tuner.search.siblings import lending_order
 from tuner.store.database import Database
-from tuner.study import Case, Config, Parameter, Space, Value, load, select, written
+from tuner.study import Case, Config, Parameter, Space, Value, lending_order, load, select, written
 from tuner.trainers.registry import open_trainer
 
 

@@ -19,8 +19,8 @@ from tuner.devices.found import open_devices
 from tuner.devices.nvml import Nvml
 from tuner.errors import StudyError, TunerError
 from tuner.export import CaseSummary, in_use, prepare_folder
+from tuner.export.recorded_table import Table
 from tuner.probe import MonotonicClock, Prober
-from tuner.replay.recorded import Table
 from tuner.replay.replaying import ReplayedProber, replay_bench
 from tuner.running.events import CaseOutcome, from_json
 from tuner.running.loop import optimise

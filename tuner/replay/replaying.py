@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tuner.devices.found import AbsentDevices
+from tuner.export.recorded_table import Recorded, Table
 from tuner.kept.case_record import RECORDED
 from tuner.probe import (
     LEAST_SPAN_S,
@@ -33,7 +34,6 @@ from tuner.probe import (
     unlaunched,
     value,
 )
-from tuner.replay.recorded import Recorded, Table
 from tuner.running.workbench import Workbench
 from tuner.study import PATIENCE, Case, Config, ProbeSpec, config_digest, load, narrowed
 from tuner.trainers.base import STANDARD, Trainer

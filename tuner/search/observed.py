@@ -1,6 +1,6 @@
-"""A study's trials as numbers: what each config measured, which configs cannot run, and what probes took."""
+"""A study's trials as numbers: what each config measured, which configs cannot run, what probes and siblings took."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -9,11 +9,10 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.probe import FailureKind
 from tuner.search.comparable import miscounted
 from tuner.search.needs import DEVICE_MEMORY, HOST_MEMORY, MEMORYLESS, Amounts, Frontier, Need, OutOfMemory
-from tuner.search.siblings import Cost, Sibling, amounts
 from tuner.search.standing import eligible, is_failure
 from tuner.search.trials import all_kept, kept
 from tuner.search.verdict import SAYS_NOTHING
-from tuner.study import LADDER, Config, Space, launch_digest, launched
+from tuner.study import LADDER, VARIANT, Config, Space, launch_digest, launched
 
 _RUN = Need(growing=(LADDER, "update_epochs"), ignored=frozenset(), grows_by_rung=False)
 """The time of the iterations: more environments or more epochs never take less time.
@@ -29,6 +28,37 @@ _NEEDS: Mapping[Any, Need] = {
     ),  # mostly, the start takes too long
 }
 """Failure that shows where memory or time ends → what the need for memory or time depends on."""
+
+
+NEAREST = 3
+"""A case learns from this many siblings, the most similar ones. Each may supply one of the first configs."""
+
+Cost = tuple[Config, Mapping[str, float]]
+"""A config, and what a probe of it took: see `tuner.kept.trial.cost`."""
+Reading = tuple[Config, float, float | None]
+"""A config, a measured value and its standard error, None where that is unknown."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sibling:
+    """What is known of a case that is similar to the case searched now."""
+
+    case: str
+    best: Config
+    """Its best eligible config."""
+    costs: Sequence[Cost] = ()
+    readings: Sequence[Reading] = ()
+    """Its measurements; larger values are better."""
+
+
+def amounts(costs: Iterable[Cost], name: str, space: Space) -> Amounts:
+    """Return the configs with a known value of this part of the cost, and these values.
+
+    Variants outside the space are left out.
+    """
+    variants = space.values(VARIANT) or (None,)
+    known = [(config, took[name]) for config, took in costs if name in took and config.get(VARIANT) in variants]
+    return [config for config, _ in known], [amount for _, amount in known]
 
 
 class MeasuredValue(NamedTuple):

@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from tuner.errors import StudyError
 from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, free
 from tuner.search.design import distance
-from tuner.search.siblings import Sibling
+from tuner.search.observed import Sibling
 from tuner.search.trials import distribution, kept
 from tuner.study import Config, Parameter, SearchSpec, Space, Value
 

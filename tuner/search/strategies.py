@@ -12,8 +12,8 @@ from tuner.probe import full
 from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, Why, first_answer, retry
 from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.prospects import Goal
+from tuner.search.observed import Sibling
 from tuner.search.samplers import Drawn, seeded, siblings_first
-from tuner.search.siblings import Sibling
 from tuner.search.standing import eligible, incumbent
 from tuner.search.trials import all_kept, since_mended
 from tuner.study import LADDER, PATIENCE, VARIANT, Config, PrunerSpec, SearchSpec, Space, StudySpec

@@ -14,13 +14,12 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.errors import StoreError
 from tuner.kept.case_record import KeptStudy, as_of_now, comparable, known_case
 from tuner.kept.stored import IDENTITY, MENDED, storable
-from tuner.search.observed import Observed
-from tuner.search.siblings import NEAREST, Sibling, most_similar
+from tuner.search.observed import NEAREST, Observed, Sibling
 from tuner.search.standing import best
 from tuner.search.trials import all_kept, kept
 from tuner.store.database import Database
 from tuner.store.leases import is_held
-from tuner.study import REFERENCE, Case, is_expansion
+from tuner.study import REFERENCE, Case, is_expansion, most_similar
 
 
 def check_study(database: Database, name: str, identity: dict[str, Any]) -> None:

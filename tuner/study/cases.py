@@ -1,4 +1,4 @@
-"""Training cases: what a trainer knows, and which of them a study asks for."""
+"""Training cases: what a trainer knows, which of them a study asks for, and which are alike."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,3 +71,54 @@ def _globs(pattern: str) -> tuple[str, str]:
     """Return a pattern as a glob over names, and as the name that an argument file gives its case."""
     name = pattern.removesuffix(".txt")
     return name, name.rpartition("/")[2].removesuffix("_args")
+
+
+SAME_ROBOT = 0.5
+"""Two cases have the same robot if they share at least this part of the words that name robot and task.
+
+`amp_pi_plus` and `deepmimic_pi_plus_ppo` share two of three words.
+"""
+
+
+def lending_order(cases: Sequence[Case]) -> list[Case]:
+    """Order cases so that early ones lend most: first cases with a new method and robot, then with one of both.
+
+    A later case then has a sibling of its method and a sibling of its robot. Among equals the order stays.
+    """
+    left, ordered = list(cases), list[Case]()
+    while left:
+        newest = max(left, key=lambda case: _new(case, ordered))
+        left.remove(newest)
+        ordered.append(newest)
+    return ordered
+
+
+def _new(case: Case, known: Sequence[Case]) -> int:
+    """Return how much of method and robot no known case has: 2, 1 or 0."""
+    return (case.method not in {one.method for one in known}) + (not any(_same_robot(case, one) for one in known))
+
+
+def _same_robot(case: Case, other: Case) -> bool:
+    return _in_common(case, other) >= SAME_ROBOT
+
+
+def _in_common(case: Case, other: Case) -> float:
+    """Return the share of the words of both robots that both have."""
+    mine, others = set(case.robot), set(other.robot)
+    return len(mine & others) / max(len(mine | others), 1)
+
+
+def likeness(case: Case, other: Case) -> tuple[int, float] | None:
+    """Return how alike two cases are, where a larger value means more alike; None where they share nothing.
+
+    Same method and same robot come first, then the same robot, then the same method. Among equals, the case with more
+    words in common comes first.
+    """
+    same_method, same_robot = case.method == other.method, _same_robot(case, other)
+    return (same_method + 2 * same_robot, _in_common(case, other)) if same_method or same_robot else None
+
+
+def most_similar(case: Case, others: Iterable[Case]) -> list[str]:
+    """Return the names of the other cases that are like this one, the most alike first, equals in their order."""
+    ranks = {other.name: rank for other in others if other.name != case.name and (rank := likeness(case, other))}
+    return sorted(ranks, key=ranks.__getitem__, reverse=True)

@@ -9,8 +9,7 @@ import numpy as np
 
 from tuner.search.gain.pool import Codes, Levels
 from tuner.search.needs import Floats
-from tuner.search.observed import Measured, MeasuredValue
-from tuner.search.siblings import Sibling
+from tuner.search.observed import Measured, MeasuredValue, Sibling
 from tuner.study import Space, launch_digest, launched
 
 USUAL_ERROR = 0.01
