@@ -2,7 +2,7 @@
 
 python -m benchmarks.memory.foretold --studies build/memory     (the studies that `show.py` leaves, too)
 
-The constants of `tuner/search/foreseen.py` were chosen on the tables of `CHOSEN`; the others report. Two probes
+The constants of `tuner/search/needs.py` were chosen on the tables of `CHOSEN`; the others report. Two probes
 foretell what the same host makes: where more than an hour lies between the probes of a table, another host went on.
 """
 
@@ -21,7 +21,7 @@ from tuner.export.recorded_table import Table
 from tuner.kept.trial import COMPLETE, KeptProbe, KeptTrial
 from tuner.probe.result import DeviceSummary
 from tuner.running.workbench import open_workbench
-from tuner.search.foreseen import foresee
+from tuner.search.needs import foresee
 from tuner.study import LADDER, Config, Parameter, Space, ladder_of
 
 TABLES, RESULTS = Path(__file__).parents[1] / "tables", Path(__file__).parents[1] / "results"

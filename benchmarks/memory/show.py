@@ -28,7 +28,7 @@ from tuner.export.reader import StudyReader, connect
 from tuner.running.loop import optimise
 from tuner.running.prober import open_prober
 from tuner.running.workbench import Job, open_workbench, record
-from tuner.search.foreseen import foresee
+from tuner.search.needs import foresee
 from tuner.soaking.soak import soaking, verdicts
 from tuner.store.database import Database
 from tuner.study import Config

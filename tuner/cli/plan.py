@@ -25,7 +25,7 @@ from tuner.kept.trial import pooled
 from tuner.probe import ProbePlan, Slot, reserved_port
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.search.calibration import calibrated_at
-from tuner.search.foreseen import foresee
+from tuner.search.needs import foresee
 from tuner.search.standing import Standing
 from tuner.study import Case, Config, shell_join, shell_word
 

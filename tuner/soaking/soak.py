@@ -29,9 +29,8 @@ from tuner.probe import (
 )
 from tuner.running.workbench import Job, Purpose, Workbench
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why
-from tuner.search.foreseen import MEMORY
 from tuner.search.lasting import SPARE, SURE, Lasts, lasts
-from tuner.search.needs import inherited
+from tuner.search.needs import MEMORY, inherited
 from tuner.search.observed import Observed
 from tuner.search.standing import leader
 from tuner.search.trials import all_kept
