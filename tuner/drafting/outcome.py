@@ -21,9 +21,11 @@ from tuner.trainers.command import CommandTrainer
 COPY = "the command line to copy:"
 LARGE = 1000.0
 """A speed from which digits after the point say nothing."""
-MOST_CHARACTERS, SHOWN = 1_000_000, 200
+MOST_CHARACTERS, SHOWN = 1_000_000, 160
 """What is read of an output to find warnings, and what is shown of a warning."""
 _WARNS, _NUMBER = re.compile(r"(?i)(?:\b|[a-z])warn(?:ing)?s?\b"), re.compile(r"\d+")
+_FOLDER = re.compile(r"^\S*/(?=[^/\s]+:\d+: )")
+"""The folder of the file that Python names before a warning."""
 
 
 def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterator[str]:
@@ -118,8 +120,13 @@ def _warnings(study: Path, one: Standing) -> Mapping[str, str]:
     for folder in filter(None, (folder_of(study, trial.probe.out_dir) for trial in one.trials)):
         with suppress(OSError), (folder / "console.log").open(errors="replace") as file:
             lines = map(plain, file.read(MOST_CHARACTERS).splitlines())
-            found |= {_NUMBER.sub("", line): line.strip()[:SHOWN] for line in lines if _WARNS.search(line)}
+            found |= {_NUMBER.sub("", line): _short(line) for line in lines if _WARNS.search(line)}
     return found
+
+
+def _short(line: str) -> str:
+    text = _FOLDER.sub("", line.strip())
+    return text if len(text) <= SHOWN else f"{text[:SHOWN].rpartition(' ')[0]} …"
 
 
 def _measured_share(probes: Sequence[KeptProbe]) -> float:
