@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -126,6 +128,20 @@ def test_shares_are_of_the_cores_that_fall_to_a_rank(source: CpuSource, ranks: l
 
 def test_memory_is_the_rank_s_own(source: CpuSource):
     assert [sample.mem_used_mib for sample in source.sample(0.0)] == [30.0, 20.0]
+
+
+def test_with_a_limit_the_largest_process_counts_however_idle_it_is():
+    child = "kept = b'x' * (96 << 20); print(flush=True); input()"
+    code = f"import subprocess, sys; sum(range(2 * 10**7)); subprocess.run([sys.executable, '-c', {child!r}])"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as launcher:
+        assert launcher.stdout is not None
+        launcher.stdout.readline()
+        source = CpuSource(1, memory_mib=500.0)
+        source.attach(launcher.pid)
+        (sample,) = source.sample(0.0)
+        launcher.communicate(b"\n")
+    assert sample.mem_used_mib is not None
+    assert sample.mem_used_mib > 96.0
 
 
 def test_memory_of_helpers_counts_for_the_rank_above_them(source: CpuSource, ranks: list[FakeProcess]):

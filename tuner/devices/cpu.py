@@ -149,6 +149,15 @@ class ProcessTree:
         self.owners = find_owners(usages, self.ranks)
         self._helpers_mib = {rank: self._measure_helpers_mib(rank) for rank in self.ranks}
 
+    def largest(self, gaps: dict[int, float]) -> list[int]:
+        """Return the pids of the processes with the most data memory, as many as there are ranks. For `gaps` see below.
+
+        Each process has a limit of its own, so the largest run out first. At first the busiest may be another process,
+        such as the one that starts the ranks.
+        """
+        data = {pid: found[0] for pid in self._processes if (found := data_mib(pid, gaps))}
+        return sorted(heapq.nlargest(self._count, data, key=data.__getitem__))
+
     def times(self) -> dict[int, CpuTime]:
         """Return the CPU time of each process."""
         found: dict[int, CpuTime] = {}
@@ -285,6 +294,7 @@ class CpuSource:
         """Measure every rank once. A process that has ended is not an error."""
         if t_s >= self._rescan_at_s:
             self._tree.rescan()
+            self._largest = self._tree.largest(self._gaps) if self._limited else []
             self._rescan_at_s = t_s + _RESCAN_S
         before_at_s, before = self._before
         after, owners_before, self._owners = self._tree.times(), self._owners, self._tree.owners
@@ -298,7 +308,9 @@ class CpuSource:
             own_before = {**_of(rank, owners_before, before), **_of(rank, self._owners, before)}
             return 100 * spent_s(own_before, _of(rank, self._owners, after)) / room_s
 
-        ranks: list[int | None] = [*self._tree.ranks, *[None] * len(self.devices)]
+        nobody: list[int | None] = [None] * len(self.devices)
+        ranks = [*self._tree.ranks, *nobody]
+        holders = [*self._largest, *nobody] if self._limited else ranks
         return [
             DeviceSample(
                 t_s=t_s,
@@ -309,8 +321,8 @@ class CpuSource:
                 mem_total_mib=device.mem_total_mib,
                 others_pct=others_pct,
             )
-            for position, (device, rank) in enumerate(zip(self.devices, ranks, strict=False))
-            for memory in [self._memory_mib(rank)]
+            for position, (device, rank, holder) in enumerate(zip(self.devices, ranks, holders, strict=False))
+            for memory in [self._memory_mib(holder)]
         ]
 
     def _memory_mib(self, rank: int | None) -> tuple[float | None, float | None]:
@@ -322,6 +334,7 @@ class CpuSource:
 
     def _follow(self, root: psutil.Process | None) -> None:
         self._gaps: dict[int, float] = {}
+        self._largest: list[int] = []
         self._tree = ProcessTree(root, len(self.devices))
         self._rescan_at_s = -math.inf
         self._owners: dict[int, int] = {}
