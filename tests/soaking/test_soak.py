@@ -20,6 +20,7 @@ from tuner.study.spec import StudySpec
 TOTAL_MIB = 1000.0
 HOURS = 1.0
 LADDER = {"space": {"num_envs": {"ladder": [64, 60, 56, 52, 48, 40, 32]}}}
+RANDOM = {"search": {"trials": 3, "sampler": "random"}, **LADDER}
 
 
 def device(mib: float, *, growth_mib: float = 0.0, seconds: float = 600.0) -> DeviceSummary:
@@ -63,7 +64,7 @@ class Prober:
 
 def soaked(folder: Path, prober: Prober, *, study: StudySpec | None = None, searched: bool = False) -> Quiet:
     """Search and soak, or only soak where the study was `searched`."""
-    watcher, study = Quiet(), study or spec(search={"trials": 3, "sampler": "random"}, **LADDER)
+    watcher, study = Quiet(), study or spec(**RANDOM)
     with opened(folder / "demo") as database:
         job = Job(
             bench=bench(folder, study), database=database, probe=prober, watcher=watcher, interrupted=lambda: False
@@ -130,10 +131,24 @@ def test_a_soak_ends_once_memory_and_speed_are_known(tmp_path: Path) -> None:
     assert follow(replace(flat, total_s=100.0)) == More()
     assert follow(replace(flat, total_s=310.0)) == Enough()
     assert cautious(replace(flat, total_s=310.0)) == More()  # longer batches may come
+    told = Following(900.0, HOURS, provoked=True, whole=True)  # nothing worse comes after all of the soak
+    assert told(replace(flat, total_s=310.0)) == More()
+    assert told(replace(flat, total_s=911.0)) == Enough()
     assert follow(replace(flat, total_s=320.0, samples_per_s_se=10.0)) == More()
     doubtful = replace(start, devices=(device(990.0, seconds=300.0),))
     assert cautious(replace(doubtful, total_s=330.0)) == More()
     assert cautious(replace(doubtful, total_s=911.0)) == Enough()
+
+
+def test_a_study_that_says_that_nothing_worse_comes_keeps_no_room_for_it(tmp_path: Path) -> None:
+    found = list[list[int]]()
+    for worse in (False, True):
+        prober, folder = Prober({}, needs_mib=(0.0, 15.4)), tmp_path / str(worse)
+        folder.mkdir()
+        soaked(folder, prober, study=spec(probe={"headroom_pct": 0}, soak={"worse": worse}, **RANDOM))
+        found.append(prober.soaked)
+    assert found[0] == [64]
+    assert found[1][-1] < 64
 
 
 def test_flags_of_a_soak_are_added_to_the_command(tmp_path: Path) -> None:

@@ -1,20 +1,23 @@
 """`tuner soak`: does the best config still run at hour three? `tuner told`: it did not."""
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, open_console, written
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, Settings, at_work, chosen_cases, conclude, config_with, one_case
-from tuner.errors import StoreError
+from tuner.errors import StoreError, StudyError
 from tuner.export import export_study, in_words, no_best
 from tuner.running.loop import optimise
 from tuner.running.workbench import open_workbench
 from tuner.soaking.soak import USUAL_MINUTES, may_cache, reported, soaking, telling, verdicts
+from tuner.study import StudySpec, find, load
 
 Minutes = Annotated[float, typer.Option(min=0.01, help="The longest run of a config; it ends once enough is known.")]
 
@@ -36,6 +39,9 @@ def soak(
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen, url = chosen_cases(bench, cases), database_url(storage, bench.folder)
+    if _may_ask(console, study, bench.spec):
+        keep_answer(study)
+        bench = open_workbench(study, devices=devices, runs=runs)
     purpose = soaking(bench, minutes, hours)
     with at_work(console, bench, chosen, url) as job:
         outcomes = optimise(replace(job, purpose=purpose), chosen)
@@ -43,12 +49,34 @@ def soak(
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
     reader = open_reader(url, bench.spec.name)
-    hours, provoked = hours or bench.spec.search.training_hours, bench.spec.soak.provokes
+    hours, provoked = hours or bench.spec.search.training_hours, bench.spec.soak.shows_worst
     for view in reader.cases:
         for line in verdicts(view, hours, provoked=provoked, caches=may_cache(bench, os.environ)):
             console.print(line)
     written(console, export_study(url, bench.spec.name, bench.folder))
     conclude(outcomes, reader.rows, interrupted=interrupted)
+
+
+def _may_ask(console: Console, study: str, spec: StudySpec) -> bool:
+    """Return whether a person is at the terminal and the study file, which is the person's own, has no answer."""
+    is_own = find(study).resolve().is_relative_to(Path.cwd()) and load(study, fall_back=False).name == spec.name
+    return console.is_terminal and sys.stdin.isatty() and is_own and "soak" not in spec.model_fields_set
+
+
+def keep_answer(study: str) -> None:
+    """Ask whether something worse may come after a soak, and keep the answer in the study file."""
+    asked = "Can a later batch, evaluation or checkpoint need more memory than all that a soak sees?"
+    worse = typer.confirm(asked, default=True)
+    file = find(study)
+    before = file.read_text(encoding="utf-8")
+    try:
+        file.write_text(f"{before.rstrip()}\nsoak: {{worse: {str(worse).lower()}}}\n", encoding="utf-8")
+        load(study)
+    except OSError as error:
+        raise StudyError(f"{file} cannot keep the answer: {error.strerror}; make it writable") from error
+    except StudyError as error:
+        file.write_text(before, encoding="utf-8")
+        raise StudyError(f"{file} cannot keep the answer; write `worse: {str(worse).lower()}` below `soak:`") from error
 
 
 Oom = Annotated[bool, typer.Option("--oom", help="The training ran out of memory.")]

@@ -78,7 +78,7 @@ MANY = 10_000_000
 LEAST = 0.2
 """A soak takes at least this share of its time."""
 CLEAR = 0.97
-"""A soak ends early once its answer has this probability. A good answer ends it only where the worst is provoked."""
+"""A soak ends early once its answer has this probability. A good answer ends it only where flags provoke the worst."""
 SPEED_KNOWN = 0.02
 """Samples/s are known well enough at this standard error, as a share."""
 APART = 1.04
@@ -95,14 +95,15 @@ def soaking(bench: Workbench, minutes: float, hours: float | None = None) -> Pur
     `hours`: the training; None for the study's `search.training_hours`.
     Raises StudyError where the study names flags for a soak, and its trainer takes none.
     """
-    hours, provoked = hours or bench.spec.search.training_hours, bench.spec.soak.provokes
+    hours, soak = hours or bench.spec.search.training_hours, bench.spec.soak
+    provoked = soak.shows_worst
     return Purpose(
         strategy=lambda space, *_: Strategy(choosers=(Soaks(space, hours, provoked=provoked).choose,)),
         limited=False,
         competing=False,
         keeps_end=False,
         ineligible=partial(_why_not, hours=hours, provoked=provoked),
-        settled=Following(minutes * MINUTE_S, hours, provoked=provoked),
+        settled=Following(minutes * MINUTE_S, hours, provoked=provoked, whole=not soak.provokes),
         limits=partial(_limits, seconds=minutes * MINUTE_S),
         trainer=_provoking(bench),
     )
@@ -136,10 +137,13 @@ def _why_not(result: ProbeResult, *, hours: float, provoked: bool) -> str | None
 class Following:
     """Follows soaks: ends each once it is known whether memory lasts, and how fast the training is."""
 
-    def __init__(self, seconds: float, hours: float, *, provoked: bool = False) -> None:
-        """`seconds`: the longest soak, from its first mark on; `hours`: the training; `provoked`: see `lasts`."""
+    def __init__(self, seconds: float, hours: float, *, provoked: bool = False, whole: bool = False) -> None:
+        """`seconds`: the longest soak, from its first mark on; `hours`: the training; `provoked`: see `lasts`.
+
+        `whole`: only a bad answer ends a soak early.
+        """
         self._seconds, self._lasts = seconds, partial(lasts, hours=hours, provoked=provoked)
-        self._good = CLEAR if provoked else 1.0
+        self._good = CLEAR if provoked and not whole else 1.0
         self._looked = "", 0.0
 
     def __call__(self, so_far: ProbeResult) -> Answer:

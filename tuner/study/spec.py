@@ -274,11 +274,18 @@ class SoakSpec(Strict):
     """words that a soak adds to the command, such as `--eval-steps 20`"""
     command: str = ""
     """the whole command of a soak, with placeholders; empty: the usual one"""
+    worse: bool = True
+    """`false`: only growth can need more memory than a soak sees"""
 
     @property
     def provokes(self) -> bool:
         """Whether a soak differs from a training."""
         return bool(self.command or self.flags)
+
+    @property
+    def shows_worst(self) -> bool:
+        """Whether a soak sees what needs most memory."""
+        return self.provokes or not self.worse
 
 
 class PrunerSpec(Strict):
