@@ -16,7 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.memory.show import RESULTS, Pair, kept, ours, shown, whole
+from benchmarks.memory.pairs import RESULTS, Pair, whole
+from benchmarks.memory.show import kept, ours, shown
 
 RUNGS = tuple(round(1600 * 1.035**power) for power in range(120))
 _CARD = Pair(

@@ -1,8 +1,9 @@
 """Does the config that a soak recommends survive ten times as long, and how much of the memory does it use?
 
-    python -m benchmarks.memory.show --python TRAINERS/bin/python     (six pairs on the CPU)
+    python -m benchmarks.memory.show --python TRAINERS/bin/python     (all pairs on the CPU)
 
-TRAINERS is an environment with torch, lightning and accelerate. `card.py` does the same on one GPU. For each pair of a
+TRAINERS is an environment with torch, lightning and accelerate. `real.py` has the pairs with real trainers: MimicKit
+runs where MIMICKIT_ROOT and MIMICKIT_PYTHON say so. `card.py` does the same on one GPU. For each pair of a
 trainer and a condition: a search, then soaks, then a whole run with the recommended batch size and a seed of its own.
 Beside them: the sizes that Lightning's `scale_batch_size` and accelerate's `find_executable_batch_size` find with the
 same script.
@@ -10,19 +11,20 @@ same script.
 
 import argparse
 import json
-import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
+from benchmarks.memory.pairs import CPU, RESULTS, Pair, whole
+from benchmarks.memory.real import REAL
+from tuner.cli.work import one_case
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader, connect
 from tuner.running.loop import optimise
@@ -33,90 +35,18 @@ from tuner.soaking.soak import soaking, verdicts
 from tuner.store.database import Database
 from tuner.study import Config
 
-TRAIN = Path(__file__).with_name("train.py")
-RUNGS = list(dict.fromkeys(round(64 * 1.035**power) for power in range(90)))
-PROBED = 20
-"""The place of the first size that is probed on the ladder; the second is at twice that place."""
-RESULTS = Path("build/memory")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pair:
-    """A trainer and a condition, in so much memory."""
-
-    trainer: str
-    condition: str
-    cap_mib: int
-    flags: str = ""
-    soak: str = ""
-    rungs: Sequence[int] = tuple(RUNGS)
-    wait_s: float = 0.05
-    steps: int = 300
-    """The steps of a whole run; a soak takes at most a tenth of its time."""
-    repeats: int = 3
-    rivals: Sequence[str] = ("lightning", "accelerate")
-    device: str = "cpu:1"
-
-    @property
-    def name(self) -> str:
-        """What the pair is called in tables."""
-        provoked = ", not provoked" if self.condition == "lengths" and not self.soak else ""
-        return f"{self.trainer}, {self.condition}{provoked}"
-
-    @property
-    def words(self) -> str:
-        """The flags of a usual run."""
-        return f"--trainer {self.trainer} --condition {self.condition} --wait-s {self.wait_s} {self.flags}"
-
-
-RARELY, OFTEN = "--every 100", "--every 2"
-CPU = [
-    Pair(trainer="loop", condition="evaluation", cap_mib=350, flags=RARELY, soak=OFTEN),
-    Pair(trainer="loop", condition="buffer", cap_mib=312, flags="--grow-kib 50"),
-    Pair(trainer="loop", condition="lengths", cap_mib=350, soak="--longest-first"),
-    Pair(trainer="accelerate", condition="lengths", cap_mib=360),
-    Pair(trainer="accelerate", condition="checkpoints", cap_mib=300, flags=f"{RARELY} --state-mib 8", soak=OFTEN),
-    Pair(trainer="lightning", condition="evaluation", cap_mib=360, flags=RARELY, soak=OFTEN),
-]
-
-
-def command(python: str, pair: Pair, size: int, seed: int, told: Path, more: str = "") -> list[str]:
-    """Return the command of a whole run."""
-    words = f"{pair.words} --cap-mib {pair.cap_mib} --batch-size {size} --seed {seed} --steps {pair.steps} {more}"
-    return [python, str(TRAIN), *shlex.split(words), "--told", str(told)]
-
-
-def whole(
-    python: str, pair: Pair, size: int, seed: int, folder: Path, more: str = "", limit_s: float = 900.0
-) -> dict[str, Any]:
-    """Run a whole training; return what it says of itself."""
-    told = folder / f"{seed}-{size}.json"
-    told.unlink(missing_ok=True)
-    log = told.with_suffix(".log")
-    with log.open("w") as output:
-        subprocess.run(
-            command(python, pair, size, seed, told, more),
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            check=False,
-            timeout=limit_s,
-        )
-    return json.loads(told.read_text()) if told.exists() else {"error": log.read_text()[-300:], "steps": 0}
+PROBE = {"iterations": 8, "window_seconds": 0.5, "headroom_pct": 1, "sample_seconds": 0.05, "max_seconds": 300}
 
 
 def survives(python: str, pair: Pair, size: int, seed: int, folder: Path) -> bool:
     """Return whether a whole run with this size ends by itself."""
-    found = whole(python, pair, size, seed, folder)
+    found = pair.whole(python, size, seed, folder)
     return found.get("steps") == pair.steps and "error" not in found
 
 
 def largest(python: str, pair: Pair, near: int, folder: Path) -> int:
-    """Return the largest rung that survives, from a rung near it on.
-
-    Where the worst batch can be provoked, a tenth of a run that provokes it says whether every whole run survives.
-    """
-    if worst := "--longest-first" if pair.condition == "lengths" else pair.soak:
-        pair = replace(pair, flags=f"{pair.flags} {worst}", steps=pair.steps // 10)
+    """Return the largest rung that survives, from a rung near it on."""
+    pair = pair.short()
     place, alive, dead = pair.rungs.index(near), -1, len(pair.rungs)
     step = 1
     while dead - alive > 1:
@@ -135,20 +65,14 @@ def study(python: str, pair: Pair, folder: Path) -> Path:
     file = folder / "lasting.yaml"
     content = {
         "name": "lasting",
-        "trainer": {
-            "name": "command",
-            "python": python,
-            "options": {"command": f"{{python}} {TRAIN} {pair.words} --batch-size {{batch_size}} --seed 1"},
-        },
+        **pair.spec(python),
         "devices": pair.device,
-        "space": {"batch_size": {"ladder": list(pair.rungs)}},
+        "space": {pair.ladder: {"ladder": list(pair.rungs)}},
         "objective": "samples_per_s",
         "environment": {"memory_mib": pair.cap_mib},
-        "probe": {"iterations": 8, "window_seconds": 0.5, "headroom_pct": 1, "sample_seconds": 0.05, "max_seconds": 90},
-        "soak": {"flags": pair.soak},
+        "probe": {**PROBE, "warm": False},
+        "soak": {"flags": pair.soak, "worse": pair.worse},
     }
-    if pair.device != "cpu:1":
-        content["trainer"]["options"]["command"] += f" --cap-mib {pair.cap_mib}"
     with file.open("w") as text:
         YAML(typ="safe").dump(content, text)
     return file
@@ -171,18 +95,18 @@ def view(runs: Path) -> CaseView:
 def searched(file: Path, runs: Path, pair: Pair) -> None:
     """Probe two small sizes, then the largest that is expected to fit, and halve what is between while it does not."""
     with opened(file, runs) as job:
-        case = job.bench.trainer.cases()[0]
+        case = one_case(job.bench, None)
 
         def fits(size: int) -> bool:
-            optimise(replace(job, purpose=record([{"batch_size": size}], limited=False)), [case])
-            return any(one.config["batch_size"] == size and one.is_eligible for one in view(runs).configs)
+            optimise(replace(job, purpose=record([{pair.ladder: size}], limited=False)), [case])
+            return any(one.config[pair.ladder] == size and one.is_eligible for one in view(runs).configs)
 
-        for place in (PROBED, 2 * PROBED):
+        for place in (pair.probed, 2 * pair.probed):
             fits(pair.rungs[place])
-        sizes: list[Config] = [{"batch_size": size} for size in pair.rungs]
+        sizes: list[Config] = [{pair.ladder: size} for size in pair.rungs]
         found = foresee(job.bench.space_for(case), view(runs).trials, sizes)
         low, place = (
-            2 * PROBED,
+            2 * pair.probed,
             max(at for at, one in enumerate(found) if one.memory_share and one.memory_share.mean < 0.99),
         )
         high = place + 1
@@ -196,25 +120,25 @@ def ours(python: str, pair: Pair, folder: Path) -> list[dict[str, Any]]:
     file, found = study(python, pair, folder), list[dict[str, Any]]()
     shutil.rmtree(folder / "runs", ignore_errors=True)
     searched(file, folder / "runs", pair)
-    best = max(view(folder / "runs").configs, key=lambda one: one.config["batch_size"])
-    size = int(best.config["batch_size"])
-    whole_s = pair.steps * size / (best.samples_per_s or 1.0)
+    best = max(view(folder / "runs").configs, key=lambda one: one.config[pair.ladder])
+    size = int(best.config[pair.ladder])
+    whole_s = pair.steps * size * pair.samples / (best.samples_per_s or 1.0)
     for repeat in range(pair.repeats):
         runs = folder / f"runs-{repeat}"
         shutil.rmtree(runs, ignore_errors=True)
         shutil.copytree(folder / "runs", runs)
         with opened(file, runs) as job:
             purpose = soaking(job.bench, whole_s / 600, whole_s / 3600)
-            optimise(replace(job, purpose=purpose), [job.bench.trainer.cases()[0]])
+            optimise(replace(job, purpose=purpose), [one_case(job.bench, None)])
         after = view(runs)
         soaked = [one for one in after.trials if one.soaks]
-        held = [int(one.config["batch_size"]) for one in soaked if one.may_be_best]
+        held = [int(one.config[pair.ladder]) for one in soaked if one.may_be_best]
         told = {
             "searched": size,
             "whole_s": whole_s,
-            "said": list(verdicts(after, whole_s / 3600, provoked=bool(pair.soak))),
+            "said": list(verdicts(after, whole_s / 3600, provoked=bool(pair.soak) or not pair.worse)),
         }
-        told["soaks"] = [[one.config["batch_size"], one.probe.status, one.probe.iterations] for one in soaked]
+        told["soaks"] = [[one.config[pair.ladder], one.probe.status, one.probe.iterations] for one in soaked]
         found.append({**told, "size": max(held, default=None)})
     return found
 
@@ -267,8 +191,9 @@ def measured(python: str, pairs: Sequence[Pair], aside: int, repeats: int) -> li
         tops = list(pool.map(most, pairs, mine))
         beside = [list(pool.map(others, pairs, tops, [turn] * len(pairs))) for turn in range(repeats)]
     return [
-        {"pair": pair.name, "largest": top, "tuner": own, **{name: [one[name] for one in more] for name in pair.rivals}}
-        for pair, top, own, more in zip(pairs, tops, mine, zip(*beside, strict=True), strict=True)
+        {"pair": pair.name, "largest": top, "tuner": own}
+        | {name: [one[place][name] for one in beside] for name in pair.rivals}
+        for place, (pair, top, own) in enumerate(zip(pairs, tops, mine, strict=True))
     ]
 
 
@@ -284,9 +209,8 @@ def shown(found: Sequence[dict[str, Any]], methods: Sequence[str]) -> None:
     print(f"| pair | largest | {' | '.join(f'{one}: ran out | share, %' for one in methods)} |")
     print("|---" * (2 + 2 * len(methods)) + "|")
     for one in found:
-        print(
-            f"| {one['pair']} | {one['largest']} | {' | '.join(row(one[name], one['largest']) for name in methods)} |"
-        )
+        cells = [row(one.get(name, ()), one["largest"]) for name in methods]
+        print(f"| {one['pair']} | {one['largest']} | {' | '.join(cells)} |")
 
 
 def main() -> None:
@@ -295,8 +219,10 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--side-by-side", type=int, default=2)
     parser.add_argument("--rivals", type=int, default=3, help="how often the rivals run; what ran before is kept")
+    parser.add_argument("--only", action="append", help="the pairs whose names begin so")
     asked = parser.parse_args()
-    shown(measured(asked.python, CPU, asked.side_by_side, asked.rivals), ["tuner", *CPU[0].rivals])
+    pairs = [one for one in [*REAL, *CPU] if one.name.startswith(tuple(asked.only or ("",)))]
+    shown(measured(asked.python, pairs, asked.side_by_side, asked.rivals), ["tuner", *CPU[0].rivals])
 
 
 if __name__ == "__main__":

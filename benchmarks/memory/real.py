@@ -1,0 +1,115 @@
+"""The pairs of `show.py` with real trainers: the one that ships with `tuner`, and MimicKit, on CPU ranks."""
+
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from benchmarks.memory.pairs import RESULTS, Pair
+
+AGENT = "data/agents/deepmimic_pi_plus_ppo_agent.yaml"
+SMALLER = {"steps_per_iter": 4, "test_episodes": 4, "iters_per_output": 20, "actor_epochs": 1, "critic_epochs": 1}
+"""What the agent of MimicKit gets here, so that a step takes seconds; every 20 steps it is tested and saved."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Real(Pair):
+    """A real trainer, whose environments are the ladder. It is limited from outside, and says only how it ended."""
+
+    case: str
+    argv: str
+    """The words of a whole run after Python, with places for the size, the seed, the steps, the samples and a port."""
+    root: str = ""
+    ladder: str = "num_envs"
+    rivals: Sequence[str] = ()
+    worse: bool = False
+    """MimicKit tests and saves its agent in the first step, too, and the other trainer does so at its end at most."""
+
+    def spec(self, python: str) -> dict[str, Any]:
+        """Return the trainer and the case of the study."""
+        options = {"engine_config": "data/engines/newton_engine.yaml"} if self.root else {}
+        named = {"name": self.trainer, "root": self._copy(), "python": self._python, "options": options}
+        return {"trainer": named, "cases": [self.case]}
+
+    def short(self) -> Pair:
+        """Return a tenth of a run. So the largest size may be too large, and the shares too small."""
+        return replace(self, steps=self.steps // 10)
+
+    def whole(self, python: str, size: int, seed: int, folder: Path, more: str = "") -> dict[str, Any]:
+        """Run a whole training with the limit of the pair."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        out = folder / f"{seed}-{size}-{self.steps}"
+        shutil.rmtree(out, ignore_errors=True)
+        most = size * self.samples * self.steps
+        words = self.argv.format(size=size, seed=seed, steps=self.steps, most=most, port=port, out=out)
+
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_DATA, (self.cap_mib << 20,) * 2)
+
+        log = out.with_suffix(".log")
+        with log.open("w") as output:
+            command, root = [self._python, *words.split()], self._copy() or None
+            done = subprocess.run(
+                command, cwd=root, preexec_fn=limit, stdout=output, stderr=subprocess.STDOUT, check=False
+            )
+        return {"steps": self.steps} if done.returncode == 0 else {"error": log.read_text()[-300:], "steps": 0}
+
+    @property
+    def _python(self) -> str:
+        return os.environ.get("MIMICKIT_PYTHON", "python3") if self.root else sys.executable
+
+    def _copy(self) -> str:
+        """Return a copy of the checkout with the smaller agent; empty where the trainer needs none."""
+        if not self.root:
+            return ""
+        copy = (RESULTS / "MimicKit").resolve()
+        if not copy.exists():
+            shutil.copytree(self.root, copy, ignore=shutil.ignore_patterns(".git", "output"))
+            yaml, file = YAML(), copy / AGENT
+            agent = yaml.load(file)
+            agent.update(SMALLER)
+            yaml.dump(agent, file)
+        return str(copy)
+
+
+def rungs(first: int, count: int) -> tuple[int, ...]:
+    """Return rungs about 4 % apart."""
+    return tuple(dict.fromkeys(round(first * 1.04**power) for power in range(count)))
+
+
+REFERENCE = Real(
+    trainer="reference",
+    condition="deepmimic",
+    case="deepmimic_pi_plus_ppo",
+    argv="-m tuner.trainers.reference --case deepmimic_pi_plus_ppo --devices cpu --master-port {port} "
+    "--num-envs {size} --seed {seed} --iterations {steps} --out-dir {out}",
+    cap_mib=440,
+    samples=32,
+    steps=200,
+    rungs=rungs(128, 60),
+    probed=15,
+)
+MIMICKIT = Real(
+    trainer="mimickit",
+    condition="evaluation",
+    case="deepmimic_pi_plus_ppo",
+    argv="mimickit/run.py --arg_file args/deepmimic_pi_plus_ppo_args.txt --engine_config "
+    "data/engines/newton_engine.yaml --mode train --visualize false --logger txt --devices cpu --master_port {port} "
+    "--num_envs {size} --rand_seed {seed} --max_samples {most} --out_dir {out}",
+    root=os.environ.get("MIMICKIT_ROOT", ""),
+    cap_mib=1100,
+    samples=4,
+    steps=40,
+    rungs=rungs(16, 50),
+    probed=8,
+)
+REAL = [*([MIMICKIT] if MIMICKIT.root else []), REFERENCE]
