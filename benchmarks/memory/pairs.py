@@ -3,8 +3,8 @@
 import json
 import shlex
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,10 @@ class Pair:
     """The samples of a step, for each value of the ladder."""
     worse: bool = True
     """Whether the study leaves open that something worse comes after a soak."""
+    by_hours: bool = True
+    """Whether the promise is for the time of a whole run, instead of its steps."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of the trainer."""
 
     @property
     def name(self) -> str:
@@ -67,10 +71,11 @@ class Pair:
 
 
 RARELY, OFTEN = "--every 100", "--every 2"
+BUFFER = Pair(trainer="loop", condition="buffer", cap_mib=312, flags="--grow-kib 50")
 CPU = [
     Pair(trainer="loop", condition="evaluation", cap_mib=350, flags=RARELY, soak=OFTEN),
-    Pair(trainer="loop", condition="buffer", cap_mib=312, flags="--grow-kib 50"),
-    Pair(trainer="loop", condition="buffer", cap_mib=312, flags="--grow-kib 50", worse=False),
+    BUFFER,
+    replace(BUFFER, worse=False, by_hours=False, rivals=()),
     Pair(trainer="loop", condition="lengths", cap_mib=350, soak="--longest-first"),
     Pair(trainer="accelerate", condition="lengths", cap_mib=360),
     Pair(trainer="accelerate", condition="checkpoints", cap_mib=300, flags=f"{RARELY} --state-mib 8", soak=OFTEN),

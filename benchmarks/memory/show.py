@@ -31,7 +31,7 @@ from tuner.running.loop import optimise
 from tuner.running.prober import open_prober
 from tuner.running.workbench import Job, open_workbench, record
 from tuner.search.needs import foresee
-from tuner.soaking.soak import soaking, verdicts
+from tuner.soaking.soak import Training, soaking, verdicts
 from tuner.store.database import Database
 from tuner.study import Config
 
@@ -69,7 +69,7 @@ def study(python: str, pair: Pair, folder: Path) -> Path:
         "devices": pair.device,
         "space": {pair.ladder: {"ladder": list(pair.rungs)}},
         "objective": "samples_per_s",
-        "environment": {"memory_mib": pair.cap_mib},
+        "environment": {"memory_mib": pair.cap_mib, "variables": dict(pair.variables)},
         "probe": {**PROBE, "warm": False},
         "soak": {"flags": pair.soak, "worse": pair.worse},
     }
@@ -128,7 +128,8 @@ def ours(python: str, pair: Pair, folder: Path) -> list[dict[str, Any]]:
         shutil.rmtree(runs, ignore_errors=True)
         shutil.copytree(folder / "runs", runs)
         with opened(file, runs) as job:
-            purpose = soaking(job.bench, whole_s / 600, whole_s / 3600)
+            training = Training.of(job.bench, whole_s / 3600, None if pair.by_hours else pair.steps)
+            purpose = soaking(job.bench, whole_s / 600, training)
             optimise(replace(job, purpose=purpose), [one_case(job.bench, None)])
         after = view(runs)
         soaked = [one for one in after.trials if one.soaks]
@@ -136,7 +137,7 @@ def ours(python: str, pair: Pair, folder: Path) -> list[dict[str, Any]]:
         told = {
             "searched": size,
             "whole_s": whole_s,
-            "said": list(verdicts(after, whole_s / 3600, provoked=bool(pair.soak) or not pair.worse)),
+            "said": list(verdicts(after, training)),
         }
         told["soaks"] = [[one.config[pair.ladder], one.probe.status, one.probe.iterations] for one in soaked]
         found.append({**told, "size": max(held, default=None)})

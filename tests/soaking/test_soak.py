@@ -14,11 +14,13 @@ from tuner.probe.protocols import Enough, More, Stop
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.running.loop import optimise
 from tuner.running.workbench import Job
-from tuner.soaking.soak import ALLOCATOR, Following, may_cache, soaking, verdicts
+from tuner.soaking.soak import ALLOCATOR, Following, Training, may_cache, soaking, verdicts
 from tuner.study.spec import StudySpec
 
 TOTAL_MIB = 1000.0
 HOURS = 1.0
+TRAINING = Training(hours=HOURS)
+PROVOKED = Training(hours=HOURS, provoked=True)
 LADDER = {"space": {"num_envs": {"ladder": [64, 60, 56, 52, 48, 40, 32]}}}
 RANDOM = {"search": {"trials": 3, "sampler": "random"}, **LADDER}
 
@@ -71,7 +73,7 @@ def soaked(folder: Path, prober: Prober, *, study: StudySpec | None = None, sear
         )
         if not searched:
             optimise(job, [CASE])
-        optimise(replace(job, purpose=soaking(job.bench, 15.0, HOURS)), [CASE])
+        optimise(replace(job, purpose=soaking(job.bench, 15.0, Training.of(job.bench, HOURS))), [CASE])
     return watcher
 
 
@@ -83,13 +85,13 @@ def test_a_best_whose_memory_lasts_is_soaked_once_and_stays_the_best(tmp_path: P
     assert best(tmp_path / "demo").readings == 1  # a soak's own objectives do not count beside a probe's
     soaked(tmp_path, prober, searched=True)
     assert prober.soaked == [64]
-    *lines, last = verdicts(view(tmp_path / "demo"), HOURS)
+    *lines, last = verdicts(view(tmp_path / "demo"), TRAINING)
     assert "#3 num_envs=64: memory lasts 1 h with" in lines[0]
     assert "768 MiB now" in lines[0]
     assert "of 1000" in lines[0]
     assert "640" in lines[0]
     assert last == "walk: train with num_envs=64"
-    assert [*lines, last] == list(verdicts(view(tmp_path / "demo"), HOURS, caches=True))  # nothing larger is wanted
+    assert [*lines, last] == list(verdicts(view(tmp_path / "demo"), TRAINING, caches=True))  # nothing larger is wanted
 
 
 def test_growth_moves_the_best_to_the_largest_rung_whose_memory_lasts(tmp_path: Path) -> None:
@@ -98,12 +100,12 @@ def test_growth_moves_the_best_to_the_largest_rung_whose_memory_lasts(tmp_path: 
     assert prober.soaked[0] == 64
     assert set(prober.soaked) <= {64, 60, 56, 52, 48}
     assert best(tmp_path / "demo").config["num_envs"] in {56, 52}
-    first, *_, last = verdicts(view(tmp_path / "demo"), HOURS)
+    first, *_, last = verdicts(view(tmp_path / "demo"), TRAINING)
     assert "growing all the time" in first
     desk = bench(tmp_path, spec())  # its devices are cards
     assert may_cache(desk, {"HOME": "x"})
     assert not may_cache(desk, {ALLOCATOR[1]: "expandable_segments:True"})
-    assert ALLOCATOR[0] in list(verdicts(view(tmp_path / "demo"), HOURS, caches=True))[-1]
+    assert ALLOCATOR[0] in list(verdicts(view(tmp_path / "demo"), TRAINING, caches=True))[-1]
     assert last == f"walk: train with num_envs={best(tmp_path / 'demo').config['num_envs']}"
 
 
@@ -120,18 +122,18 @@ def test_a_soak_that_runs_out_of_memory_moves_the_best_down_and_the_study_learns
     soaked(tmp_path, prober)
     assert prober.soaked[0] == 64
     assert best(tmp_path / "demo").config["num_envs"] == 56
-    assert "out of memory" in next(verdicts(view(tmp_path / "demo"), HOURS))
+    assert "out of memory" in next(verdicts(view(tmp_path / "demo"), TRAINING))
 
 
 def test_a_soak_ends_once_memory_and_speed_are_known(tmp_path: Path) -> None:
-    follow, cautious = Following(900.0, HOURS, provoked=True), Following(900.0, HOURS)
+    follow, cautious = Following(900.0, PROVOKED), Following(900.0, TRAINING)
     plan = bench(tmp_path, spec()).trainer.plan(CASE, {"num_envs": 8}, bench(tmp_path, spec()).slot(CASE, "x"))
     start = replace(measured(plan, 50.0), start_up_s=10.0, samples_per_s=100.0, samples_per_s_se=1.0)
     flat = replace(start, devices=(device(500.0, seconds=300.0),))
     assert follow(replace(flat, total_s=100.0)) == More()
     assert follow(replace(flat, total_s=310.0)) == Enough()
     assert cautious(replace(flat, total_s=310.0)) == More()  # longer batches may come
-    told = Following(900.0, HOURS, provoked=True, whole=True)  # nothing worse comes after all of the soak
+    told = Following(900.0, PROVOKED, whole=True)  # nothing worse comes after all of the soak
     assert told(replace(flat, total_s=310.0)) == More()
     assert told(replace(flat, total_s=911.0)) == Enough()
     assert follow(replace(flat, total_s=320.0, samples_per_s_se=10.0)) == More()
@@ -149,6 +151,29 @@ def test_a_study_that_says_that_nothing_worse_comes_keeps_no_room_for_it(tmp_pat
         found.append(prober.soaked)
     assert found[0] == [64]
     assert found[1][-1] < 64
+
+
+def test_a_training_that_is_told_in_iterations_grows_by_as_many_however_fast_they_are() -> None:
+    fast, slow = (
+        ProbeResult(
+            config={},
+            plan_digest="",
+            started_at="",
+            devices=devices,
+            total_s=seconds,
+            start_up_s=0.0,
+            iterations=101,
+        )
+        for seconds in (300.0, 600.0)
+        for devices in [(device(500.0, growth_mib=50.0, seconds=seconds),)]
+    )
+    told = [Training(hours=HOURS, iterations=501).lasts(one.devices, one) for one in (fast, slow)]
+    by_hours = [TRAINING.lasts(one.devices, one) for one in (fast, slow)]
+    most = [one.most_mib if one else 0.0 for one in (*told, *by_hours)]
+    assert most[0] == pytest.approx(most[1], rel=0.02)
+    assert most[0] == pytest.approx(750.0, rel=0.05)
+    assert most[2] > 1.3 * most[3]
+    assert str(Training(hours=HOURS, iterations=5000)) == "5,000 iterations"
 
 
 def test_flags_of_a_soak_are_added_to_the_command(tmp_path: Path) -> None:

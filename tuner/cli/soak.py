@@ -16,13 +16,16 @@ from tuner.errors import StoreError, StudyError
 from tuner.export import export_study, in_words, no_best
 from tuner.running.loop import optimise
 from tuner.running.workbench import open_workbench
-from tuner.soaking.soak import USUAL_MINUTES, may_cache, reported, soaking, telling, verdicts
+from tuner.soaking.soak import USUAL_MINUTES, Training, may_cache, reported, soaking, telling, verdicts
 from tuner.study import StudySpec, find, load
 
 Minutes = Annotated[float, typer.Option(min=0.01, help="The longest run of a config; it ends once enough is known.")]
 
 TrainingHours = Annotated[
     float | None, typer.Option("--hours", min=0.001, help="The length of the training; default: the study's.")
+]
+TrainingIterations = Annotated[
+    int | None, typer.Option("--iterations", min=1, help="The length of the training in iterations, in place of hours.")
 ]
 
 
@@ -31,6 +34,7 @@ def soak(
     cases: Cases = None,
     minutes: Minutes = USUAL_MINUTES,
     hours: TrainingHours = None,
+    iterations: TrainingIterations = None,
     devices: Devices = None,
     storage: Storage = None,
     runs: Runs = RUNS,
@@ -42,16 +46,16 @@ def soak(
     if _may_ask(console, study, bench.spec):
         keep_answer(study)
         bench = open_workbench(study, devices=devices, runs=runs)
-    purpose = soaking(bench, minutes, hours)
+    training = Training.of(bench, hours, iterations)
+    purpose = soaking(bench, minutes, training)
     with at_work(console, bench, chosen, url) as job:
         outcomes = optimise(replace(job, purpose=purpose), chosen)
         interrupted = job.interrupted()
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
     reader = open_reader(url, bench.spec.name)
-    hours, provoked = hours or bench.spec.search.training_hours, bench.spec.soak.shows_worst
     for view in reader.cases:
-        for line in verdicts(view, hours, provoked=provoked, caches=may_cache(bench, os.environ)):
+        for line in verdicts(view, training, caches=may_cache(bench, os.environ)):
             console.print(line)
     written(console, export_study(url, bench.spec.name, bench.folder))
     conclude(outcomes, reader.rows, interrupted=interrupted)

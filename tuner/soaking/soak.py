@@ -11,12 +11,14 @@ import numpy as np
 
 from tuner.errors import StudyError
 from tuner.export import CaseView, in_words, with_error
-from tuner.kept.trial import COMPLETE, MEMORY_SHARE, KeptTrial
+from tuner.kept.trial import COMPLETE, MEMORY_SHARE, KeptProbe, KeptTrial
 from tuner.probe import (
+    HOUR_S,
     MIB_PER_GIB,
     OUT_OF_MEMORY,
     TOLD,
     Answer,
+    DeviceSummary,
     Enough,
     Evidence,
     Failure,
@@ -89,21 +91,50 @@ BELOW = 0.75
 """After a rung that ran out of memory, the next one is at most this share of it while no soak has told more."""
 
 
-def soaking(bench: Workbench, minutes: float, hours: float | None = None) -> Purpose:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    """The training for which memory is to last."""
+
+    hours: float
+    iterations: int | None = None
+    """Its length, where it is known so: a smaller config then makes no more of them."""
+    provoked: bool = False
+    """Whether a soak meets what needs most memory, see `lasts`."""
+
+    @classmethod
+    def of(cls, bench: Workbench, hours: float | None = None, iterations: int | None = None) -> "Training":
+        """Return the training that a study means; `hours` replace its `search.training_hours`."""
+        spec = bench.spec
+        return cls(hours=hours or spec.search.training_hours, iterations=iterations, provoked=spec.soak.shows_worst)
+
+    def lasts(self, devices: tuple[DeviceSummary, ...], probe: ProbeResult | KeptProbe) -> Lasts | None:
+        """Return whether memory lasts, by a soak and the devices in it; None where it is not known."""
+        if self.iterations is None:
+            return lasts(devices, self.hours, provoked=self.provoked)
+        if not probe.iterations or probe.iterations < 2 or probe.total_s is None:
+            return None
+        each_s = (probe.total_s - (probe.start_up_s or 0.0)) / (probe.iterations - 1)
+        return lasts(devices, self.iterations * each_s / HOUR_S, provoked=self.provoked)
+
+    def __str__(self) -> str:
+        """Return its length in words."""
+        return f"{self.iterations:,} iterations" if self.iterations else f"{self.hours:g} h"
+
+
+def soaking(bench: Workbench, minutes: float, training: Training | None = None) -> Purpose:
     """Return the purpose: one config after another runs for up to so many minutes, until the memory of one lasts.
 
-    `hours`: the training; None for the study's `search.training_hours`.
+    `training`: None for that of the study.
     Raises StudyError where the study names flags for a soak, and its trainer takes none.
     """
-    hours, soak = hours or bench.spec.search.training_hours, bench.spec.soak
-    provoked = soak.shows_worst
+    training = training or Training.of(bench)
     return Purpose(
-        strategy=lambda space, *_: Strategy(choosers=(Soaks(space, hours, provoked=provoked).choose,)),
+        strategy=lambda space, *_: Strategy(choosers=(Soaks(space, training).choose,)),
         limited=False,
         competing=False,
         keeps_end=False,
-        ineligible=partial(_why_not, hours=hours, provoked=provoked),
-        settled=Following(minutes * MINUTE_S, hours, provoked=provoked, whole=not soak.provokes),
+        ineligible=partial(_why_not, training=training),
+        settled=Following(minutes * MINUTE_S, training, whole=not bench.spec.soak.provokes),
         limits=partial(_limits, seconds=minutes * MINUTE_S),
         trainer=_provoking(bench),
     )
@@ -129,21 +160,18 @@ def _limits(probe: ProbeSpec, *, seconds: float) -> ProbeSpec:
     return probe.model_copy(update=changes)
 
 
-def _why_not(result: ProbeResult, *, hours: float, provoked: bool) -> str | None:
-    found = lasts(result.devices, hours, provoked=provoked)
-    return None if found is None or found.chance >= SURE else in_short(found, hours)
+def _why_not(result: ProbeResult, *, training: Training) -> str | None:
+    found = training.lasts(result.devices, result)
+    return None if found is None or found.chance >= SURE else in_short(found, training)
 
 
 class Following:
     """Follows soaks: ends each once it is known whether memory lasts, and how fast the training is."""
 
-    def __init__(self, seconds: float, hours: float, *, provoked: bool = False, whole: bool = False) -> None:
-        """`seconds`: the longest soak, from its first mark on; `hours`: the training; `provoked`: see `lasts`.
-
-        `whole`: only a bad answer ends a soak early.
-        """
-        self._seconds, self._lasts = seconds, partial(lasts, hours=hours, provoked=provoked)
-        self._good = CLEAR if provoked and not whole else 1.0
+    def __init__(self, seconds: float, training: Training, *, whole: bool = False) -> None:
+        """`seconds`: the longest soak, from its first mark on; `whole`: only a bad answer ends it early."""
+        self._seconds, self._training = seconds, training
+        self._good = CLEAR if training.provoked and not whole else 1.0
         self._looked = "", 0.0
 
     def __call__(self, so_far: ProbeResult) -> Answer:
@@ -155,7 +183,7 @@ class Following:
         if trained_s < max(LEAST * self._seconds, 1.02 * looked_s if which == so_far.started_at else 0.0):
             return More()
         self._looked = so_far.started_at, trained_s
-        found, error = self._lasts(so_far.devices), so_far.samples_per_s_se
+        found, error = self._training.lasts(so_far.devices, so_far), so_far.samples_per_s_se
         is_clear = found is not None and not 1.0 - CLEAR < found.chance <= self._good
         known = so_far.samples_per_s is None or (error is not None and error <= SPEED_KNOWN * so_far.samples_per_s)
         return Enough() if is_clear and known else More()
@@ -186,13 +214,11 @@ class Soaked:
         return 1.0 if self.found is None else self.found.share / SPARE
 
 
-def soaks(trials: Sequence[KeptTrial], hours: float, *, provoked: bool = False) -> Mapping[str, Soaked]:
+def soaks(trials: Sequence[KeptTrial], training: Training) -> Mapping[str, Soaked]:
     """Return the newest soak of each config that says something about it: launch key → soak, in their order."""
     told = [one for one in trials if one.soaks and one.counts]
     return {
-        one.launch: Soaked(
-            trial=one, found=lasts(one.devices, hours, provoked=provoked) if one.state == COMPLETE else None
-        )
+        one.launch: Soaked(trial=one, found=training.lasts(one.devices, one.probe) if one.state == COMPLETE else None)
         for one in told
     }
 
@@ -200,8 +226,8 @@ def soaks(trials: Sequence[KeptTrial], hours: float, *, provoked: bool = False) 
 class Soaks:
     """Chooses the config to soak: the best, then along the ladder towards the largest rung whose memory lasts."""
 
-    def __init__(self, space: Space, hours: float, *, provoked: bool) -> None:
-        self._space, self._soaks, self._ladder = space, partial(soaks, hours=hours, provoked=provoked), ladder_of(space)
+    def __init__(self, space: Space, training: Training) -> None:
+        self._space, self._soaks, self._ladder = space, partial(soaks, training=training), ladder_of(space)
 
     def choose(self, history: History, price: Price) -> Choice | Done:
         """Choose the next soak; done once the best config has lasted, or none is left that may."""
@@ -272,25 +298,25 @@ class Soaks:
         return list(probed[1:] + (line[rung] - probed[0]) * whole[1:] / rung)
 
 
-def in_short(found: Lasts, hours: float) -> str:
+def in_short(found: Lasts, training: Training) -> str:
     """Return whether memory lasts, in one sentence part."""
     unit, by = ("GiB", MIB_PER_GIB) if found.total_mib >= 10 * MIB_PER_GIB else ("MiB", 1.0)
     digits = 1 if by > 1.0 else 0
     now, most, total = (f"{mib / by:.{digits}f}" for mib in (found.now_mib, found.most_mib, found.total_mib))
     shape = {"flat": "flat", "steps": "in steps that become rarer", "slope": "growing all the time"}[found.kind]
     chance = "less than 1" if found.chance < 0.01 else f"{min(found.chance, 0.999) * 100:.0f}"
-    return f"memory lasts {hours:g} h with {chance} % probability: {now} {unit} now, {shape}, at most {most} of {total}"
+    return f"memory lasts {training} with {chance} % probability: {now} {unit} now, {shape}, at most {most} of {total}"
 
 
-def verdicts(view: CaseView, hours: float, *, provoked: bool = False, caches: bool = False) -> Iterator[str]:
+def verdicts(view: CaseView, training: Training, *, caches: bool = False) -> Iterator[str]:
     """Yield a sentence about each config that was soaked, in their order, and what to use.
 
     `caches`: memory that torch keeps for later may count as used, see `may_cache`.
     """
-    known = list(soaks(view.trials, hours, provoked=provoked).values())
+    known = list(soaks(view.trials, training).values())
     for one in known:
         failure = one.trial.probe.failure
-        said = in_short(one.found, hours) if one.found else failure.detail if failure else "its memory is unknown"
+        said = in_short(one.found, training) if one.found else failure.detail if failure else "its memory is unknown"
         speed = one.trial.samples_per_s
         fast = f"; {with_error(speed, one.trial.probe.samples_per_s_se)} samples/s" if speed else ""
         yield f"{view.name}: #{one.trial.number} {in_words(one.config)}: {said}{fast}"
