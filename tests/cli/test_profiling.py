@@ -40,7 +40,7 @@ def test_nsight_systems_is_put_before_the_command_which_it_does_not_end(tmp_path
 
 
 def test_without_it_torch_writes_a_trace_of_the_training(tmp_path: Path) -> None:
-    wrapped = profiled(plan(tmp_path), nsys=None, delay_s=0.02, length_s=0.2)
+    wrapped = profiled(plan(tmp_path), nsys=None, delay_s=0.02, length_s=0.05)
     for path, text in wrapped.files.items():
         path.parent.mkdir(parents=True)
         path.write_text(text)
