@@ -101,6 +101,13 @@ def test_a_run_that_provokes_the_worst_needs_no_room_for_more_unless_more_came()
     assert min(rises[1:]) > 10.0
 
 
+def test_growth_since_a_peak_at_the_beginning_counts_because_the_peak_may_come_again() -> None:
+    grows = [500.0 + 0.3 * second for second in range(300)]
+    found = lasts((device([700.0, 700.0, *grows[2:]]),), 600.0 / 3600.0, provoked=True)
+    assert found is not None
+    assert 700.0 + 0.3 * 600.0 <= found.most_mib < 900.0
+
+
 def test_records_that_become_rarer_are_no_growth() -> None:
     records = [500.0 + 10.0 * second.bit_length() for second in range(400)]
     rising = Rising.of(device(records))

@@ -85,13 +85,16 @@ def test_a_best_whose_memory_lasts_is_soaked_once_and_stays_the_best(tmp_path: P
     assert best(tmp_path / "demo").readings == 1  # a soak's own objectives do not count beside a probe's
     soaked(tmp_path, prober, searched=True)
     assert prober.soaked == [64]
-    *lines, last = verdicts(view(tmp_path / "demo"), TRAINING)
+    *lines, last, doubt = verdicts(view(tmp_path / "demo"), TRAINING)
     assert "#3 num_envs=64: memory lasts 1 h with" in lines[0]
     assert "768 MiB now" in lines[0]
     assert "of 1000" in lines[0]
     assert "640" in lines[0]
     assert last == "walk: train with num_envs=64"
-    assert [*lines, last] == list(verdicts(view(tmp_path / "demo"), TRAINING, caches=True))  # nothing larger is wanted
+    assert "far larger than all in the soak" in doubt
+    told = list(verdicts(view(tmp_path / "demo"), TRAINING, caches=True))
+    assert told == [*lines, last, doubt]  # nothing larger is wanted
+    assert list(verdicts(view(tmp_path / "demo"), PROVOKED))[-1] == last
 
 
 def test_growth_moves_the_best_to_the_largest_rung_whose_memory_lasts(tmp_path: Path) -> None:
@@ -100,7 +103,7 @@ def test_growth_moves_the_best_to_the_largest_rung_whose_memory_lasts(tmp_path: 
     assert prober.soaked[0] == 64
     assert set(prober.soaked) <= {64, 60, 56, 52, 48}
     assert best(tmp_path / "demo").config["num_envs"] in {56, 52}
-    first, *_, last = verdicts(view(tmp_path / "demo"), TRAINING)
+    first, *_, last, _ = verdicts(view(tmp_path / "demo"), TRAINING)
     assert "growing all the time" in first
     desk = bench(tmp_path, spec())  # its devices are cards
     assert may_cache(desk, {"HOME": "x"})

@@ -48,6 +48,8 @@ class Rising:
     end_s: float
     now_mib: float
     """The largest memory so far."""
+    peak_s: float
+    """When memory was this large first."""
     steps: tuple[tuple[float, float], ...] = ()
     """Each step: seconds since the first mark, and by how many MiB memory rose."""
     floors: tuple[float, ...] = ()
@@ -71,6 +73,7 @@ class Rising:
             begin_s=begin_s,
             end_s=end_s,
             now_mib=now_mib,
+            peak_s=device.mem_rises[-2][0],
             steps=tuple(steps),
             floors=tuple(device.mem_floors),
             told_apart_mib=RISE * (device.mem_total_mib or now_mib),
@@ -122,12 +125,14 @@ class Rising:
     def rise_mib(self, until_s: float, before: float = BEFORE) -> Floats:
         """Return equally likely rises from now until so many seconds after the first mark, the smallest first.
 
+        What grows also raises a peak that comes again, from the time on at which it first came.
+
         `before`: see `BEFORE` and `PROVOKED`.
         """
         random, (slope, error, grows) = np.random.default_rng(0), self._growth
         times = math.log(max(until_s, self.end_s) / self.end_s) / math.log(self.end_s / self.begin_s)
         growing = round(DRAWS * grows)
-        growth = np.abs(random.normal(slope, error, size=growing)) * max(until_s - self.end_s, 0.0)
+        growth = np.abs(random.normal(slope, error, size=growing)) * max(until_s - self.peak_s, 0.0)
         seen = [by for _, by in self.steps]
         flat = self._records(random, DRAWS - growing, times, before, seen)
         return np.sort(np.concatenate([growth + self._records(random, growing, times, before, []), flat]))

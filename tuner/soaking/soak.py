@@ -323,6 +323,8 @@ def verdicts(view: CaseView, training: Training, *, caches: bool = False) -> Ite
     best = view.best
     if best and any(one.held and one.trial.launch == launch_digest(best.config) for one in known):
         yield f"{view.name}: train with {in_words(best.config)}"
+        if not training.provoked:
+            yield f"{view.name}: a batch, evaluation or checkpoint that is far larger than all in the soak may not fit"
     elif known:
         yield f"{view.name}: no config's memory is known to last; add smaller values to the ladder"
     if caches and any(not one.held for one in known):
