@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests_loop import CASE, Quiet, bench, measured, opened, spec, view
+from tests_loop import CASE, Quiet, bench, failed, measured, opened, spec, view
 
 from tuner.drafting.outcome import to_copy
+from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import Change, ProbeResult
@@ -106,6 +107,30 @@ def test_a_warning_that_only_the_best_prints_stands_beside_the_gain(tmp_path: Pa
     )
     assert f"did not: {other} and" in told
     assert "cores" not in told
+
+
+def test_a_command_that_fails_when_it_runs_again_gives_no_gain(tmp_path: Path) -> None:
+    study = spec(
+        trainer={"name": "command", "options": {"command": "train --workers {workers}", "cases": ["walk"]}},
+        space={"workers": {"choices": [1, 3]}},
+        objective="samples_per_s",
+        search={"trials": 4},
+    )
+    begun: list[int] = []
+
+    def complete(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        begun.append(int(plan.config["workers"]))
+        if begun.count(1) > 1:
+            return failed(plan, FailureKind.CRASH, "already complete")
+        return replace(measured(plan, 20.0), samples_per_s=1100.0 * begun[-1], samples_per_s_se=1.0)
+
+    desk = bench(tmp_path, study)
+    with opened(tmp_path) as database:
+        optimise(Job(bench=desk, database=database, probe=complete, watcher=Quiet(), interrupted=lambda: False), [CASE])
+    told = " ".join(to_copy(desk, view(tmp_path), ["train", "--workers", "1"]))
+    assert begun.count(1) > 1
+    assert "already complete" in told
+    assert "times as many, by" not in told
 
 
 def test_a_command_alone_is_compared_with_nothing(tmp_path: Path) -> None:

@@ -87,11 +87,20 @@ def test_a_run_that_goes_on_where_another_has_saved_is_told(
     runs: list[tuple[int, float, float]], goes_on: bool
 ) -> None:
     trials = [
-        counting(number % 2, None, began=began, start_up_s=start_up_s, iterations_per_s=rate)
+        counting(number % 2, None, reached=began + 500, began=began, start_up_s=start_up_s, iterations_per_s=rate)
         for number, (began, start_up_s, rate) in enumerate(runs)
     ]
     assert (resumed(trials) is not None) is goes_on
     assert resumed(replace(one, probe=replace(one.probe, warm=True)) for one in trials) is None  # a session goes on
+
+
+@pytest.mark.parametrize(("begun", "goes_on"), [((260, 390, 590), True), ((260, 250, 390), False), ((260, 390), False)])
+def test_runs_that_each_begin_where_the_one_before_has_ended_go_on(begun: tuple[int, ...], goes_on: bool) -> None:
+    trials = [
+        counting(number, None, reached=began + 150, began=began, start_up_s=0.5, iterations_per_s=50.0)
+        for number, began in enumerate(begun)
+    ]
+    assert (resumed(trials) is not None) is goes_on
 
 
 def test_a_speed_that_changed_cannot_be_compared_with_one_that_has_not_come_so_far() -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from operator import itemgetter
 
 from tuner.kept.trial import COMPLETE, KeptTrial
@@ -14,10 +14,11 @@ CHANGED = 1.5
 """A change of the speed by a smaller factor may have another cause than the iteration at which it came."""
 APART, SURELY = 1.3, 3.0
 """Readings of one config are far apart by this factor, if the difference is more than so many standard errors."""
-AHEAD, LATER = 1.5, 2.0
+AHEAD, LATER, SAVED = 1.5, 2.0, 0.8
 """A run that begins at 0 comes to an iteration at most so many times as fast as its later iterations take.
 
-The run that goes on begins at an iteration at least so many times as late.
+The run that goes on begins at an iteration at least so many times as late, or at least at such a share of the last one
+of the run before, which saves now and then.
 """
 LEAST_CONFIGS, CLOCK_S = 3, 0.06
 """The fewest configs whose iterations all take the same whole number of seconds, up to so many seconds."""
@@ -105,13 +106,13 @@ def resumed(trials: Iterable[KeptTrial]) -> str | None:
     """Return that a run went on where another one had saved; None where nothing shows it.
 
     Such a run tells at first of an iteration to which it cannot have come in its time. But what comes before learning
-    may be faster than learning. So the first run must begin nearer to 0 in its time, or else an earlier run of the
-    same config.
+    may be faster than learning. So the first run must begin nearer to 0 in its time, or an earlier run of the same
+    config, or else each run must begin where the one before has ended.
     """
     known = [one for one in trials if one.state == COMPLETE and one.probe.began and not one.warm]
     for later in filter(_is_ahead, known):
         first = next(one for one in known if one.launch == later.launch or not _is_ahead(known[0]))
-        if (later.probe.began or 0) >= LATER * (first.probe.began or 0):
+        if (later.probe.began or 0) >= LATER * (first.probe.began or 0) or _is_chain(known):
             begun = (
                 f"#{first.number} began at iteration {first.probe.began}, and #{later.number} at {later.probe.began}"
             )
@@ -156,6 +157,14 @@ def _is_ahead(trial: KeptTrial) -> bool:
     """Return whether the first iteration that a run tells of would have taken longer than the run had."""
     probe = trial.probe
     return (probe.began or 0) > AHEAD * (probe.start_up_s or math.inf) * (probe.iterations_per_s or math.inf)
+
+
+def _is_chain(runs: Sequence[KeptTrial]) -> bool:
+    """Return whether each of several runs begins about where the one before has ended, and later than that one."""
+    pairs = [(one.probe, other.probe) for one, other in pairwise(runs)]
+    return len(pairs) > 1 and all(
+        (later.began or 0) > max(earlier.began or 0, SAVED * (earlier.iteration or 0)) for earlier, later in pairs
+    )
 
 
 def _has_reached(trial: KeptTrial, change: Change, samples: float) -> bool:
