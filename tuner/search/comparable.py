@@ -110,13 +110,12 @@ def resumed(trials: Iterable[KeptTrial]) -> str | None:
     config, or else each run must begin where the one before has ended.
     """
     known = [one for one in trials if one.state == COMPLETE and one.probe.began and not one.warm]
+    if _is_chain(known) and _is_ahead(known[-1]):
+        return _goes_on(known[0], known[-1])
     for later in filter(_is_ahead, known):
         first = next(one for one in known if one.launch == later.launch or not _is_ahead(known[0]))
-        if (later.probe.began or 0) >= LATER * (first.probe.began or 0) or _is_chain(known):
-            begun = (
-                f"#{first.number} began at iteration {first.probe.began}, and #{later.number} at {later.probe.began}"
-            )
-            return f"{begun}: runs seem to go on where others have saved; let each run begin anew"
+        if _began(later) >= LATER * _began(first):
+            return _goes_on(first, later)
     return None
 
 
@@ -156,15 +155,24 @@ def _far_apart(trials: Sequence[KeptTrial]) -> str | None:
 def _is_ahead(trial: KeptTrial) -> bool:
     """Return whether the first iteration that a run tells of would have taken longer than the run had."""
     probe = trial.probe
-    return (probe.began or 0) > AHEAD * (probe.start_up_s or math.inf) * (probe.iterations_per_s or math.inf)
+    return _began(trial) > AHEAD * (probe.start_up_s or math.inf) * (probe.iterations_per_s or math.inf)
 
 
 def _is_chain(runs: Sequence[KeptTrial]) -> bool:
     """Return whether each of several runs begins about where the one before has ended, and later than that one."""
-    pairs = [(one.probe, other.probe) for one, other in pairwise(runs)]
-    return len(pairs) > 1 and all(
-        (later.began or 0) > max(earlier.began or 0, SAVED * (earlier.iteration or 0)) for earlier, later in pairs
-    )
+    pairs = list(pairwise(runs))
+    later = (_began(other) > max(_began(one), SAVED * (one.probe.iteration or 0)) for one, other in pairs)
+    return len(pairs) > 1 and all(later)
+
+
+def _goes_on(first: KeptTrial, later: KeptTrial) -> str:
+    begun = f"#{first.number} began at iteration {_began(first)}, and #{later.number} at {_began(later)}"
+    return f"{begun}: runs seem to go on where others have saved; let each run begin anew"
+
+
+def _began(trial: KeptTrial) -> int:
+    """Return the first iteration that a run told of; 0 where none is known."""
+    return trial.probe.began or 0
 
 
 def _has_reached(trial: KeptTrial, change: Change, samples: float) -> bool:
