@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -63,24 +64,29 @@ def soak(
 
 def _may_ask(console: Console, study: str, spec: StudySpec) -> bool:
     """Return whether a person is at the terminal and the study file, which is the person's own, has no answer."""
-    is_own = find(study).resolve().is_relative_to(Path.cwd()) and load(study, fall_back=False).name == spec.name
-    return console.is_terminal and sys.stdin.isatty() and is_own and "soak" not in spec.model_fields_set
+    if not (console.is_terminal and sys.stdin.isatty()) or "soak" in spec.model_fields_set:
+        return False
+    return find(study).resolve().is_relative_to(Path.cwd()) and load(study, fall_back=False).name == spec.name
 
 
 def keep_answer(study: str) -> None:
-    """Ask whether something worse may come after a soak, and keep the answer in the study file."""
+    """Ask whether something worse may come after a soak, and keep the answer at the end of the study file.
+
+    Raises StudyError where the file cannot keep it; the file is then as it was, also on a full disk.
+    """
     asked = "Can a later batch, evaluation or checkpoint need more memory than all that a soak sees?"
-    worse = typer.confirm(asked, default=True)
+    answer = f"worse: {str(typer.confirm(asked, default=True)).lower()}"
     file = find(study)
-    before = file.read_text(encoding="utf-8")
+    size = file.stat().st_size
     try:
-        file.write_text(f"{before.rstrip()}\nsoak: {{worse: {str(worse).lower()}}}\n", encoding="utf-8")
+        with file.open("a", encoding="utf-8") as text:
+            text.write(f"\nsoak: {{{answer}}}\n")
         load(study)
-    except OSError as error:
-        raise StudyError(f"{file} cannot keep the answer: {error.strerror}; make it writable") from error
-    except StudyError as error:
-        file.write_text(before, encoding="utf-8")
-        raise StudyError(f"{file} cannot keep the answer; write `worse: {str(worse).lower()}` below `soak:`") from error
+    except (OSError, StudyError) as error:
+        with suppress(OSError):
+            os.truncate(file, size)
+        why = error.strerror if isinstance(error, OSError) else "its form takes no line at the end"
+        raise StudyError(f"{file} cannot keep the answer: {why}; write `{answer}` below `soak:` in it") from error
 
 
 Oom = Annotated[bool, typer.Option("--oom", help="The training ran out of memory.")]

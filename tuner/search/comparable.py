@@ -106,8 +106,8 @@ def resumed(trials: Iterable[KeptTrial]) -> str | None:
     """Return that a run went on where another one had saved; None where nothing shows it.
 
     Such a run tells at first of an iteration to which it cannot have come in its time. But what comes before learning
-    may be faster than learning. So the first run must begin nearer to 0 in its time, or an earlier run of the same
-    config, or else each run must begin where the one before has ended.
+    may be faster than learning. So one more sign is needed. Either the first run, or an earlier run of the same config,
+    has begun nearer to 0. Or each run begins where the one before has ended.
     """
     known = [one for one in trials if one.state == COMPLETE and one.probe.began and not one.warm]
     if _is_chain(known) and _is_ahead(known[-1]):
