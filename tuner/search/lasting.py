@@ -1,7 +1,7 @@
 """How the memory of a device rose in a run, and how far it may rise in a longer one. Pure.
 
 Two things raise the largest memory so far. What comes now and then, such as a longer batch or an evaluation, makes
-records. Where each part of a run is like the other, records become rarer: as many come in each doubling of the time
+records. Where each part of a run is like the other, records become rarer. As many come in each doubling of the time
 (Rényi, "Théorie des éléments saillants d'une suite d'observations", 1962). What leaks or grows raises memory by as much
 in each minute, and it also raises the floors, the least memory of each part of the run.
 """
