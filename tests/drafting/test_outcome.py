@@ -96,7 +96,7 @@ def test_a_gain_says_what_pauses_between_steps_make_of_it(
     tmp_path: Path, own: Mapping[str, Any], best: Mapping[str, Any], facts: Sequence[str]
 ) -> None:
     told = "\n".join(searched(tmp_path, {1: own, 3: best}))
-    assert "3.00 times as many, by 2 runs\n  " in told
+    assert "3.00 times as many, by 2 runs\n  your command ran once" in told
     assert all(fact in told for fact in facts)
 
 
@@ -130,6 +130,7 @@ def test_a_command_that_fails_when_it_runs_again_gives_no_gain(tmp_path: Path) -
     told = " ".join(to_copy(desk, view(tmp_path), ["train", "--workers", "1"]))
     assert begun.count(1) > 1
     assert "already complete" in told
+    assert "already complete" in view(tmp_path).doubts[-1]
     assert "times as many, by" not in told
 
 

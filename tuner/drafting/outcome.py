@@ -14,7 +14,7 @@ from tuner.export import SPEEDS, CaseView, figure, with_error
 from tuner.kept.trial import KeptProbe, over
 from tuner.probe import WITHOUT_PAUSE, folder_of, plain
 from tuner.running.workbench import Workbench
-from tuner.search.standing import Standing, is_failure
+from tuner.search.standing import Standing
 from tuner.study import Case, launch_digest
 from tuner.trainers.command import CommandTrainer
 
@@ -39,11 +39,13 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     if mine and mine.launch == best.launch:
         yield from _stays(view)
         return
-    doubt = view.unlike_best(mine) or view.assumes or _failed_again(mine, view)
+    doubt = view.unlike_best(mine) or view.assumes or view.failed_again
     times = None if mine is None or _uncounted(mine, view) or doubt else _times(best, mine, view)
     if mine and times:
         gain = f"{with_error(*times, 2)} times as many, by {best.readings + mine.readings} runs"
         yield f"the best:     {_speed(best, view)}, {gain}"
+        if mine.readings == 1:
+            yield "  your command ran once; if another program was busy then, the true gain is smaller"
         yield f"  {_over_time(times[0], mine, best)}"
     else:
         yield f"the best:     {_speed(best, view)}"
@@ -133,13 +135,6 @@ def _measured_share(probes: Sequence[KeptProbe]) -> float:
     """Return the share of the windows of some probes that training steps took."""
     known = [(one.trained_s, one.window_s) for one in probes if one.trained_s and one.window_s]
     return min(1.0, sum(trained_s for trained_s, _ in known) / sum(window_s for _, window_s in known)) if known else 1.0
-
-
-def _failed_again(mine: Standing | None, view: CaseView) -> str | None:
-    """Return that the person's own config failed when it was measured again; None where it did not."""
-    last = next((one for one in reversed(view.trials) if mine and one.launch == mine.launch), None)
-    failure = last.probe.failure if last and is_failure(last.status) else None
-    return f"your command failed when it ran again, as #{last.number}: {failure.detail}" if last and failure else None
 
 
 def _uncounted(one: Standing, view: CaseView) -> str | None:

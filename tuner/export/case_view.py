@@ -13,7 +13,19 @@ from tuner.kept.stored import INELIGIBLE
 from tuner.kept.trial import INTERRUPTED, OK, PRUNED, RUNNING, KeptTrial, pooled
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S
 from tuner.search.comparable import assumed, clocked, miscounted, resumed, shrinking, unlike
-from tuner.search.standing import Leader, Standing, Standings, all_measured, ended, fastest, front, leader, rival, ways
+from tuner.search.standing import (
+    Leader,
+    Standing,
+    Standings,
+    all_measured,
+    ended,
+    fastest,
+    front,
+    is_failure,
+    leader,
+    rival,
+    ways,
+)
 from tuner.study import LADDER, Config, launch_digest, launched, rung_of
 
 NO_TRIALS = "no_trials"
@@ -150,6 +162,15 @@ class CaseView:
         pair = (self.best, self.default) if self.best and self.default else None
         return clocked(ran) or shrinking(ran) or (assumed(pair[0].trials, pair[1].trials) if pair else None)
 
+    @cached_property
+    def failed_again(self) -> str | None:
+        """That the default config ran, and failed when it was measured again; None where it did not."""
+        again = [one for one in ended(self.trials) if self.default and one.launch == self.default.launch]
+        failure = again[-1].probe.failure if again and is_failure(again[-1].status) else None
+        return (
+            f"#{again[-1].number} failed with the config of #{again[0].number}: {failure.detail}" if failure else None
+        )
+
     @property
     def doubts(self) -> tuple[str, ...]:
         """Why some measurements cannot be compared, as sentences."""
@@ -157,7 +178,7 @@ class CaseView:
             why: [f"#{one}" for one, its in self.uncounted.items() if its == why] for why in self.uncounted.values()
         }
         whys = (f"{', '.join(numbers)} cannot be compared with the others: {why}" for why, numbers in left_out.items())
-        return (*whys, *filter(None, [self.unlike_best(self.default), self.assumes]))
+        return (*whys, *filter(None, [self.unlike_best(self.default), self.assumes, self.failed_again]))
 
     def rung(self, config: Mapping[str, Any]) -> int | None:
         """Return the rung of a config; None where there is no ladder."""
