@@ -1,107 +1,217 @@
-"""Records how the memory of `train.py` rises on the CPU, and how well a tenth of each run foretells the whole.
+"""Does memory stay below the bound of a soak? Whole runs of real trainings, recorded; a tenth of each foretells the rest.
 
-    python -m benchmarks.memory.series record     (about four minutes)
-    python -m benchmarks.memory.series            the table
+    python -m benchmarks.memory.series                   the table
+    python -m benchmarks.memory.series record --python TRAINERS/bin/python --side-by-side 4     (about an hour)
+    python -m benchmarks.memory.series record --gpu      (about eight minutes on a card)
 
-The runs with an even seed fitted the constants of `tuner/search/lasting.py`; the others, and real recordings of GPUs in
-`--traces`, report.
+TRAINERS is an environment with torch, lightning, accelerate, transformers and stable-baselines3. MimicKit runs where
+MIMICKIT_ROOT and MIMICKIT_PYTHON say so. The runs with an even seed fitted the constants of `tuner/search/lasting.py`;
+the others report.
 """
 
 import argparse
 import json
+import lzma
 import os
+import re
+import shlex
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from tempfile import mkdtemp
+from threading import Thread
 
+import psutil
+
+from benchmarks.memory.pairs import TRAIN
+from benchmarks.memory.real import GIVES_BACK, MIMICKIT, REFERENCE, Real
 from tuner.devices.cpu import data_mib
 from tuner.probe.result import DeviceSample, DeviceSummary
 from tuner.probe.summaries import floors, rises
-from tuner.search.lasting import Rising
-from tuner.testing.fake_devices import load_recording
+from tuner.search.lasting import lasts
 
-HERE = Path(__file__).parent
-SERIES = HERE / "series.json"
-TOTAL_MIB = 400.0
-RUNS = {
-    "plain": [],
-    "evaluation": ["--every", "30"],
-    "checkpoints": ["--every", "30", "--state-mib", "40"],
-    "buffer": ["--grow-kib", "150"],
-    "slow buffer": ["--grow-kib", "30"],
-    "lengths": [],
-}
-SEEDS = range(2)
-STEPS = 300
+SERIES = Path(__file__).with_name("series.json.xz")
+OTHERS = TRAIN.with_name("others.py")
+READ_S = 0.1
+Series = list[tuple[float, float, float]]
+"""Seconds since the first mark, the memory in use, and the largest so far, in MiB."""
 
 
-def record(python: str) -> None:
-    """Run each condition with each seed, two at a time, and write how memory rose."""
-    waiting = [(name, seed) for name in RUNS for seed in SEEDS]
-    running: list[Recording] = []
-    done: list[dict[str, object]] = []
-    while waiting or running:
-        while waiting and len(running) < 2:
-            running.append(Recording(python, *waiting.pop(0)))
-        time.sleep(0.05)
-        for one in running:
-            one.read()
-        done += [one.told() for one in running if one.process.poll() is not None]
-        running = [one for one in running if one.process.returncode is None]
-    SERIES.write_text(json.dumps(done).replace('{"name"', '\n{"name"') + "\n")
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A training from its start to its end."""
+
+    name: str
+    words: str
+    """What stands after Python, with places for the seed, a port and a folder."""
+    told: bool = False
+    """Whether the run meets what needs most memory at its start: then its user says so."""
+    python: str = ""
+    cwd: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+def hand_made(name: str, flags: str, *, told: bool = False, trainer: str = "loop", size: int = 512) -> Run:
+    """Return a run of `train.py`."""
+    words = f"{TRAIN} --trainer {trainer} --batch-size {size} --steps 500 --wait-s 0.15 --seed {{seed}} {flags}"
+    return Run(name=f"{trainer}, {name}, {size}", words=words, told=told)
+
+
+def real(pair: Real, steps: int, size: int) -> Run:
+    """Return a run of a real trainer."""
+    most = size * pair.samples * steps
+    words = pair.argv.format(size=size, seed="{seed}", steps=steps, most=most, port="{port}", out="{out}")
+    name = f"{pair.trainer}{', given back' if pair.variables else ''}, {size}"
+    own = {"python": pair._python, "cwd": pair._copy(), "variables": tuple(pair.variables.items())}
+    return Run(name=name, words=words, told=True, **own)
+
+
+HAND_MADE = [
+    *(hand_made("plain", "--condition plain", told=True, size=size) for size in (256, 1024)),
+    hand_made("evaluation", "--condition evaluation --every 30"),
+    hand_made("evaluation provoked", "--condition evaluation --every 2", told=True),
+    hand_made("checkpoints", "--condition checkpoints --every 30 --state-mib 40"),
+    *(hand_made(f"buffer {kib} KiB", f"--condition buffer --grow-kib {kib}", told=True) for kib in (15, 50, 150)),
+    *(hand_made("lengths", "--condition lengths", size=size) for size in (128, 512, 1024)),
+    *(hand_made("lengths", "--condition lengths", trainer=one) for one in ("accelerate", "lightning")),
+    hand_made("longest first", "--condition lengths --longest-first", told=True),
+    hand_made("lengths and buffer", "--condition both --grow-kib 50"),
+    hand_made("longest first and buffer", "--condition both --grow-kib 50 --longest-first", told=True),
+]
+LIBRARIES = [
+    *(
+        Run(name=f"gpt, {size}", words=f"{OTHERS} gpt --steps 400 --batch-size {size} --seed {{seed}}")
+        for size in (4, 16)
+    ),
+    Run(name="ppo", words=f"{OTHERS} ppo --steps 40 --seed {{seed}}", told=True),
+    Run(name="dqn", words=f"{OTHERS} dqn --steps 250 --seed {{seed}}", told=True),
+    Run(name="sac", words=f"{OTHERS} sac --steps 50 --seed {{seed}}", told=True),
+]
+
+
+def cpu_runs() -> list[Run]:
+    """Return the runs on the CPU."""
+    pairs = [real(REFERENCE, 200, 256), real(GIVES_BACK, 100, 600)]
+    return [*HAND_MADE, *LIBRARIES, *pairs, *([real(MIMICKIT, 40, 48)] if MIMICKIT.root else [])]
+
+
+ON_CARD = [
+    *(hand_made("plain", "--condition plain", told=True, size=size) for size in (2000, 8000)),
+    *(hand_made("lengths", "--condition lengths", size=size) for size in (1000, 8000)),
+    hand_made("lengths", "--condition lengths", trainer="accelerate", size=4000),
+    hand_made("longest first", "--condition lengths --longest-first", told=True, size=4000),
+    hand_made("compiled", "--condition compiled", size=4000),
+    *(
+        hand_made(f"buffer {kib} KiB", f"--condition buffer --grow-kib {kib}", told=True, size=4000)
+        for kib in (200, 1000)
+    ),
+    *(hand_made(f"fragments {mib} MiB", f"--condition fragments --block-mib {mib}", size=4000) for mib in (4, 16)),
+    hand_made("lengths and buffer", "--condition both --grow-kib 200", size=4000),
+    *(
+        Run(name=f"gpt, {size}", words=f"{OTHERS} gpt --steps 600 --batch-size {size} --seed {{seed}}")
+        for size in (4, 32)
+    ),
+]
+EXPANDABLE = (("PYTORCH_ALLOC_CONF", "expandable_segments:True"),)
+SAID = re.compile(r"\b(?:step|iteration)\W+\d", re.IGNORECASE)
+WATCH = """
+import sys, threading, time
+def watch(path):
+    import torch
+    with open(path, "w", buffering=1) as file:
+        while True:
+            if torch.cuda.is_initialized():
+                file.write(f"{time.monotonic()} {600 + torch.cuda.memory_reserved() / 2**20:.1f}\\n")
+            time.sleep(0.1)
+threading.Thread(target=watch, args=[sys.argv[1]], daemon=True).start()
+import runpy
+sys.argv = sys.argv[2:]
+sys.path.insert(0, sys.argv[0].rpartition("/")[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Reads what torch holds on a card as often as a probe reads it; 600 MiB stand for what CUDA needs beside it."""
 
 
 class Recording:
-    """One run and its memory so far."""
+    """One run and its memory so far: that of its largest process, as with a limit of memory."""
 
-    def __init__(self, python: str, name: str, seed: int) -> None:
-        self.name, self.seed, self.progress = name, seed, Path(mkdtemp()) / "progress.jsonl"
-        words = [
-            python,
-            str(HERE / "train.py"),
-            "--condition",
-            name.rpartition(" ")[2],
-            "--seed",
-            str(seed),
-            *RUNS[name],
-        ]
-        words += ["--batch-size", "512", "--steps", str(STEPS), "--wait-s", "0.02"]
-        self.process = subprocess.Popen(words, env={**os.environ, "TUNER_PROGRESS": str(self.progress)})
-        self.samples: list[DeviceSample] = []
-        self.gaps: dict[int, float] = {}
+    def __init__(self, python: str, run: Run, seed: int, *, gpu: bool) -> None:
+        self.run, self.seed, self.gpu = run, seed, gpu
+        self._folder, self._gaps, self._first_s = Path(mkdtemp()), dict[int, float](), float("inf")
+        self._read: Series = []
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        words = shlex.split(run.words.format(seed=seed, port=port, out=self._folder / "out"))
+        watched = ["-c", WATCH, str(self._folder / "card")] if gpu else []
+        own = {"TUNER_PROGRESS": str(self._folder / "progress"), "OMP_NUM_THREADS": "1", **dict(run.variables)}
+        self.process = subprocess.Popen(
+            [run.python or python, *watched, *words],
+            cwd=run.cwd or None,
+            env={**os.environ, **own},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._last = ""
+        self._listener = Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        for line in self.process.stdout or ():
+            self._last = line.strip() or self._last
+            if SAID.search(line):
+                self._first_s = min(self._first_s, time.monotonic())
 
     def read(self) -> None:
-        used = data_mib(self.process.pid, self.gaps)
-        if used:
-            self.samples.append(
-                DeviceSample(t_s=time.monotonic(), device=0, mem_used_mib=used[0], mem_peak_mib=used[1])
-            )
+        """Read the memory once."""
+        with suppress(psutil.Error):
+            root = psutil.Process(self.process.pid)
+            found = [data_mib(one.pid, self._gaps) for one in (root, *root.children(recursive=True))]
+            if known := [one for one in found if one]:
+                self._read.append((time.monotonic(), *max(known)))
 
-    def told(self) -> dict[str, object]:
-        marks_s = [json.loads(line)["t_s"] for line in self.progress.read_text().splitlines()]
-        self.progress.unlink()
-        whole = [[one.t_s - marks_s[0], one.mem_used_mib, one.mem_peak_mib] for one in self.samples]
-        kept = [[round(number or 0.0, 2) for number in one] for one in whole]
-        return {"name": self.name, "seed": self.seed, "series": kept}
-
-
-def recorded(traces: Path | None) -> Iterator[tuple[str, bool, list[tuple[float, float, float]], float]]:
-    """Yield the name, whether the run fitted, its series of seconds since the first mark and MiB, and all memory."""
-    for one in json.loads(SERIES.read_text()):
-        yield one["name"], one["seed"] % 2 == 0, one["series"], TOTAL_MIB
-    for path in sorted(traces.glob("*.json")) if traces else ():
-        run = load_recording(path)
-        if not run.marks_s:
-            continue
-        for device in range(len(run.devices)):
-            own = [(s.t_s - run.marks_s[0], s.mem_used_mib or 0.0, 0.0) for s in run.samples if s.device == device]
-            yield f"{path.stem}, GPU {device}", False, own, 143771.0
+    def told(self) -> dict[str, object] | None:
+        """Return what was recorded; None where the run failed."""
+        self._listener.join()
+        if self.process.returncode:
+            print(f"{self.run.name}, {self.seed}: {self._last}", flush=True)
+            return None
+        with suppress(OSError):
+            self._first_s = json.loads((self._folder / "progress").read_text().splitlines()[0])["t_s"]
+        if self.gpu:
+            rows = [line.split() for line in (self._folder / "card").read_text().splitlines()]
+            self._read = [(float(t_s), float(mib), 0.0) for t_s, mib in rows]
+        series = [(round(t_s - self._first_s, 2), round(mib, 1), round(peak, 1)) for t_s, mib, peak in self._read]
+        where = "GPU" if self.gpu else "CPU"
+        own = ", expandable segments" if self.run.variables == EXPANDABLE else ""
+        return {"name": f"{where}: {self.run.name}{own}", "seed": self.seed, "told": self.run.told, "series": series}
 
 
-def summary(series: list[tuple[float, float, float]], until_s: float, total_mib: float) -> DeviceSummary:
+def record(python: str, runs: Sequence[Run], aside: int, *, gpu: bool, seeds: Sequence[int], to: Path) -> None:
+    """Run each training with each seed, so many at a time, and write how memory rose."""
+    waiting = [(run, seed) for seed in seeds for run in runs]
+    running: list[Recording] = []
+    while waiting or running:
+        while waiting and len(running) < aside:
+            running.append(Recording(python, *waiting.pop(0), gpu=gpu))
+        time.sleep(READ_S)
+        for one in running:
+            one.read()
+        for one in [one for one in running if one.process.poll() is not None]:
+            running.remove(one)
+            if found := one.told():
+                with lzma.open(to, "at") as file:
+                    file.write(json.dumps(found) + "\n")
+                print(f"{one.run.name}, {one.seed}: {found['series'][-1]}", flush=True)
+
+
+def summary(series: Series, until_s: float, total_mib: float) -> DeviceSummary:
     """Return what a probe that ended then would have kept."""
     samples = [
         DeviceSample(t_s=t_s, device=0, mem_used_mib=mib, mem_peak_mib=peak, mem_total_mib=total_mib)
@@ -124,27 +234,17 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("what", nargs="?", choices=["record"])
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--traces", type=Path)
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--side-by-side", type=int, default=4)
+    parser.add_argument("--only", default="", help="the runs whose names have this part")
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1])
+    parser.add_argument("--to", type=Path, default=SERIES)
     asked = parser.parse_args()
     if asked.what:
-        record(asked.python)
-        return
-    inside: dict[bool, list[bool]] = {True: [], False: []}
-    print("| run | fitted | after a tenth | grows | rose by then | foretold, 50 % and 95 % | rose in all |")
-    print("|---|---|---|---|---|---|---|")
-    for name, fitted, series, total_mib in recorded(asked.traces):
-        end_s = series[-1][0]
-        early = Rising.of(summary(series, end_s / 10, total_mib))
-        if early is None:
-            continue
-        rise, more = early.rise_mib(end_s), max(max(one[1:]) for one in series) - early.now_mib
-        half, most = rise[len(rise) // 2], rise[int(0.95 * len(rise))]
-        inside[fitted].append(more <= most + 0.0005 * total_mib)
-        rose = sum(by for _, by in early.steps)
-        words = f"{early.kind} | {early.grows:.2f} | {rose:.1f} | {half:.1f}, {most:.1f} | {more:.1f}"
-        print(f"| {name} | {'yes' if fitted else 'no'} | {words} |")
-    for fitted, held in inside.items():
-        print(f"{'fitted' if fitted else 'reported'}: {sum(held)} of {len(held)} stayed below the 95 % bound")
+        more = [replace(one, variables=EXPANDABLE) for one in ON_CARD]
+        runs = [*ON_CARD, *more] if asked.gpu else cpu_runs()
+        runs = [one for one in runs if asked.only in one.name]
+        record(asked.python, runs, asked.side_by_side, gpu=asked.gpu, seeds=asked.seeds, to=asked.to)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python train.py --trainer loop --condition evaluation --batch-size 64
 
 The conditions: `evaluation` and `checkpoints` come every so many steps and need memory of their own, a `buffer` grows
-with each step, `lengths` vary from batch to batch, and `plain` changes nothing. On a GPU there are also `compiled`
+with each step, `lengths` vary from batch to batch, `both` does both, and `plain` changes nothing. On a GPU there are also `compiled`
 (changing shapes under torch.compile) and `fragments` (blocks of many sizes that live for long). `--cap-mib` limits
 the memory.
 """
@@ -58,7 +58,7 @@ class Work:
     def batch(self, size: int) -> torch.Tensor:
         """Return the next batch: samples x length x width."""
         times = USUAL
-        if self.asked.condition in {"lengths", "compiled"}:
+        if self.asked.condition in {"lengths", "compiled", "both"}:
             drawn = min(LONGEST, self.random.lognormvariate(-0.35, 0.55))
             times = LONGEST if self.asked.longest_first and self.step < 3 else drawn
         return torch.ones(size, max(1, round(LENGTH * times)), WIDTH, device=self.device)
@@ -76,7 +76,7 @@ class Work:
             state = {"net": self.net.state_dict(), "data": torch.zeros(self.asked.state_mib << 18)}
             saved = io.BytesIO()
             torch.save(state, saved)
-        elif condition == "buffer":
+        elif condition in {"buffer", "both"}:
             self.buffer.append(torch.ones(round(self.asked.grow_kib * 256), device=self.device))
         elif condition == "fragments":
             kept = [one for one in self.fragments if self.random.random() > 0.1]

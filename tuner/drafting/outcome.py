@@ -44,9 +44,7 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     if mine and times:
         gain = f"{with_error(*times, 2)} times as many, by {best.readings + mine.readings} runs"
         yield f"the best:     {_speed(best, view)}, {gain}"
-        if mine.readings == 1:
-            yield "  your command ran once; if another program was busy then, the true gain is smaller"
-        yield f"  {_over_time(times[0], mine, best)}"
+        yield from _limits(times[0], mine, best)
     else:
         yield f"the best:     {_speed(best, view)}"
         yield from (f"  how many times as many is unknown: {why}" for why in [doubt] if why)
@@ -90,6 +88,13 @@ def _times(best: Standing, mine: Standing, view: CaseView) -> tuple[float, float
         return None
     times = fast / slow
     return times, None if unsure is None or doubt is None else times * hypot(unsure / fast, doubt / slow)
+
+
+def _limits(times: float, mine: Standing, best: Standing) -> Iterator[str]:
+    """Yield what a gain does not hold."""
+    if mine.readings == 1:
+        yield "  your command ran once; if another program was busy then, the true gain is smaller"
+    yield f"  {_over_time(times, mine, best)}"
 
 
 def _over_time(times: float, mine: Standing, best: Standing) -> str:
