@@ -1,12 +1,12 @@
-"""Does memory stay below the bound of a soak? Whole runs of real trainings, recorded; a tenth of each foretells the rest.
+"""Does memory stay below the bound of a soak? Recorded trainings: 5, 10 and 20 % of each foretell the rest.
 
     python -m benchmarks.memory.series                   the table
     python -m benchmarks.memory.series record --python TRAINERS/bin/python --side-by-side 4     (about an hour)
     python -m benchmarks.memory.series record --gpu      (about eight minutes on a card)
 
 TRAINERS is an environment with torch, lightning, accelerate, transformers and stable-baselines3. MimicKit runs where
-MIMICKIT_ROOT and MIMICKIT_PYTHON say so. The runs with an even seed fitted the constants of `tuner/search/lasting.py`;
-the others report.
+MIMICKIT_ROOT and MIMICKIT_PYTHON say so. The constants of `tuner/search/lasting.py` were fitted to every second kind of
+run; the others report.
 """
 
 import argparse
@@ -19,13 +19,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
-from statistics import median
+from statistics import fmean
 from tempfile import mkdtemp
 from threading import Thread
+from typing import Any
 
 import psutil
 
@@ -33,12 +36,12 @@ from benchmarks.memory.pairs import TRAIN
 from benchmarks.memory.real import GIVES_BACK, MIMICKIT, REFERENCE, Real
 from tuner.devices.cpu import data_mib
 from tuner.probe.result import DeviceSample, DeviceSummary
-from tuner.probe.summaries import floors, rises
+from tuner.probe.summaries import RISE, floors, rises
 from tuner.search.lasting import lasts
 
 SERIES = Path(__file__).with_name("series.json.xz")
 OTHERS = TRAIN.with_name("others.py")
-READ_S = 0.1
+READ_S, SEEDS, SHARES = 0.1, (0, 1), (0.05, 0.1, 0.2)
 Series = list[tuple[float, float, float]]
 """Seconds since the first mark, the memory in use, and the largest so far, in MiB."""
 
@@ -141,8 +144,8 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 class Recording:
     """One run and its memory so far: that of its largest process, as with a limit of memory."""
 
-    def __init__(self, python: str, run: Run, seed: int, *, gpu: bool) -> None:
-        self.run, self.seed, self.gpu = run, seed, gpu
+    def __init__(self, python: str, run: Run, seed: int, *, gpu: bool, fits: bool) -> None:
+        self.run, self.seed, self.gpu, self._fits = run, seed, gpu, fits
         self._folder, self._gaps, self._first_s = Path(mkdtemp()), dict[int, float](), float("inf")
         self._read: Series = []
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -176,7 +179,7 @@ class Recording:
             if known := [one for one in found if one]:
                 self._read.append((time.monotonic(), *max(known)))
 
-    def told(self) -> dict[str, object] | None:
+    def told(self) -> dict[str, Any] | None:
         """Return what was recorded; None where the run failed."""
         self._listener.join()
         if self.process.returncode:
@@ -190,16 +193,18 @@ class Recording:
         series = [(round(t_s - self._first_s, 2), round(mib, 1), round(peak, 1)) for t_s, mib, peak in self._read]
         where = "GPU" if self.gpu else "CPU"
         own = ", expandable segments" if self.run.variables == EXPANDABLE else ""
-        return {"name": f"{where}: {self.run.name}{own}", "seed": self.seed, "told": self.run.told, "series": series}
+        what = {"name": f"{where}: {self.run.name}{own}", "seed": self.seed, "told": self.run.told}
+        return {**what, "fits": self._fits, "series": series}
 
 
-def record(python: str, runs: Sequence[Run], aside: int, *, gpu: bool, seeds: Sequence[int], to: Path) -> None:
+def record(python: str, runs: Sequence[Run], aside: int, *, gpu: bool, to: Path) -> None:
     """Run each training with each seed, so many at a time, and write how memory rose."""
-    waiting = [(run, seed) for seed in seeds for run in runs]
+    waiting = [(run, seed, place % 2 == 0) for seed in SEEDS for place, run in enumerate(runs)]
     running: list[Recording] = []
     while waiting or running:
         while waiting and len(running) < aside:
-            running.append(Recording(python, *waiting.pop(0), gpu=gpu))
+            run, seed, fits = waiting.pop(0)
+            running.append(Recording(python, run, seed, gpu=gpu, fits=fits))
         time.sleep(READ_S)
         for one in running:
             one.read()
@@ -229,6 +234,17 @@ def summary(series: Series, until_s: float, total_mib: float) -> DeviceSummary:
     )
 
 
+def judged(one: dict[str, Any], share: float, *, told: bool) -> tuple[bool, float] | None:
+    """Return whether the largest memory of a run stays below the bound of such a share of it, and its share of that.
+
+    None where the share says nothing.
+    """
+    series = [(t_s, mib, peak) for t_s, mib, peak in one["series"]]
+    end_s, largest = series[-1][0], max(max(mib, peak) for _, mib, peak in series)
+    found = lasts((summary(series, share * end_s, 1.1 * largest),), end_s / 3600, provoked=told)
+    return None if found is None else (found.most_mib >= (1 - RISE) * largest, min(1.0, largest / found.most_mib))
+
+
 def main() -> None:
     """Record, or print the table."""
     parser = argparse.ArgumentParser()
@@ -236,15 +252,32 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--side-by-side", type=int, default=4)
-    parser.add_argument("--only", default="", help="the runs whose names have this part")
-    parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1])
-    parser.add_argument("--to", type=Path, default=SERIES)
+    parser.add_argument("--to", type=Path, default=SERIES, help="a file to which the recordings are added")
     asked = parser.parse_args()
     if asked.what:
-        more = [replace(one, variables=EXPANDABLE) for one in ON_CARD]
-        runs = [*ON_CARD, *more] if asked.gpu else cpu_runs()
-        runs = [one for one in runs if asked.only in one.name]
-        record(asked.python, runs, asked.side_by_side, gpu=asked.gpu, seeds=asked.seeds, to=asked.to)
+        runs = [*ON_CARD, *(replace(one, variables=EXPANDABLE) for one in ON_CARD)] if asked.gpu else cpu_runs()
+        record(asked.python, runs, asked.side_by_side, gpu=asked.gpu, to=asked.to)
+        return
+    with lzma.open(SERIES, "rt") as file:
+        recordings = sorted(map(json.loads, file), key=lambda one: (not one["fits"], one["name"], one["seed"]))
+    whole: dict[tuple[bool, bool], list[tuple[bool, float]]] = defaultdict(list)
+    print("| run | fitted | told | below the bound | share of it, % |")
+    print("|---|---|---|---|---|")
+    for (fits, name), of in groupby(recordings, key=lambda one: (one["fits"], one["name"])):
+        own = list(of)
+        for told in (True, False) if own[0]["told"] else (False,):
+            found = [it for one in own for share in SHARES if (it := judged(one, share, told=told))]
+            whole[fits, told] += found
+            print(f"| {name} | {'yes' if fits else 'no'} | {'yes' if told else 'no'} | {cells(found)} |")
+    for (fits, told), found in whole.items():
+        print(f"| all | {'yes' if fits else 'no'} | {'yes' if told else 'no'} | {cells(found)} |")
+
+
+def cells(found: Sequence[tuple[bool, float]]) -> str:
+    """Return how many runs stayed below their bounds, and the mean and the least tenth of their shares."""
+    shares = sorted(share for _, share in found)
+    least = shares[len(shares) // 10]
+    return f"{sum(held for held, _ in found)} of {len(found)} | {100 * fmean(shares):.0f}, {100 * least:.0f}"
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
     python train.py --trainer loop --condition evaluation --batch-size 64
 
 The conditions: `evaluation` and `checkpoints` come every so many steps and need memory of their own, a `buffer` grows
-with each step, `lengths` vary from batch to batch, `both` does both, and `plain` changes nothing. On a GPU there are also `compiled`
-(changing shapes under torch.compile) and `fragments` (blocks of many sizes that live for long). `--cap-mib` limits
-the memory.
+with each step, `lengths` vary from batch to batch, `both` does both, and `plain` changes nothing. On a GPU there are
+also `compiled` (changing shapes under torch.compile) and `fragments` (blocks of many sizes that live for long).
+`--cap-mib` limits the memory.
 """
 
 import argparse

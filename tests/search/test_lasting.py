@@ -97,7 +97,7 @@ def test_a_run_that_provokes_the_worst_needs_no_room_for_more_unless_more_came()
         for provoked in (True, False)
         if (found := lasts((one,), 1000 / 3600, provoked=provoked))
     ]
-    assert rises[0] < 2.0
+    assert rises[0] < 8.0
     assert min(rises[1:]) > 10.0
 
 
@@ -106,6 +106,33 @@ def test_growth_since_a_peak_at_the_beginning_counts_because_the_peak_may_come_a
     found = lasts((device([700.0, 700.0, *grows[2:]]),), 600.0 / 3600.0, provoked=True)
     assert found is not None
     assert 700.0 + 0.3 * 600.0 <= found.most_mib < 900.0
+
+
+def steps(*at: tuple[int, float]) -> DeviceSummary:
+    """Return a device whose memory is 500 MiB, and from each second on so much more."""
+    return device([500.0 + sum(by for begin, by in at if second >= begin) for second in range(100)])
+
+
+def test_a_few_unequal_steps_are_no_growth_and_equal_ones_may_be() -> None:
+    unequal, equal = (Rising.of(steps((30, 60.0), (55, by), (80, 60.0))) for by in (45.0, 60.0))
+    blocks = Rising.of(steps(*((second, 10.0) for second in range(5, 100, 12))))
+    assert unequal is not None
+    assert equal is not None
+    assert blocks is not None
+    assert unequal.grows < 0.01
+    assert equal.grows > 0.1
+    assert blocks.kind == "slope"
+
+
+def test_steps_beside_growth_are_expected_again() -> None:
+    even = [500.0 + 0.5 * second for second in range(200)]
+    stepped = [one + (15.0 if at >= 90 else 0.0) + (20.0 if at >= 170 else 0.0) for at, one in enumerate(even)]
+    rooms = [
+        found.most_mib - found.now_mib
+        for one in (even, stepped)
+        if (found := lasts((device(one),), 400.0 / 3600.0)) and found.kind == "slope"
+    ]
+    assert rooms[1] > rooms[0] + 60.0
 
 
 def test_records_that_become_rarer_are_no_growth() -> None:

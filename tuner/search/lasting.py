@@ -9,8 +9,9 @@ in each minute, and it also raises the floors, the least memory of each part of 
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations, pairwise
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +23,30 @@ SETTLING = 0.2
 """The first share of a run that says nothing: caches fill, and the optimizer gets its memory."""
 GROWS = 0.1
 """The probability that memory grows all the time, before anything is known."""
-BEFORE, BEFORE_SHARE = 0.25, 0.1
-"""What is known of the number of records before the run: so many in this share of it (a gamma distribution)."""
-PROVOKED = 0.04
-"""The same number where the run provokes what needs most memory: then a later record is unlikely."""
-RECORD, OF_SWING, RECORDS = 0.02, 0.15, 4.0
-"""The usual record, and for how many records that counts: a share of the memory in use, or a share of what comes and
-goes above the floors, where that is less. `benchmarks/memory/series.py` has the runs to which this was fitted.
-"""
+STAIRS = 3
+"""Floors that rise in at most so many steps, and are flat between them, do not show growth."""
+ALIKE = 1.03
+"""Steps that differ by at most this factor are equally large."""
+BEFORE_SHARE = 0.1
+"""What is known of records before the run comes from a run of this share."""
+RECORDS = 2.0
+"""The usual record counts as so many that were seen."""
+
+
+class Expected(NamedTuple):
+    """What is known of records before the run: `benchmarks/memory/series.py` has the runs to which this was fitted."""
+
+    records: float
+    """So many come in `BEFORE_SHARE` of the run (a gamma distribution)."""
+    of_memory: float
+    """The usual record is at least this share of the memory in use."""
+    of_swing: float
+    """The usual record is at least this share of what comes and goes above the floors."""
+
+
+USUAL = Expected(0.25, 0.02, 0.3)
+PROVOKED = Expected(0.15, 0.01, 0.05)
+"""Where the run provokes what needs most memory, a later record is less likely, and small."""
 FEWEST = 6
 """Growth is judged from so many parts on."""
 DRAWS = 8000
@@ -83,8 +100,9 @@ class Rising:
     def _growth(self) -> tuple[float, float, float]:
         """The growth in MiB per second, its standard error, and the probability that there is any.
 
-        Straight lines over the time and over its logarithm are compared with a constant (Schwarz's criterion). A short
-        part may miss the least memory, so the least of three neighbours counts.
+        A straight line over the time is compared with a line over its logarithm, a constant and a few steps (Schwarz's
+        criterion). A short part may miss the least memory, so the least of three neighbours counts. Where all steps are
+        equally large, memory comes in such blocks, and growth makes steps, too.
         """
         count = len(self.floors)
         if count < FEWEST:
@@ -94,15 +112,23 @@ class Rising:
         floors = np.array([self.floors[1:-2], self.floors[2:-1], self.floors[3:]]).min(axis=0)
         (slope, _), coarse = np.polyfit(at_s, floors, 1), self.told_apart_mib**2 / 12
         straight, bent = (_misfit(floors, clock) + coarse for clock in (at_s, np.log(at_s)))
-        apart = len(floors) / 2
-        no_growth = max(
-            -apart * math.log(float(floors.var()) + coarse) + math.log(len(floors)) / 2, -apart * math.log(bent)
+        apart, each = len(floors) / 2, math.log(len(floors)) / 2
+        stairs = (
+            -apart * math.log(_misfit_of(floors, steps) + max(coarse, self._block_mib**2 / 12)) - (2 * steps - 1) * each
+            for steps in range(STAIRS + 1)
         )
+        no_growth = max(-apart * math.log(bent), *stairs)
         odds = math.log(GROWS / (1 - GROWS)) - apart * math.log(straight) - no_growth
         error = math.sqrt(straight * len(floors) / (len(floors) - 2) / np.square(at_s - at_s.mean()).sum())
         if slope <= 0:
             odds = min(odds, math.log(GROWS / (1 - GROWS)))
         return max(float(slope), 0.0), error, 1.0 / (1.0 + math.exp(-max(-700.0, min(700.0, odds))))
+
+    @property
+    def _block_mib(self) -> float:
+        """The size of all steps; 0 where they differ or where there is at most one."""
+        sizes = [by for _, by in self.steps]
+        return max(sizes) if len(sizes) > 1 and max(sizes) <= ALIKE * min(sizes) else 0.0
 
     @property
     def grows(self) -> float:
@@ -122,29 +148,33 @@ class Rising:
         slope, error, grows = self._growth
         return HOUR_S * max(0.0, slope - 2.0 * error) if grows >= SURE else 0.0
 
-    def rise_mib(self, until_s: float, before: float = BEFORE) -> Floats:
+    def rise_mib(self, until_s: float, expected: Expected = USUAL) -> Floats:
         """Return equally likely rises from now until so many seconds after the first mark, the smallest first.
 
         What grows also raises a peak that comes again, from the time on at which it first came.
-
-        `before`: see `BEFORE` and `PROVOKED`.
         """
         random, (slope, error, grows) = np.random.default_rng(0), self._growth
         times = math.log(max(until_s, self.end_s) / self.end_s) / math.log(self.end_s / self.begin_s)
         growing = round(DRAWS * grows)
         growth = np.abs(random.normal(slope, error, size=growing)) * max(until_s - self.peak_s, 0.0)
-        seen = [by for _, by in self.steps]
-        flat = self._records(random, DRAWS - growing, times, before, seen)
-        return np.sort(np.concatenate([growth + self._records(random, growing, times, before, []), flat]))
+        beside = self._records(random, growing, times, expected, self._beyond(slope))
+        flat = self._records(random, DRAWS - growing, times, expected, [by for _, by in self.steps])
+        return np.sort(np.concatenate([growth + beside, flat]))
+
+    def _beyond(self, slope: float) -> list[float]:
+        """Return what growth leaves of the steps that it explains to less than a half."""
+        spans = pairwise([(self.begin_s, 0.0), *self.steps])
+        rest = [(by - slope * (at_s - before_s), by) for (before_s, _), (at_s, by) in spans]
+        return [more for more, by in rest if more > max(self.told_apart_mib, by / 2)]
 
     def _records(
-        self, random: np.random.Generator, draws: int, times: float, before: float, seen: list[float]
+        self, random: np.random.Generator, draws: int, times: float, expected: Expected, seen: list[float]
     ) -> Floats:
         """Draw the records over `times` of what was seen: their number (Poisson), and their sizes (exponential)."""
-        rate = random.gamma(before + len(seen), size=draws) / (BEFORE_SHARE + 1.0)
+        rate = random.gamma(expected.records + len(seen), size=draws) / (BEFORE_SHARE + 1.0)
         count = random.poisson(times * rate)
-        swing_mib = self.now_mib - min(self.floors, default=0.0)
-        usual_mib = min(RECORD * self.now_mib, OF_SWING * swing_mib) if swing_mib > 0.0 else RECORD * self.now_mib
+        swing_mib = self.now_mib - min(self.floors, default=self.now_mib)
+        usual_mib = max(expected.of_memory * self.now_mib, expected.of_swing * swing_mib)
         size = (usual_mib * (RECORDS - 1.0) + sum(seen)) / random.gamma(RECORDS + len(seen), size=draws)
         return np.where(count > 0, random.gamma(np.maximum(count, 1)) * size, 0.0)
 
@@ -152,6 +182,13 @@ class Rising:
 def _misfit(floors: Floats, clock: NDArray[np.floating[Any]]) -> float:
     """Return the mean square of what a straight line over a clock leaves."""
     return float(np.square(floors - np.polyval(np.polyfit(clock, floors, 1), clock)).mean())
+
+
+def _misfit_of(floors: Floats, steps: int) -> float:
+    """Return the mean square that the best constant with so many steps leaves."""
+    cuts = ((0, *inside, len(floors)) for inside in combinations(range(1, len(floors)), steps))
+    squares = (sum(float(floors[begin:end].var()) * (end - begin) for begin, end in pairwise(at)) for at in cuts)
+    return min(squares) / len(floors)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,7 +224,7 @@ def lasts(devices: tuple[DeviceSummary, ...], hours: float, *, provoked: bool = 
     found: list[Lasts] = []
     for rising, total_mib in [(Rising.of(one), one.mem_total_mib) for one in devices]:
         if rising and total_mib:
-            rise = rising.rise_mib(hours * HOUR_S, PROVOKED if provoked else BEFORE)
+            rise = rising.rise_mib(hours * HOUR_S, PROVOKED if provoked else USUAL)
             found.append(
                 Lasts(
                     chance=float(np.searchsorted(rise, SPARE * total_mib - rising.now_mib, side="right")) / len(rise),
