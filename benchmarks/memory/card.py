@@ -1,6 +1,6 @@
 """Does the config that a soak recommends survive ten times as many steps on one GPU?
 
-    python -m benchmarks.memory.card     (four pairs, nine minutes; torch, lightning and accelerate beside tuner)
+    python -m benchmarks.memory.card --only NAME     (six pairs, three minutes each; with lightning and accelerate)
 
 The searches and soaks come one after another, because NVML reads the memory of the whole card. Then all runs to the end
 share the card: torch limits each process by itself. They do not wait between steps, so that 2,000 steps take minutes.
@@ -34,6 +34,8 @@ PAIRS = [
     replace(_CARD, condition="buffer", flags="--grow-kib 200"),
     replace(_CARD, condition="lengths", soak="--longest-first"),
     replace(_CARD, condition="fragments", flags="--block-mib 16"),
+    replace(_CARD, condition="buffer", flags="--grow-kib 200", worse=False, rivals=()),
+    replace(_CARD, condition="fragments", flags="--block-mib 16", worse=False, rivals=()),
     replace(_CARD, condition="compiled", soak="--longest-first", rivals=()),
 ]
 SEARCHING = 0.62
@@ -56,7 +58,7 @@ def runs(pair: Pair, size: int) -> list[tuple[str, int, int, str]]:
 def ended(python: str, pair: Pair, run: tuple[str, int, int, str], more: str, end_s: float) -> dict[str, Any]:
     """Return how a run to the end went; for Lightning, that with the size that it finds."""
     whose, size, seed, flags = run
-    folder = RESULTS / "whole" / f"{pair.condition}-{whose}"
+    folder = RESULTS / "whole" / f"{pair.name}-{whose}"
     folder.mkdir(parents=True, exist_ok=True)
 
     def once(size: int, seed: int, flags: str) -> dict[str, Any]:
@@ -83,7 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--limit-s", type=float, default=530.0)
-    parser.add_argument("--only", action="append", choices=[one.condition for one in PAIRS], help="repeat for more")
+    parser.add_argument("--only", action="append", choices=[one.name for one in PAIRS], help="repeat for more")
     asked = parser.parse_args()
     begin_s = time.monotonic()
 
@@ -94,7 +96,7 @@ def main() -> None:
     first = whole(asked.python, replace(PAIRS[0], steps=1), RUNGS[0], 0, RESULTS.resolve())
     tell({"first": first})
     held: list[tuple[Pair, int]] = []
-    for pair in [one for one in PAIRS if one.condition in (asked.only or [one.condition])]:
+    for pair in [one for one in PAIRS if one.name in (asked.only or [one.name])]:
         if time.monotonic() - begin_s > SEARCHING * asked.limit_s:
             break
         try:
