@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.search.calibration import PARTS, STEP, calibration_rungs, make_rungs
-from tuner.study.parameter import doublings
+from tuner.study.space import doublings
 
 MOST = 1 << 18
 BOUNDS = st.tuples(st.integers(1, MOST), st.integers(1, MOST)).map(sorted)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests_space import USUAL
 
-from tuner.study.parameter import ParameterSpec, doublings
-from tuner.study.space import LADDER, VARIANT, Condition, Config, Parameter, Space, config_digest, described
+from tuner.study.parameter import ParameterSpec
+from tuner.study.space import LADDER, VARIANT, Condition, Config, Parameter, Space, config_digest, described, doublings
 
 configs = st.dictionaries(st.text(max_size=5), st.integers() | st.floats(allow_nan=False) | st.text(max_size=5))
 

@@ -4,11 +4,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import count, takewhile
 
 from tuner.drafting.command_lines import Flag, Setting, as_parameter, settings
 from tuner.errors import StudyError
-from tuner.study import LADDER, Value, written
+from tuner.study import LADDER, Value, doublings, written
 
 ENVIRONMENTS = ("num_envs", "n_envs", "num_environments")
 BATCHES = (
@@ -291,16 +290,11 @@ def _asked(text: str, known: Known) -> SearchedFlag:
         if not 0 < first < last:
             raise StudyError(f"--search {text}: write the smaller bound first, and at least 1")
         auto = as_parameter(flag) == LADDER
-        return SearchedFlag(flag=flag, values=_doublings(first, last), typed=own, auto=auto)
+        return SearchedFlag(flag=flag, values=doublings(first, last), typed=own, auto=auto)
     if ".." in values:
         raise StudyError(f"--search {text}: both bounds of FLAG=8..1024 are whole numbers; or list values, as 0.1,0.2")
     named = tuple(dict.fromkeys(_value(value.strip()) for value in values.split(",") if value.strip()))
     return SearchedFlag(flag=flag, values=named if own is None or own in named else (own, *named), typed=own)
-
-
-def _doublings(first: int, last: int) -> tuple[int, ...]:
-    doubled = (first << power for power in count())
-    return (*takewhile(lambda value: value < last, doubled), last)
 
 
 def _value(text: str) -> Value:

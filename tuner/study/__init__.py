@@ -15,6 +15,7 @@ from tuner.study.space import (
     Value,
     config_digest,
     described,
+    doublings,
     every,
     ladder_of,
     launch_digest,

@@ -31,7 +31,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from tuner.study.batch import probed_sizes
-from tuner.study.space import LADDER, Condition, Parameter, Value
+from tuner.study.space import LADDER, Condition, Parameter, Value, doublings
 
 
 def count_spaced(first: float, last: float, step: float, *, log: bool) -> int:
@@ -77,11 +77,6 @@ MOST_CASES, MOST_PARAMETERS, MOST_OVERRIDES = 1_000, 100, 200
 
 MOST = 1 << 53
 """Numbers are smaller, so that a float can hold each whole number."""
-
-
-def doublings(first: int, last: int) -> tuple[int, ...]:
-    """Return `first`, twice `first`, and so on below `last`, and `last` itself."""
-    return (*takewhile(lambda rung: rung < last, (first << power for power in counting())), last)
 
 
 def _not_bool(given: object) -> object:

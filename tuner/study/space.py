@@ -18,6 +18,11 @@ def halving(count: int, wanted: int) -> list[int]:
     return chosen
 
 
+def doublings(first: int, last: int) -> tuple[int, ...]:
+    """Return `first`, twice `first`, and so on below `last`, and `last` itself."""
+    return (*itertools.takewhile(lambda rung: rung < last, (first << power for power in itertools.count())), last)
+
+
 Value = bool | int | float | str
 Config = dict[str, Value]
 
