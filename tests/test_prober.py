@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event
 from time import sleep
@@ -20,7 +21,7 @@ from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.kinds import FailureKind
 from tuner.probe.output import USUAL_BOUNDS, Bounds
 from tuner.probe.probe_plan import Device, ProbePlan
-from tuner.probe.process import Launcher
+from tuner.probe.process import Process
 from tuner.probe.protocols import Answer, Go, Interrupted, MonotonicClock, Stop, never
 from tuner.probe.result import ProbeResult
 from tuner.probe.session import Sessions
@@ -88,7 +89,7 @@ def bounds() -> Bounds:
 @pytest.fixture
 def prober(tmp_path: Path, card: Card, said: list[str], bounds: Bounds) -> Iterator[RealProber]:
     source, clock = open_workbench(str(study_file(tmp_path)), devices="cpu:1").source, MonotonicClock()
-    sessions = Sessions(clock, Launcher(clock, bounds))
+    sessions = Sessions(clock, partial(Process, clock=clock, bounds=bounds))
     prober = RealProber(source, occupied=card.occupied, sessions=sessions, clock=clock, sleep=sleep, say=said.append)
     yield prober
     prober.close()

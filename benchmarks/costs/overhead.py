@@ -17,6 +17,7 @@ import time
 from bisect import bisect
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from itertools import pairwise
 from operator import sub
 from pathlib import Path
@@ -33,7 +34,7 @@ from rich.table import Table
 
 from tuner.devices.found import describe_machine
 from tuner.probe.probe_plan import LinePatterns, ProbePlan, Slot
-from tuner.probe.process import Launcher, Process, reserved_port
+from tuner.probe.process import Process, reserved_port
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import Answer, DeviceSource, Enough, Go, MonotonicClock, OutputLine, Stop
 from tuner.probe.result import DeviceSample, ProbeResult
@@ -138,7 +139,7 @@ def run_in_turns(bench: Workbench, num_envs: int, recorder: Alternating, folder:
     with reserved_port() as port:
         slot = Slot(devices=bench.devices, out_dir=folder, port=port, limits=limits, variables=bench.variables)
         plan = bench.trainer.plan(case, config, slot)
-        result = run(plan, launch=Launcher(clock), recorder=recorder, clock=clock, stop=recorder.at_mark)
+        result = run(plan, launch=partial(Process, clock=clock), recorder=recorder, clock=clock, stop=recorder.at_mark)
     if result.failure:
         sys.exit(f"the trainer failed: {result.failure.kind}: {result.failure.detail}")
     return by_round(recorder.turns, iteration_ends(slot))

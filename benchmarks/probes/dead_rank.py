@@ -21,8 +21,8 @@ from benchmarks.probes.holder import Holder
 from tuner.devices.found import describe_machine
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan, Slot
-from tuner.probe.process import Launcher, Process, reserved_port
-from tuner.probe.protocols import Go, MonotonicClock, OutputLine
+from tuner.probe.process import Process, reserved_port
+from tuner.probe.protocols import Clock, Go, MonotonicClock, OutputLine
 from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
 from tuner.probe.series import SamplingRecorder
@@ -38,13 +38,13 @@ LEFT_MIB = {"early": 700, "late": 16}
 class Listening:
     """Launches real processes and records when the error line came and which processes existed."""
 
-    def __init__(self, launcher: Launcher) -> None:
-        self._launcher = launcher
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self.error_s: float | None = None
         self.processes: set[psutil.Process] = set()
 
     def __call__(self, plan: ProbePlan) -> Process:
-        process = self._launcher(plan)
+        process = Process(plan, self._clock)
         read = process.lines
 
         def lines(timeout_s: float) -> list[OutputLine]:
@@ -64,7 +64,7 @@ def probe(bench: Workbench, when: str, num_envs: int, folder: Path) -> tuple[Pro
     case = select(bench.trainer.cases(), ["deepmimic*"])[0]
     holder = Holder(bench.devices[1 if when == "early" else 0], LEFT_MIB[when])
     clock = MonotonicClock()
-    listening = Listening(Launcher(clock))
+    listening = Listening(clock)
     limits = bench.spec.probe.model_copy(update={"iterations": 1000, "max_seconds": PREDECESSOR_S})
     if when == "early":
         holder.fill()

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,7 +19,7 @@ from tuner.errors import OutputError, TrainerError
 from tuner.probe.kinds import FailureKind
 from tuner.probe.output import Bounds
 from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.process import Launcher, Process
+from tuner.probe.process import Process
 from tuner.probe.protocols import (
     Answer,
     Enough,
@@ -122,7 +123,7 @@ def bench(tmp_path: Path, stop_s: float) -> Iterator[Bench]:
     this = psutil.Process()
     files, threads = this.num_fds(), threading.active_count()
     clock = MonotonicClock()
-    sessions = Sessions(clock, Launcher(clock, Bounds(term_grace_s=0.5)), stop_s=stop_s)
+    sessions = Sessions(clock, partial(Process, clock=clock, bounds=Bounds(term_grace_s=0.5)), stop_s=stop_s)
     yield Bench(folder=tmp_path, sessions=sessions, pids=[])
     sessions.close()
     assert this.children(recursive=True) == []

@@ -29,7 +29,7 @@ from tuner.drafting.searches import (
 )
 from tuner.drafting.watching import Watched, read_all, watch
 from tuner.errors import StudyError, TrainerError
-from tuner.probe import IDLE_PCT, Device, DeviceSample, Launcher, MonotonicClock, SamplingRecorder, Slot
+from tuner.probe import IDLE_PCT, Device, DeviceSample, MonotonicClock, Process, SamplingRecorder, Slot
 from tuner.running.prober import run_in
 from tuner.running.workbench import launch_variables
 from tuner.study import Config, ProbeSpec, StudySpec, TrainerSpec
@@ -262,7 +262,7 @@ def printed_help(
         hidden = {"CUDA_VISIBLE_DEVICES": "", "COLUMNS": "300", "NO_COLOR": "1", "TERM": "dumb"}
         slot = Slot(devices=open_devices("cpu").devices, out_dir=folder.resolve(), limits=ProbeSpec(), variables=hidden)
         plan = partial(trainer.plan, trainer.cases()[0], {})
-        return run_in(slot, plan, partial(read_all, launch=Launcher(clock), clock=clock, limit_s=limit_s))
+        return run_in(slot, plan, partial(read_all, launch=partial(Process, clock=clock), clock=clock, limit_s=limit_s))
 
     return ask
 
@@ -392,7 +392,7 @@ def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> tuple[Wa
         partial(trainer.plan, trainer.cases()[0], draft.config),
         partial(
             watch,
-            launch=Launcher(clock),
+            launch=partial(Process, clock=clock),
             recorder=SamplingRecorder(source, clock, spec.probe.sample_seconds),
             clock=clock,
             limit_s=limit_s,

@@ -32,7 +32,7 @@ from tuner.probe.metrics import (
 )
 from tuner.probe.output import LineSplitter, folder_of, make_private, plain, reserved_out_dir
 from tuner.probe.probe_plan import SCORE_GROUP, STEP, Device, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
-from tuner.probe.process import Launcher, reserved_port
+from tuner.probe.process import Process, reserved_port
 from tuner.probe.progress_file import FileRow, ProgressFileReader, check_reader, open_rows
 from tuner.probe.progress_reader import ProgressReader, record
 from tuner.probe.protocols import (

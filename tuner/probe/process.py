@@ -199,18 +199,6 @@ class Process:
         self._socket.close()
 
 
-class Launcher:
-    """Starts plans as processes on this machine; a `StartProcess`."""
-
-    def __init__(self, clock: Clock, bounds: Bounds = USUAL_BOUNDS) -> None:
-        self._clock = clock
-        self._bounds = bounds
-
-    def __call__(self, plan: ProbePlan) -> Process:
-        """Start the plan's command; see `Process`."""
-        return Process(plan, self._clock, self._bounds)
-
-
 def prepare(plan: ProbePlan) -> None:
     """Make the plan's out dir where it is missing, and write the plan's files. Raises OutputError when this fails."""
     try:

@@ -4,6 +4,7 @@ import json
 import math
 import os
 from dataclasses import replace
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from tuner.errors import OutputError
 from tuner.probe.kinds import BREACH
 from tuner.probe.output import Log, unwritable
 from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.process import Launcher, prepare
+from tuner.probe.process import Process, prepare
 from tuner.probe.progress_reader import record
 from tuner.probe.protocols import Clock, OutputLine, RunningTrainer, StartedProcess, StartProcess
 from tuner.progress import PROGRESS, REQUESTS
@@ -71,7 +72,7 @@ class Sessions:
     def __init__(self, clock: Clock, start: StartProcess | None = None, *, stop_s: float = STOP_S) -> None:
         """`start` starts a process, by default on this machine; `stop_s` is the least time a trainer has to stop."""
         self._clock = clock
-        self._start = start or Launcher(clock)
+        self._start = start or partial(Process, clock=clock)
         self._stop_s = stop_s
         self._session: _Session | None = None
         self._run: SessionRun | None = None

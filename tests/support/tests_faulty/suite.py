@@ -3,6 +3,7 @@
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -15,7 +16,7 @@ from tuner.kept.stored import storable_text
 from tuner.kept.trial import KeptProbe, decode, encode
 from tuner.probe.output import USUAL_BOUNDS, Bounds
 from tuner.probe.probe_plan import ProbePlan, Slot
-from tuner.probe.process import Launcher
+from tuner.probe.process import Process
 from tuner.probe.protocols import MonotonicClock, never
 from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
@@ -73,7 +74,9 @@ def probe(fault: str, out_dir: Path, *, flood_bytes: int = BYTES_PER_MIB, bounds
     files_before = this.num_fds()
     result: ProbeResult | None = None
     try:
-        result = run(plan, launch=Launcher(clock, bounds), recorder=recorder, clock=clock, stop=never)
+        result = run(
+            plan, launch=partial(Process, clock=clock, bounds=bounds), recorder=recorder, clock=clock, stop=never
+        )
         kept = decode(encode(KeptProbe(failure=result.failure)))
         got, says = (kept.failure.kind.value, kept.failure.detail) if kept and kept.failure else (OK, "")
     except TunerError as error:
