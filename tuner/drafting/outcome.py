@@ -11,8 +11,8 @@ from statistics import fmean
 from tuner.drafting.command_lines import retyped
 from tuner.drafting.draft import typed_words
 from tuner.export import SPEEDS, CaseView, figure, with_error
-from tuner.kept.trial import KeptProbe, over
-from tuner.probe import WITHOUT_PAUSE, folder_of, plain
+from tuner.kept.trial import KeptProbe
+from tuner.probe import WITHOUT_PAUSE, folder_of, over, plain
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, launch_digest

@@ -1,6 +1,6 @@
 """One trial as everybody reads it, and the record of its probe: the typed values, their encoder and decoder."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from statistics import fmean
@@ -11,7 +11,7 @@ from sqlalchemy import Row
 
 from tuner.kept import stored
 from tuner.kept.stored import read_json, record_of, storable
-from tuner.probe import METRICS, MOST, DeviceSummary, FailureKind, ProbeNumbers, error_of_mean
+from tuner.probe import METRICS, MOST, DeviceSummary, FailureKind, ProbeNumbers, error_of_mean, over
 from tuner.study import Config, launch_digest
 
 OK, PRUNED, NO_READING, INTERRUPTED = "ok", "pruned", "no_reading", "interrupted"
@@ -328,12 +328,6 @@ def pooled(trials: Sequence[KeptTrial]) -> KeptTrial:
         devices=tuple(map(_device, zip(*alike, strict=True))),
     )
     return replace(newest, probe=probe)
-
-
-def over(rule: Callable[[Sequence[float]], float], numbers: Iterable[float | None]) -> float | None:
-    """Apply a rule to the numbers that are known; None where none is known."""
-    known = [number for number in numbers if number is not None]
-    return rule(known) if known else None
 
 
 def _device(same: Sequence[DeviceSummary]) -> DeviceSummary:

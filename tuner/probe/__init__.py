@@ -26,6 +26,7 @@ from tuner.probe.metrics import (
     error,
     full,
     measured,
+    over,
     target_error,
     value,
     with_sure_speed,

@@ -1,7 +1,7 @@
 """The metrics of a probe. Each metric is one row here, and tables, objectives and constraints use these rows."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from operator import attrgetter
@@ -31,19 +31,21 @@ class Metric:
     """Returns the part of the standard error that more iterations of the same kind do not reduce."""
 
 
+def over(rule: Callable[[Sequence[float]], float], numbers: Iterable[float | None]) -> float | None:
+    """Apply a rule to the numbers that are known; None where none is known."""
+    known = [number for number in numbers if number is not None]
+    return rule(known) if known else None
+
+
 def _of_devices(
     combine: Callable[[Sequence[float]], float], value: Callable[[DeviceSummary], float | None]
 ) -> Callable[[ProbeResult], float | None]:
     """Return what combines the known values of a result's devices."""
-
-    def combined(result: ProbeResult) -> float | None:
-        known = [number for device in result.devices if (number := value(device)) is not None]
-        return combine(known) if known else None
-
-    return combined
+    return lambda result: over(combine, map(value, result.devices))
 
 
-def _spread(numbers: Sequence[float]) -> float:
+def spread(numbers: Sequence[float]) -> float:
+    """Return how far the largest number lies above the smallest."""
     return max(numbers) - min(numbers)
 
 
@@ -77,7 +79,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(SAMPLES_PER_S, "1/s", attrgetter("samples_per_s"), attrgetter("samples_per_s_se")),
     Metric(ITERATIONS_PER_S, "1/s", attrgetter("iterations_per_s"), attrgetter("iterations_per_s_se")),
-    Metric("util_spread", "%", _of_devices(_spread, attrgetter("util_mean_pct"))),
+    Metric("util_spread", "%", _of_devices(spread, attrgetter("util_mean_pct"))),
     Metric("busy_spread", "%", attrgetter("busy_spread_pct")),
     Metric("min_avg_occupancy", "%", _of_devices(min, attrgetter("occupancy_mean_pct"))),
     Metric("min_avg_tensor", "%", _of_devices(min, attrgetter("tensor_mean_pct"))),

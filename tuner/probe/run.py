@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tuner.probe.metrics import over, spread
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import (
@@ -168,7 +169,7 @@ class _Probe:
             iterations_per_s=steps.mean,
             iterations_per_s_se=steps.error,
             step_share=step_share(window),
-            busy_spread_pct=_spread(shares) if shares else None,
+            busy_spread_pct=over(spread, [share.mean for share in shares or ()]),
             alloc_retries=self._alloc_retries(),
             level_changed=window.last_level is not None,
             devices=devices,
@@ -238,11 +239,6 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError:
         return False
-
-
-def _spread(shares: list[Estimate]) -> float | None:
-    known = [share.mean for share in shares if share.mean is not None]
-    return max(known) - min(known) if known else None
 
 
 def _without_number(result: ProbeResult, marks: int) -> ProbeResult:

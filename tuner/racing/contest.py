@@ -10,7 +10,6 @@ from statistics import fmean, median
 from tuner.errors import TrainerError
 from tuner.export import figure, in_words, score_text
 from tuner.kept.case_record import KeptRun, scored_by
-from tuner.kept.trial import over
 from tuner.probe import (
     SAMPLES_PER_S,
     Answer,
@@ -22,6 +21,7 @@ from tuner.probe import (
     Interrupted,
     More,
     ProbeResult,
+    over,
     student_tail,
     with_sure_speed,
 )

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from tuner.kept.trial import COMPLETE, FAIL, FINISHED, KeptTrial, over
-from tuner.probe import FailureKind, error_of_mean
+from tuner.kept.trial import COMPLETE, FAIL, FINISHED, KeptTrial
+from tuner.probe import FailureKind, error_of_mean, over
 from tuner.search.comparable import miscounted
 from tuner.study import LADDER, Config, launched
 

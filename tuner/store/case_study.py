@@ -22,7 +22,7 @@ from tuner.errors import StoreError
 from tuner.kept.case_record import KeptCase, KeptStudy, encode
 from tuner.kept.stored import BATCH, CALIBRATES, CASE, CONFIRMS, ENDED, LEASE, ORIGIN, RUNGS, SOAKS, storable
 from tuner.kept.trial import INTERRUPTED, KeptProbe, attributes
-from tuner.probe import ProbePlan, ProbeResult, measured
+from tuner.probe import ProbePlan, ProbeResult, measured, over
 from tuner.search import trials
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why, free
 from tuner.search.needs import Frontier
@@ -281,9 +281,7 @@ class CaseStudy:
     @property
     def usual_s(self) -> float | None:
         """The median of the seconds that complete probes took; None where none is known."""
-        complete = (trials.kept(one).total_s for one in self._read(TrialState.COMPLETE))
-        known = [total_s for total_s in complete if total_s is not None]
-        return median(known) if known else None
+        return over(median, (trials.kept(one).total_s for one in self._read(TrialState.COMPLETE)))
 
     @property
     def has_run(self) -> bool:
