@@ -19,7 +19,7 @@ from tuner.errors import TunerError
 from tuner.export import connect, engine_at, reading
 from tuner.kept.urls import shown as shown_url
 from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, Device, check_metrics, mib
-from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, narrowed, select, stands_in, unmatched
+from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, grouped, narrowed, select, stands_in, unmatched
 from tuner.trainers.base import Dependencies, Imported, Trainer, conflicts, import_all
 from tuner.trainers.registry import check_values, not_searched, open_trainer
 
@@ -103,9 +103,7 @@ def check_clocks(cards: Sequence[Clocks]) -> Iterator[Finding]:
 
 def check_links(links: Sequence[Link]) -> Iterator[Finding]:
     """Report how each pair of cards is connected. Pairs with the same connection share one finding."""
-    pairs: dict[str, list[Link]] = {}
-    for link in links:
-        pairs.setdefault(_reach(link), []).append(link)
+    pairs = grouped(links, _reach)
     for reach, alike in pairs.items():
         which = "every pair" if len(pairs) == 1 else ", ".join(map(_pair, alike))
         yield (warning if alike[0].p2p is False else fine)("links", f"{reach}: {which}")

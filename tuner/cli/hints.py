@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from tuner.cli.options import RUNS, as_words, exposed, stand_in
-from tuner.export import CaseSummary, CaseView, StudyReader, in_use, ladder_of_study, remarks, remedy, safe_rung, shared
+from tuner.export import CaseSummary, StudyReader, in_use, ladder_of_study, remarks, remedy, safe_rung, shared
 from tuner.kept.urls import shown
 from tuner.probe import duration
 from tuner.running.events import CaseOutcome, Ending
-from tuner.study import LADDER, PATIENCE, Case, Config, Parameter, Value, unmatched
+from tuner.study import LADDER, PATIENCE, Case, Config, Parameter, Value, grouped, unmatched
 from tuner.trainers.registry import not_searched
 
 if TYPE_CHECKING:
@@ -146,9 +146,7 @@ def safe_rungs(study: StudyReader) -> list[str]:
     ladder = ladder_of_study(study)
     if ladder not in study.fields[0]:
         return []
-    groups: dict[str, list[CaseView]] = {}
-    for case in study.cases:
-        groups.setdefault(case.method, []).append(case)
+    groups = grouped(study.cases, lambda case: case.method)
     if len(groups) > 1:
         groups["all cases"] = study.cases
     safe = {group: safe_rung(cases) for group, cases in groups.items()}

@@ -25,6 +25,7 @@ from tuner.running.workbench import open_workbench
 from tuner.scaling import campaign, comparing, scaling_table
 from tuner.scaling.results import Measurement, Results, read
 from tuner.scaling.subjects import LINKS, NAMES, built_in, of_study
+from tuner.study import grouped
 
 SHORT_NUMBERS = "k, M and G stand for a thousand, a million and a billion."
 
@@ -85,10 +86,7 @@ def show_split(console: Console, results: Results) -> None:
 def show_comparison(console: Console, lines: Sequence[comparing.PricedRow], currency: str | None) -> None:
     """Print a table for each workload, with the rows of all machines; with a currency also what samples cost."""
     console.print(SHORT_NUMBERS)
-    by_workload: dict[tuple[str, str], list[comparing.PricedRow]] = {}
-    for line in lines:
-        by_workload.setdefault((line.row.workload, line.row.unit), []).append(line)
-    for (workload, unit), own in by_workload.items():
+    for (workload, unit), own in grouped(lines, lambda line: (line.row.workload, line.row.unit)).items():
         console.print(f"{workload}{f', size in {unit}' if unit else ''}")
         shown = Table("machine", *_WHAT, "samples/s", "speed-up", box=box.SIMPLE)
         for line in own:

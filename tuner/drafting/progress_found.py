@@ -20,6 +20,7 @@ from tuner.probe import (
     printed_end,
     whole_numeral,
 )
+from tuner.study import grouped
 from tuner.trainers.presets import PRESETS
 
 PLAIN, PRINTED = r"\d+", r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?[kKMGB]?"
@@ -273,9 +274,7 @@ def _samples_beside(iteration: Column, counters: Sequence[Column]) -> Column | N
 
 def _by_form(chosen: Mapping[str, Column]) -> list[list[tuple[str, Column]]]:
     """Return the chosen numbers line by line, in the order of the output and of their places."""
-    groups: dict[str, list[tuple[str, Column]]] = {}
-    for name, column in chosen.items():
-        groups.setdefault(column.form, []).append((name, column))
+    groups = grouped(chosen.items(), lambda one: one[1].form)
     ordered = sorted(groups.values(), key=lambda group: group[0][1].first_line)
     return [sorted(group, key=lambda one: one[1].place) for group in ordered]
 

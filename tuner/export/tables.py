@@ -18,7 +18,7 @@ from tuner.kept.trial import OK, KeptTrial, pooled
 from tuner.probe import METRICS, DeviceSummary
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
-from tuner.study import FILES, LADDER, VARIANT, launch_digest
+from tuner.study import FILES, LADDER, VARIANT, grouped, launch_digest
 
 SIGNIFICANT_DIGITS = 6
 """The significant digits of a number whose unit is unknown."""
@@ -93,10 +93,7 @@ RACE_COLUMNS = ("race_winner", "race_score", "race_score_se", "race_s", "race_ru
 
 def runs_by_config(runs: Iterable[KeptRun]) -> dict[str, list[KeptRun]]:
     """Return the runs of a race by the digest of their config."""
-    by_config: dict[str, list[KeptRun]] = {}
-    for run in runs:
-        by_config.setdefault(launch_digest(run.config), []).append(run)
-    return by_config
+    return grouped(runs, lambda run: launch_digest(run.config))
 
 
 def race_row(runs: Sequence[KeptRun]) -> Row:

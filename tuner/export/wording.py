@@ -5,11 +5,12 @@ Texts of a database or of a trainer are made harmless here, for a terminal and f
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 
 from tuner.export.bound import advice
 from tuner.export.case_view import CaseSummary, ConfigRow
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, Blame, FailureKind, duration
-from tuner.study import Value, rung_of, written
+from tuner.study import Value, grouped, rung_of, written
 
 _CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Control characters without tab and line break (Unicode's `Cc`), and those that change the direction of writing."""
@@ -219,10 +220,8 @@ def at_its_end(why: str) -> str:
 
 def shared(said: Iterable[tuple[str, str]]) -> list[str]:
     """Return a line for each text, after the names of all that it is said about; `said` yields a name and a text."""
-    alike: dict[str, list[str]] = {}
-    for name, text in said:
-        alike.setdefault(text, []).append(name)
-    return [f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in alike.items()]
+    alike = grouped(said, itemgetter(1))
+    return [f"{', '.join(dict.fromkeys(name for name, _ in pairs))}: {text}" for text, pairs in alike.items()]
 
 
 def sentences(texts: Iterable[str]) -> str:

@@ -3,14 +3,16 @@
 import json
 import math
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import ColumnElement, Row, String, TableClause, cast, column, func, select, table
+
+from tuner.study import grouped
 
 PROBE = "probe"
 """Trial attribute: the record of the probe, as `trial.encode` writes it."""
@@ -110,16 +112,8 @@ def of_trials(execute: Callable[[Any], Rows], queries: TrialQueries) -> Iterator
     `execute` returns all rows of an SQLAlchemy query. All queries have run before the first trial is yielded.
     """
     trials = execute(queries.trials)
-    others = [by_trial(execute(one)) for one in queries.others] if trials else []
+    others = [grouped(execute(one), attrgetter("trial_id")) for one in queries.others] if trials else []
     return ((trial, [rows.get(trial.trial_id, ()) for rows in others]) for trial in trials)
-
-
-def by_trial(rows: Rows) -> Mapping[int, Rows]:
-    """Return the rows of each trial: trial id → rows."""
-    grouped: dict[int, list[Row[Any]]] = defaultdict(list)
-    for row in rows:
-        grouped[row.trial_id].append(row)
-    return grouped
 
 
 def moment(stored: object) -> datetime | None:

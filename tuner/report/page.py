@@ -15,6 +15,7 @@ from tuner.export import code, fenced, in_words, markdown, trials, with_error
 from tuner.report import words
 from tuner.report.charts import Picture, pictures, winner
 from tuner.report.facts import CaseFacts, StudyFacts
+from tuner.study import grouped
 
 _BEST_FIRST = 5
 """The number of best configs, and of worst configs, that are listed for each case."""
@@ -100,9 +101,6 @@ def _trusted(text: str) -> Markup:
 
 def _methods(cases: Sequence[CaseFacts]) -> Iterable[tuple[str, int, int, float | None]]:
     """Yield for each method: its name, its cases with a best, all its cases, and the mean objective of the best."""
-    by_method: dict[str, list[CaseFacts]] = {}
-    for case in cases:
-        by_method.setdefault(case.view.method, []).append(case)
-    for method, members in by_method.items():
+    for method, members in grouped(cases, lambda case: case.view.method).items():
         values = [one.summary.best.value for one in members if one.summary.best]
         yield method, len(values), len(members), fmean(values) if values else None

@@ -13,9 +13,9 @@ from tuner.errors import StudyError, TunerError
 from tuner.export import Sheet, tsv
 from tuner.probe import BUSY_PCT, HOUR_S, DeviceSummary
 from tuner.scaling.laws import LOSSES, Quantity, difference
-from tuner.scaling.results import Measurement, Mode, Results, Route, Subject, grouped
+from tuner.scaling.results import Measurement, Mode, Results, Route, Subject
 from tuner.scaling.scaling_table import Division, Fit, ScalingRow, ceilings, mean_pct, placement, table
-from tuner.study import Number, Strict, complaints, read_mapping
+from tuner.study import Number, Strict, complaints, grouped, read_mapping
 
 ROUTES: dict[Route, str] = {
     "nvlink": "NVLink",

@@ -1,10 +1,10 @@
 """The results of `tuner scale` as a versioned JSON file, which `tuner compare` reads on any machine."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
@@ -100,18 +100,6 @@ class Results:
     def with_points(self, *points: Measurement) -> "Results":
         """Return the results with more points."""
         return replace(self, points=(*self.points, *points))
-
-
-Item = TypeVar("Item")
-Key = TypeVar("Key")
-
-
-def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """Return the items of each key, in the order in which the keys come first."""
-    groups: dict[Key, list[Item]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups
 
 
 _ADAPTER = TypeAdapter(Results)

@@ -7,8 +7,9 @@ from tuner.report.charts import BEST, FRONT, OTHER, THIRD, Picture, Trace, axis,
 from tuner.report.page import filled
 from tuner.scaling.comparing import ROUTES, Machine, PricedRow, number, sized, topology
 from tuner.scaling.laws import LOSSES, Quantity
-from tuner.scaling.results import LINKS, grouped
+from tuner.scaling.results import LINKS
 from tuner.scaling.scaling_table import link_table
+from tuner.study import grouped
 
 COLOURS = (FRONT, BEST, THIRD, OTHER)
 LOSS_COLOURS = ("#76839a", "#b0731a", "#4c9a5f", "#8a63a6", "#8a63a6", "#2584ad", "#cf4358", "#cf4358")

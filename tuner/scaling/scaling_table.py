@@ -7,7 +7,8 @@ from typing import Literal
 
 from tuner.probe import DeviceSummary
 from tuner.scaling.laws import Quantity, SerialPart, fill_share, losses, ratio, serial_part, total
-from tuner.scaling.results import COUNTS, Measurement, Mode, Results, Route, Subject, grouped
+from tuner.scaling.results import COUNTS, Measurement, Mode, Results, Route, Subject
+from tuner.study import grouped
 
 Scaling = Literal["single", "weak", "strong"]
 """`weak`: the batch per GPU stays the same. `strong`: the whole batch stays the same. `single`: the baseline."""

@@ -12,7 +12,7 @@ from statistics import fmean
 from tuner.kept.trial import COMPLETE, FAIL, FINISHED, KeptTrial
 from tuner.probe import FailureKind, error_of_mean, over
 from tuner.search.comparable import miscounted
-from tuner.study import LADDER, Config, launched
+from tuner.study import LADDER, Config, grouped, launched
 
 Values = tuple[float, ...]
 """The value of each objective. Larger values are better."""
@@ -150,11 +150,9 @@ def all_measured(trials: Sequence[KeptTrial]) -> list[Standing]:
     The order is that of the first measurements.
     """
     may_be_best = eligible(trials)
-    measured: dict[str, list[KeptTrial]] = {}
-    for one in trials:
-        if one.state == COMPLETE and one.values:
-            measured.setdefault(one.launch, []).append(one)
-    return [may_be_best.get(launch) or _barred(same) for launch, same in measured.items()]
+    measured = (one for one in trials if one.state == COMPLETE and one.values)
+    by_launch = grouped(measured, lambda one: one.launch)
+    return [may_be_best.get(launch) or _barred(same) for launch, same in by_launch.items()]
 
 
 def leader(trials: Iterable[KeptTrial], defaults: Sequence[Config] = ()) -> Leader | None:

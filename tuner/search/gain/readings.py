@@ -1,8 +1,9 @@
 """The measurements of each config, and how precise they are. Pure."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from statistics import fmean, median
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from tuner.search.gain.pool import Codes, Levels
 from tuner.search.needs import Floats
 from tuner.search.observed import Measured, MeasuredValue, Sibling
-from tuner.study import Space, launch_digest, launched
+from tuner.study import Space, grouped, launch_digest, launched
 
 USUAL_ERROR = 0.01
 """The standard error of a measurement, as a share of its value, where no error is reported."""
@@ -96,7 +97,7 @@ def sibling_readings(sibling: Sibling, levels: Levels, space: Space) -> Readings
 def mean_readings(configs: Sequence[Measured], newest_devices: str, levels: Levels, *, logs: bool = False) -> Readings:
     """Return the mean measurement of each config on each set of devices. `logs`: whether the values are logarithms."""
     usual = _usual_error(configs)
-    rows = [(one.config, same) for one in configs for same in _by_devices(one)]
+    rows = [(one.config, same) for one in configs for same in grouped(one.values, attrgetter("devices")).values()]
     errors = [_errors(same, usual) for _, same in rows]
     values = np.array([fmean(value.number for value in same) for _, same in rows])
     whole = 1.0 if logs else abs(float(values.mean()))
@@ -118,12 +119,6 @@ def _usual_error(configs: Collection[Measured]) -> float:
         return median(reported)
     means = [fmean(value.number for value in one.values) for one in configs]
     return USUAL_ERROR * fmean(map(abs, means)) or USUAL_ERROR
-
-
-def _by_devices(one: Measured) -> Iterator[list[MeasuredValue]]:
-    """Yield a config's values, those from the same devices together."""
-    for devices in dict.fromkeys(value.devices for value in one.values):
-        yield [value for value in one.values if value.devices == devices]
 
 
 def _errors(values: Sequence[MeasuredValue], usual: float) -> Floats:
