@@ -8,7 +8,7 @@ from math import isfinite
 from statistics import fmean, median
 
 from tuner.errors import TrainerError
-from tuner.export import figure, in_words, score_text
+from tuner.export import SPEEDS, figure, in_words, score_text
 from tuner.kept.case_record import KeptRun, scored_by
 from tuner.probe import (
     SAMPLES_PER_S,
@@ -312,7 +312,6 @@ BY_CHANCE = 0.05
 """A winner is clear if chance alone would put two equal configs so far apart with at most this probability."""
 LEAST_CHANCE = 0.01
 """A smaller probability is not told as a number: two or three seeds do not show it."""
-_NAMES = {SAMPLES_PER_S: "samples/s"}
 
 
 def forecasts(places: Sequence[Place], updates: Mapping[int, float | None]) -> dict[str, list[float | None]]:
@@ -378,6 +377,6 @@ def _foretold(places: Sequence[Place], updates: Mapping[int, float | None]) -> I
             continue
         right = max(both)[1] == max(score for _, score in both)
         yield (
-            f"{_NAMES.get(name, name)} {'names' if right else 'does not name'} the winner after {shortest:.0f} s; its "
+            f"{SPEEDS.get(name, name)} {'names' if right else 'does not name'} the winner after {shortest:.0f} s; its "
             f"order agrees with that of the scores by {tau:+.2f} (Kendall's tau of {len(both)} configs)."
         )

@@ -10,7 +10,7 @@ from statistics import fmean, geometric_mean
 
 from tuner.export import CaseSummary, CaseView, StudyReader, summary
 from tuner.kept.trial import INTERRUPTED, OK, PRUNED, KeptTrial, pooled
-from tuner.probe import DeviceSeries, FailureKind, error_of_mean, folder_of, read_series
+from tuner.probe import FULL_PCT, DeviceSeries, FailureKind, error_of_mean, folder_of, read_series
 from tuner.search.needs import Growth
 from tuner.search.standing import Standing, of_both
 from tuner.study import LADDER, VARIANT, Parameter, Space, Value, rung_of
@@ -153,7 +153,6 @@ def _excerpt(folder: Path, trial: KeptTrial) -> str | None:
 
 READING_ERROR, VARIANTS = 0.02, 0.1
 """How much a measured peak and the peaks of two variants usually differ, as shares; those of the calibration."""
-FULL_PCT = 100.0
 BEYOND = 1.15
 """The line ends at this multiple of the largest measured rung, or where memory ends."""
 PARTS = 24
