@@ -180,11 +180,12 @@ Record = TypeVar("Record")
 def record_of(form: type[Record], attribute: object) -> Record | None:
     """Return an attribute as a record of this form; None where it has another form."""
     try:
-        return _adapter(form).validate_python(attribute)
+        return adapter(form).validate_python(attribute)
     except (ValidationError, TypeError, RecursionError):
         return None
 
 
 @cache
-def _adapter(form: type[Record]) -> TypeAdapter[Record]:
+def adapter(form: type[Record]) -> TypeAdapter[Record]:
+    """Return what reads records of this form, made once."""
     return TypeAdapter(form)

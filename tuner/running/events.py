@@ -5,13 +5,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from tuner.export import EXHAUSTED
+from tuner.kept.stored import adapter
 from tuner.probe import Blame, Failure, FailureKind, ProbeResult
 from tuner.search.standing import BROKEN_AFTER, Standing
 from tuner.study import Case, Value
@@ -261,12 +260,7 @@ def to_json(event: Event, worker: str = "") -> str:
 def from_json(line: Mapping[str, Any]) -> Event | None:
     """Return the event of a parsed line; None for any other object. Raises ValueError where a field is wrong."""
     kind = KINDS.get(line.get("event", ""))
-    return _adapter(kind).validate_python(line) if kind else None
-
-
-@cache
-def _adapter(kind: type[Event]) -> TypeAdapter[Event]:
-    return TypeAdapter(kind)
+    return adapter(kind).validate_python(line) if kind else None
 
 
 CRASHES_AFTER_A_RESULT = 6
