@@ -124,6 +124,13 @@ def test_a_few_unequal_steps_are_no_growth_and_equal_ones_may_be() -> None:
     assert blocks.kind == "slope"
 
 
+def test_floors_that_move_between_steps_are_growth() -> None:
+    floors = tuple(500.0 + 0.8 * part + (7 * part % 5 - 2) for part in range(12))
+    rising = Rising.of(replace(device([900.0] * 240), mem_floors=floors))
+    assert rising is not None
+    assert rising.kind == "slope"
+
+
 def test_steps_beside_growth_are_expected_again() -> None:
     even = [500.0 + 0.5 * second for second in range(200)]
     stepped = [one + (15.0 if at >= 90 else 0.0) + (20.0 if at >= 170 else 0.0) for at, one in enumerate(even)]

@@ -24,9 +24,9 @@ SETTLING = 0.2
 GROWS = 0.1
 """The probability that memory grows all the time, before anything is known."""
 STAIRS = 3
-"""Floors that rise in at most so many steps, and are flat between them, do not show growth."""
-ALIKE = 1.03
-"""Steps that differ by at most this factor are equally large."""
+"""Floors that rise in at most so many steps, and are flat between them, show no growth."""
+ALIKE = 0.03
+"""A step that differs by at most this share of another one is as large."""
 BEFORE_SHARE = 0.1
 """What is known of records before the run comes from a run of this share."""
 RECORDS = 2.0
@@ -101,8 +101,8 @@ class Rising:
         """The growth in MiB per second, its standard error, and the probability that there is any.
 
         A straight line over the time is compared with a line over its logarithm, a constant and a few steps (Schwarz's
-        criterion). A short part may miss the least memory, so the least of three neighbours counts. Where all steps are
-        equally large, memory comes in such blocks, and growth makes steps, too.
+        criterion). A short part may miss the least memory, so the least of three neighbours counts. Where memory comes
+        in equal blocks, growth makes steps, too.
         """
         count = len(self.floors)
         if count < FEWEST:
@@ -113,11 +113,17 @@ class Rising:
         (slope, _), coarse = np.polyfit(at_s, floors, 1), self.told_apart_mib**2 / 12
         straight, bent = (_misfit(floors, clock) + coarse for clock in (at_s, np.log(at_s)))
         apart, each = len(floors) / 2, math.log(len(floors)) / 2
-        stairs = (
-            -apart * math.log(_misfit_of(floors, steps) + max(coarse, self._block_mib**2 / 12)) - (2 * steps - 1) * each
-            for steps in range(STAIRS + 1)
+        level, *stairs = (_misfit_of(floors, steps) for steps in range(STAIRS + 1))
+        blocks = max(coarse, self._block_mib**2 / 12)
+        no_growth = max(
+            each - apart * math.log(level + coarse),
+            -apart * math.log(bent),
+            *(
+                -apart * math.log(one + blocks) - (2 * steps - 1) * each
+                for steps, one in enumerate(stairs, 1)
+                if one <= coarse
+            ),
         )
-        no_growth = max(-apart * math.log(bent), *stairs)
         odds = math.log(GROWS / (1 - GROWS)) - apart * math.log(straight) - no_growth
         error = math.sqrt(straight * len(floors) / (len(floors) - 2) / np.square(at_s - at_s.mean()).sum())
         if slope <= 0:
@@ -126,9 +132,11 @@ class Rising:
 
     @property
     def _block_mib(self) -> float:
-        """The size of all steps; 0 where they differ or where there is at most one."""
-        sizes = [by for _, by in self.steps]
-        return max(sizes) if len(sizes) > 1 and max(sizes) <= ALIKE * min(sizes) else 0.0
+        """The size of the smallest step where all are multiples of it; 0 where they are not, or are fewer than two."""
+        sizes = [by for _, by in self.steps if by > self.told_apart_mib]
+        block = min(sizes, default=0.0)
+        alike = len(sizes) > 1 and all(abs(math.remainder(by, block)) <= ALIKE * block for by in sizes)
+        return block if alike else 0.0
 
     @property
     def grows(self) -> float:
