@@ -133,6 +133,8 @@ MOST = 2**63
 UNREADABLE = "\ufffd"
 """Stands for a character that no database and no file can store: half of a surrogate pair, and NUL."""
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+_UNUSUAL = re.compile(r"NaN|Infinity|\\u|\d{19}|[eE]\+?\d{3}|[\0\ud800-\udfff]")
+"""What a JSON text has that holds a value which is not storable; a text may have it without that."""
 
 
 def storable(value: Any) -> Any:
@@ -169,7 +171,8 @@ def read_json(document: object) -> Any:
     if not isinstance(document, str | bytes):
         return None
     try:
-        return storable(json.loads(document))
+        usual = isinstance(document, str) and len(document) <= MOST_CHARACTERS and not _UNUSUAL.search(document)
+        return json.loads(document) if usual else storable(json.loads(document))
     except (ValueError, RecursionError):
         return None
 

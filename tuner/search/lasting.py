@@ -113,7 +113,8 @@ class Rising:
         (slope, _), coarse = np.polyfit(at_s, floors, 1), self.told_apart_mib**2 / 12
         straight, bent = (_misfit(floors, clock) + coarse for clock in (at_s, np.log(at_s)))
         apart, each = len(floors) / 2, math.log(len(floors)) / 2
-        level, *stairs = (_misfit_of(floors, steps) for steps in range(STAIRS + 1))
+        level = float(floors.var())
+        stairs = [_misfit_of(floors, steps) for steps in range(1, STAIRS + 1)] if level > coarse else []
         blocks = max(coarse, self._block_mib**2 / 12)
         no_growth = max(
             each - apart * math.log(level + coarse),

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from itertools import takewhile
+from statistics import median
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.study import Study
@@ -11,6 +12,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from tuner.kept.case_record import KeptStudy
 from tuner.kept.stored import INELIGIBLE, MEMORY
 from tuner.kept.trial import KeptTrial, read
+from tuner.probe import over
 from tuner.search.needs import Frontier, OutOfMemory
 from tuner.search.standing import broken, is_failure
 from tuner.search.verdict import SAYS_NOTHING, Verdict
@@ -77,6 +79,11 @@ def since_mended(study: Study) -> list[FrozenTrial]:
     """
     mended = KeptStudy(study.user_attrs).mended
     return [one for one in study.get_trials(deepcopy=False) if one.number >= mended]
+
+
+def usual_s(trials: Sequence[FrozenTrial]) -> float | None:
+    """Return the median of the seconds that complete probes took; None where none is known."""
+    return over(median, (kept(one).total_s for one in trials if one.state == TrialState.COMPLETE))
 
 
 def has_failed(trial: FrozenTrial) -> bool:

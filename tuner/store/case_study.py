@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from itertools import takewhile
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple, TypeVar
 
 from optuna.pruners import BasePruner
@@ -22,7 +21,7 @@ from tuner.errors import StoreError
 from tuner.kept.case_record import KeptCase, KeptStudy, encode
 from tuner.kept.stored import BATCH, CALIBRATES, CASE, CONFIRMS, ENDED, LEASE, ORIGIN, RUNGS, SOAKS, storable
 from tuner.kept.trial import INTERRUPTED, KeptProbe, attributes
-from tuner.probe import ProbePlan, ProbeResult, measured, over
+from tuner.probe import ProbePlan, ProbeResult, measured
 from tuner.search import trials
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why, free
 from tuner.search.needs import Frontier
@@ -33,7 +32,7 @@ from tuner.store.database import Database
 from tuner.store.leases import BEAT_S, Lease, is_held
 from tuner.store.opening import check_unchanged, open_study
 from tuner.store.storage import Neighbour
-from tuner.study import LADDER, BatchFit, Config, Space, launch_digest, same_launch
+from tuner.study import BatchFit, Config, Space, launch_digest, same_launch
 
 _COMMON = {one.name for one in fields(ProbeResult)} & {one.name for one in fields(KeptProbe)}
 """What a result and the record of it both have."""
@@ -207,7 +206,7 @@ class CaseStudy:
         self._database, self._name = database, name
         self._several = len(objectives) > 1
         self._confirm = confirm
-        self._space = space
+        self._space, self._case = space, case
         self._identity = storable(identity)
         self._strategy = strategy(count)
         self._held_up = False
@@ -275,13 +274,12 @@ class CaseStudy:
     @property
     def best(self) -> Standing | None:
         """The best config so far: see `standing.leader`."""
-        case = self.kept.case
-        return best(trials.all_kept(self._read()), case.defaults if case else ())
+        return best(trials.all_kept(self._read()), self._case.defaults)
 
     @property
     def usual_s(self) -> float | None:
         """The median of the seconds that complete probes took; None where none is known."""
-        return over(median, (trials.kept(one).total_s for one in self._read(TrialState.COMPLETE)))
+        return trials.usual_s(self._read())
 
     @property
     def has_run(self) -> bool:
@@ -302,8 +300,7 @@ class CaseStudy:
 
     def frontier(self) -> Frontier:
         """Return what the study knows about where memory ends."""
-        case = self.kept.case
-        return trials.frontier(self._read(), case.ladder if case else LADDER)
+        return trials.frontier(self._read(), self._case.ladder)
 
     def metrics_of(self, config: Config) -> Mapping[str, float | None]:
         """Return the metrics of the newest complete probe of this config; empty where there is none."""
@@ -380,18 +377,18 @@ class CaseStudy:
         """
 
         def leased() -> tuple[Trial, Asked] | None:
-            check_unchanged(self._database, self._study, self._identity)
+            kept = check_unchanged(self._database, self._study, self._identity)
             history = History(self._study, self._space)
             here = [one for one in self._neighbours() if one.is_here] if self._confirm else []
             self._held_up = any(one.confirms for one in here)
             choice = None if self._held_up else self._choice(history, target, price)
             if choice is not None and choice.why is Why.CONFIRM and here:
                 self._held_up, choice = True, None
-            if choice is None or not has_time(choice.takes_s or self.usual_s):
+            if choice is None or not has_time(choice.takes_s or trials.usual_s(history.trials)):
                 return None
             trial = ask_for(self._study, self._space, choice.config)
             trial.set_user_attr(LEASE, Lease.mine().write())
-            if KeptStudy(self._study.user_attrs).ended:
+            if kept.ended:
                 self._study.set_user_attr(ENDED, None)
             return trial, asked_for(trial, self._space, choice, history.trials)
 

@@ -72,11 +72,15 @@ def open_study(
     return study
 
 
-def check_unchanged(database: Database, study: optuna.Study, identity: dict[str, Any]) -> None:
-    """Raise StoreError where somebody has mended the study's set-up since this process opened it."""
-    known = KeptStudy(study.user_attrs).identity or {}
-    if known != identity:
+def check_unchanged(database: Database, study: optuna.Study, identity: dict[str, Any]) -> KeptStudy:
+    """Return what the study keeps.
+
+    Raises StoreError where somebody has mended the study's set-up since this process opened it.
+    """
+    kept = KeptStudy(study.user_attrs)
+    if (known := kept.identity or {}) != identity:
         check_identity(known, identity, study=study.study_name, shown_url=database.shown_url)
+    return kept
 
 
 def _may_be_mended(known: Mapping[str, Any], now: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> bool:
