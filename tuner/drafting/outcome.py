@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from math import hypot
+from math import hypot, sqrt
 from pathlib import Path
 from statistics import fmean
 
@@ -79,7 +79,10 @@ def _stays(view: CaseView) -> Iterator[str]:
 
 
 def _times(best: Standing, mine: Standing, view: CaseView) -> tuple[float, float | None] | None:
-    """Return how many times as fast the best is as the person's own command, and the error; None where unknown."""
+    """Return how many times as fast the best is as the person's own command, and the error; None where unknown.
+
+    Where one of the two has run several times, a run of the other is taken to scatter as much.
+    """
     is_speed = view.objective in SPEEDS
     (fast, unsure), (slow, doubt) = (
         (one.value, one.error) if is_speed else (one.samples_per_s, one.speed_error) for one in (best, mine)
@@ -87,7 +90,11 @@ def _times(best: Standing, mine: Standing, view: CaseView) -> tuple[float, float
     if not fast or not slow:
         return None
     times = fast / slow
-    return times, None if unsure is None or doubt is None else times * hypot(unsure / fast, doubt / slow)
+    if unsure is None or doubt is None:
+        return times, None
+    shares = (unsure / fast, best.readings), (doubt / slow, mine.readings)
+    scatter = max((share * sqrt(count) for share, count in shares if count > 1), default=0.0)
+    return times, times * hypot(*(max(share, scatter / sqrt(count)) for share, count in shares))
 
 
 def _limits(times: float, mine: Standing, best: Standing) -> Iterator[str]:
