@@ -1,7 +1,7 @@
 """Reads and checks study files: their space, their cases and their limits."""
 
 from tuner.study.batch import REASON, BatchFit, Tried, first_size, fit, next_size
-from tuner.study.cases import FILES, Case, grouped, lending_order, most_similar, select
+from tuner.study.cases import FILES, Case, lending_order, most_similar, select
 from tuner.study.parameter import MOST_CASES, RETIRED, Number, ParameterSpec, PositiveInt, Strict, retired_keys
 from tuner.study.slurm_job import SlurmSpec
 from tuner.study.space import (
@@ -17,6 +17,7 @@ from tuner.study.space import (
     described,
     doublings,
     every,
+    grouped,
     ladder_of,
     launch_digest,
     launched,

@@ -1,10 +1,9 @@
 """Training cases: what a trainer knows, which of them a study asks for, and which are alike."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from textwrap import shorten
-from typing import TypeVar
 
 from tuner.errors import StudyError
 
@@ -12,17 +11,6 @@ FILES = ("agent_config", "env_config", "engine_config")
 """The options that name a case's files, where the trainer does not list others; each is a column of the manifest."""
 MOST_CHARACTERS = 200
 """The names of cases in an error are cut to so many characters."""
-
-Item = TypeVar("Item")
-Key = TypeVar("Key")
-
-
-def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """Return the items of each key, in the order in which the keys come first."""
-    groups: dict[Key, list[Item]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
