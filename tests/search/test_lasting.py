@@ -60,6 +60,20 @@ def test_memory_that_stays_flat_lasts() -> None:
     assert 700.0 <= found.most_mib < 800.0
 
 
+def test_growth_that_a_short_run_cannot_show_may_fill_the_memory_of_a_long_training() -> None:
+    short, long, growing = (
+        lasts((device(mib),), 24.0)
+        for mib in ([700.0] * 100, [700.0] * 1000, [500.0 + second for second in range(200)])
+    )
+    assert short is not None
+    assert long is not None
+    assert growing is not None
+    assert short.filled_h == pytest.approx(295.0 / short.hidden_mib_per_h)
+    assert long.filled_h == pytest.approx(10.0 * short.filled_h, rel=0.1)
+    assert growing.hidden_mib_per_h == 0.0
+    assert growing.filled_h == float("inf")
+
+
 def test_memory_that_grows_all_the_time_lasts_no_longer_than_it_does() -> None:
     growing = device([500.0 + second for second in range(200)])
     rising = Rising.of(growing)

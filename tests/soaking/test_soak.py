@@ -95,6 +95,9 @@ def test_a_best_whose_memory_lasts_is_soaked_once_and_stays_the_best(tmp_path: P
     told = list(verdicts(view(tmp_path / "demo"), TRAINING, caches=True))
     assert told == [*lines, last, doubt]  # nothing larger is wanted
     assert list(verdicts(view(tmp_path / "demo"), PROVOKED))[-1] == last
+    *_, still, hidden = verdicts(view(tmp_path / "demo"), replace(PROVOKED, hours=300.0))
+    assert still == last
+    assert "would not show in this soak" in hidden
 
 
 def test_growth_moves_the_best_to_the_largest_rung_whose_memory_lasts(tmp_path: Path) -> None:

@@ -157,6 +157,11 @@ class Rising:
         slope, error, grows = self._growth
         return HOUR_S * max(0.0, slope - 2.0 * error) if grows >= SURE else 0.0
 
+    @property
+    def hidden_mib_per_h(self) -> float:
+        """The growth in MiB per hour that may hide in what was read, two standard errors; 0 where growth is seen."""
+        return 0.0 if self.kind == "slope" else HOUR_S * 2.0 * self._growth[1]
+
     def rise_mib(self, until_s: float, expected: Expected = USUAL) -> Floats:
         """Return equally likely rises from now until so many seconds after the first mark, the smallest first.
 
@@ -204,6 +209,8 @@ def _misfit_of(floors: Floats, steps: int) -> float:
 class Lasts:
     """Whether a config's memory lasts for a training, on the device where it is the shortest."""
 
+    hours: float
+    """The length of the training."""
     chance: float
     """The probability that it lasts."""
     now_mib: float
@@ -213,11 +220,19 @@ class Lasts:
     kind: Kind
     grows: float
     """The probability that memory grows all the time."""
+    hidden_mib_per_h: float
+    """Slower growth than this does not show; 0 where growth is seen."""
 
     @property
     def share(self) -> float:
         """`most_mib` as a share of the device's memory."""
         return self.most_mib / self.total_mib
+
+    @property
+    def filled_h(self) -> float:
+        """The hours in which growth that does not show may fill the memory."""
+        left_mib = SPARE * self.total_mib - self.now_mib
+        return left_mib / self.hidden_mib_per_h if self.hidden_mib_per_h else math.inf
 
 
 SPARE = 0.995
@@ -236,12 +251,14 @@ def lasts(devices: tuple[DeviceSummary, ...], hours: float, *, provoked: bool = 
             rise = rising.rise_mib(hours * HOUR_S, PROVOKED if provoked else USUAL)
             found.append(
                 Lasts(
+                    hours=hours,
                     chance=float(np.searchsorted(rise, SPARE * total_mib - rising.now_mib, side="right")) / len(rise),
                     now_mib=rising.now_mib,
                     most_mib=rising.now_mib + float(np.quantile(rise, SURE)),
                     total_mib=total_mib,
                     kind=rising.kind,
                     grows=rising.grows,
+                    hidden_mib_per_h=rising.hidden_mib_per_h,
                 )
             )
     return min(found, key=attrgetter("chance"), default=None)

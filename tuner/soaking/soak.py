@@ -27,6 +27,7 @@ from tuner.probe import (
     ProbePlan,
     ProbeResult,
     Stop,
+    duration,
     unlaunched,
 )
 from tuner.running.workbench import Job, Purpose, Workbench
@@ -321,8 +322,10 @@ def verdicts(view: CaseView, training: Training, *, caches: bool = False) -> Ite
         fast = f"; {with_error(speed, one.trial.probe.samples_per_s_se)} samples/s" if speed else ""
         yield f"{view.name}: #{one.trial.number} {in_words(one.config)}: {said}{fast}"
     best = view.best
-    if best and any(one.held and one.trial.launch == launch_digest(best.config) for one in known):
+    chosen = next((one for one in known if best and one.held and one.trial.launch == launch_digest(best.config)), None)
+    if best and chosen:
         yield f"{view.name}: train with {in_words(best.config)}"
+        yield from (f"{view.name}: {one}" for one in [_hidden(chosen.found)] if one)
         if not training.provoked:
             yield f"{view.name}: a batch, evaluation or checkpoint that is far larger than all in the soak may not fit"
     elif known:
@@ -332,6 +335,14 @@ def verdicts(view: CaseView, training: Training, *, caches: bool = False) -> Ite
             f"{view.name}: memory that torch keeps for later counts as used; in a study with another name, and "
             f"`environment: {{variables: {{{ALLOCATOR[0]}: expandable_segments:True}}}}`, larger values may last"
         )
+
+
+def _hidden(found: Lasts | None) -> str | None:
+    """Return after which time growth that a soak is too short to show may fill the memory; None where it does not."""
+    if found is None or found.filled_h >= found.hours:
+        return None
+    slow, after = f"{found.hidden_mib_per_h:.0f} MiB an hour", duration(found.filled_h * HOUR_S)
+    return f"growth of less than {slow} would not show in this soak, and may fill the memory after {after}; soak longer"
 
 
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
