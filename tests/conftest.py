@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from alembic.script import ScriptDirectory
 from hypothesis import settings
-from tests_database import empty_database, migrations, without_power_cuts
+from tests_database import compiling_once, empty_database, migrations, without_power_cuts
 from tests_postgresql import private_server
 
 # The time of an example depends on the other load of the machine. Each run draws 40 other examples; 100 are usual.
@@ -44,7 +44,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _databases_are_light() -> Iterator[None]:
     """Save half of the time of a new database, and the wait for the disk."""
-    with pytest.MonkeyPatch.context() as patch, without_power_cuts():
+    with pytest.MonkeyPatch.context() as patch, without_power_cuts(), compiling_once():
         patch.setattr(ScriptDirectory, "from_config", migrations)
         yield
 

@@ -6,11 +6,14 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, event
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.dialects import registry
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from tuner.store.database import Database
 
@@ -36,6 +39,33 @@ def empty_database() -> bytes:
         file = Path(folder) / "study.db"
         Database(f"sqlite:///{file}").close()
         return file.read_bytes()
+
+
+class AlikeDialect(SQLiteDialect_pysqlite):
+    """The dialect of SQLite; those of all engines are equal, because SQLAlchemy keeps compiled SQL by its dialect."""
+
+    supports_statement_cache = True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AlikeDialect)
+
+    def __hash__(self) -> int:
+        return hash(AlikeDialect)
+
+
+@contextmanager
+def compiling_once() -> Iterator[None]:
+    """Let all SQLite files share compiled SQL. A file has an engine of its own, and each would compile all SQL anew."""
+    compiled: dict[Any, Any] = {}
+
+    def share(connection: Connection) -> None:
+        if isinstance(connection.dialect, AlikeDialect):
+            connection.execution_options(compiled_cache=compiled)
+
+    registry.register("sqlite", __name__, AlikeDialect.__name__)
+    event.listen(Engine, "engine_connect", share)
+    yield
+    event.remove(Engine, "engine_connect", share)
 
 
 @contextmanager
