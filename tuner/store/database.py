@@ -233,6 +233,8 @@ _BUSY_S = 60
 """How long SQLite waits until other programs release the file: a backup must not cost the result of a probe."""
 _OPTUNAS = {"studies", "trials", "version_info"}
 """Tables that every database of Optuna has."""
+_LAST = "alembic_version"
+"""The table that Optuna makes after all others."""
 _FAILURES = (
     *(SQLAlchemyError, OSError, TimeoutError, UnicodeError),
     *(optuna.exceptions.StorageInternalError, ConnectionLostError, RolledBackError),
@@ -260,8 +262,7 @@ class Database:
             self._check_kind(begun=True)
             self._make_file()
             with self.lock():
-                self._check_kind()
-                self.storage = self._open()
+                self.storage = self._open(self._check_kind())
         self._opened = True
         self._be_patient(self.storage.engine)
         sessions = self.storage.rdb.scoped_session
@@ -367,13 +368,13 @@ class Database:
             if not self._url.database.startswith("file:"):
                 make_private(file)
 
-    def _check_kind(self, *, begun: bool = False) -> None:
-        """Raise StoreError for a database of another kind, beside which nothing is written.
+    def _check_kind(self, *, begun: bool = False) -> set[str]:
+        """Return the names of the tables. Raise StoreError for a database of another kind: nothing is written there.
 
         `begun`: another worker may be making the tables now, so one of them is enough.
         """
         if self._is_sqlite and not Path(self._url.database or "").exists():
-            return
+            return set()
         with self._connection() as connection:
             tables = set(sql.inspect(connection).get_table_names())
         known = tables & _OPTUNAS
@@ -382,11 +383,12 @@ class Database:
             raise StoreError(
                 f"database {self.shown_url} is not an Optuna study database (its tables are {found}); name another"
             )
+        return tables
 
-    def _open(self) -> TrialStorage:
+    def _open(self, tables: set[str]) -> TrialStorage:
         url = self._url.render_as_string(hide_password=False)
         try:
-            return TrialStorage(RDBStorage(url, self._engine_options))
+            return TrialStorage(RDBStorage(url, self._engine_options, skip_table_creation=_LAST in tables))
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise StoreError(

@@ -6,13 +6,13 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy as copied
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 from optuna.distributions import json_to_distribution
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import Row, TableClause, bindparam, func, or_, select
+from sqlalchemy import Row, bindparam, func, or_, select
 
 from tuner.kept import stored
 from tuner.kept.case_record import KeptStudy
@@ -31,6 +31,24 @@ _CHANGED = stored.trial_queries((TRIALS.c.study_id == bindparam("study")) & _NEW
 _OBJECTIVES = select(
     select(func.count()).where(stored.DIRECTIONS.c.study_id == bindparam("study")).scalar_subquery()
 ).where(STUDIES.c.study_id == bindparam("study"))
+_FACTS, _SYSTEM_FACTS = (
+    select(one.c.key, one.c.value_json).where(one.c.study_id == bindparam("study"))
+    for one in (stored.FACTS, stored.SYSTEM_FACTS)
+)
+_CONSTRAINTS = select(stored.CONSTRAINTS).where(stored.CONSTRAINTS.c.trial_id == bindparam("trial"))
+
+
+@cache
+def _running(study: str) -> Any:
+    """Return the query of the leases of a study's running trials, and of which of them confirm."""
+    return (
+        select(TRIALS.c.trial_id, STUDIES.c.study_name, ATTRIBUTES.c.key, ATTRIBUTES.c.value_json)
+        .join_from(TRIALS, STUDIES, STUDIES.c.study_id == TRIALS.c.study_id)
+        .join(ATTRIBUTES, ATTRIBUTES.c.trial_id == TRIALS.c.trial_id)
+        .where(of_study(study), STATE == RUNNING)
+        .where(ATTRIBUTES.c.key.in_([stored.LEASE, stored.CONFIRMS]))
+        .order_by(TRIALS.c.trial_id)
+    )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -111,15 +129,18 @@ class TrialStorage(BaseStorage):
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
         """Return the attributes of a study; None for an attribute that is damaged."""
-        return self._attributes(stored.FACTS, study_id)
+        return self._attributes(_FACTS, study_id)
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
         """Return Optuna's own attributes of a study; None for an attribute that is damaged."""
-        return self._attributes(stored.SYSTEM_FACTS, study_id)
+        return self._attributes(_SYSTEM_FACTS, study_id)
 
-    def _attributes(self, table: TableClause, study_id: int) -> dict[str, Any]:
-        query = select(table.c.key, table.c.value_json).where(table.c.study_id == study_id)
-        return _Decoded((row.key, read_json(row.value_json)) for row in self.rows(query))
+    def _attributes(self, query: Any, study_id: int) -> dict[str, Any]:
+        return _Decoded((row.key, read_json(row.value_json)) for row in self.rows(query, study=study_id))
+
+    def get_trial_system_attrs(self, trial_id: int) -> dict[str, Any]:
+        """Return Optuna's own attributes of a trial; None for an attribute that is damaged."""
+        return _Decoded((row.key, read_json(row.value_json)) for row in self.rows(_CONSTRAINTS, trial=trial_id))
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
         """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
@@ -134,8 +155,10 @@ class TrialStorage(BaseStorage):
     ) -> list[FrozenTrial]:
         """Return the tuner's trials of a study in the order of their numbers. Raises KeyError where the study is gone.
 
-        With `deepcopy` the caller may change them.
+        With `deepcopy` the caller may change them. None of them waits, which Optuna asks before it begins one.
         """
+        if states == (TrialState.WAITING,):
+            return []
         known = self._known[study_id]
         with self._reading() as rows:
             objectives = rows(_OBJECTIVES, study=study_id)
@@ -177,15 +200,7 @@ class TrialStorage(BaseStorage):
 
     def neighbours(self, study: str) -> list[Neighbour]:
         """Return the probes of all cases of a study that run now. A trial whose process is gone is left out."""
-        query = (
-            select(TRIALS.c.trial_id, STUDIES.c.study_name, ATTRIBUTES.c.key, ATTRIBUTES.c.value_json)
-            .join_from(TRIALS, STUDIES, STUDIES.c.study_id == TRIALS.c.study_id)
-            .join(ATTRIBUTES, ATTRIBUTES.c.trial_id == TRIALS.c.trial_id)
-            .where(of_study(study), STATE == RUNNING)
-            .where(ATTRIBUTES.c.key.in_([stored.LEASE, stored.CONFIRMS]))
-            .order_by(TRIALS.c.trial_id)
-        )
-        rows = self.rows(query)
+        rows = self.rows(_running(study))
         confirming = {row.trial_id for row in rows if row.key == stored.CONFIRMS}
         leases = [(row, Lease.read(read_json(row.value_json))) for row in rows if row.key == stored.LEASE]
         return [
@@ -194,10 +209,10 @@ class TrialStorage(BaseStorage):
             if lease and lease.held()
         ]
 
-    def rows(self, query: Any) -> Sequence[Row[Any]]:
+    def rows(self, query: Any, **values: Any) -> Sequence[Row[Any]]:
         """Return all rows of an SQLAlchemy query, in the transaction that is open, if one is."""
         with self._reading() as rows:
-            return rows(query)
+            return rows(query, **values)
 
     @contextmanager
     def _reading(self) -> Iterator[_Rows]:
