@@ -186,6 +186,7 @@ def _serve(number: int, team: AnyTeam, run: Run[AnyTeam]) -> None:
     rank = prepare(number, team)
     with process_group(rank):
         orders = Orders(leads=rank.leads)
+        gc.freeze()  # what torch has loaded lives to the end; to search it after each run takes a quarter of a second
         for request in orders.runs():
             run(rank, request, orders.stopped)
             _free(rank.device)
