@@ -9,8 +9,8 @@ from hypothesis import settings
 from tests_database import compiling_once, empty_database, migrations, without_power_cuts
 from tests_postgresql import private_server
 
-# The time of an example depends on the other load of the machine. Each run draws 20 other examples.
-settings.register_profile("no clock", deadline=None, max_examples=20)
+# The time of an example depends on the other load of the machine. Each run draws 25 other examples; 100 are usual.
+settings.register_profile("no clock", deadline=None, max_examples=25)
 settings.load_profile("no clock")
 
 
