@@ -84,7 +84,7 @@ def correlated(source: random.Random, count: int, correlation: float, spread: fl
 @pytest.mark.parametrize("spread", [0.7, 1.2, 4.0])
 def test_the_error_is_what_repeated_windows_really_spread(correlation: float, count: int, spread: float) -> None:
     source = random.Random(1)
-    windows = [correlated(source, count, correlation, spread) for _ in range(3000)]
+    windows = [correlated(source, count, correlation, spread) for _ in range(600)]
     truth = stdev(fmean(window) for window in windows)
     claimed = fmean(standard_error(blocks(window)) or 0.0 for window in windows)
     assert 0.65 * truth < claimed < 2.2 * truth

@@ -15,7 +15,7 @@ from tuner.store.database import PAUSE_S, Database, wait_while_away
 
 
 def test_each_new_connection_is_tried_until_the_database_answers_and_says_so_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     engine = create_engine(f"sqlite:///{tmp_path / 'later/songs.db'}")
     pauses: list[float] = []
@@ -30,7 +30,7 @@ def test_each_new_connection_is_tried_until_the_database_answers_and_says_so_onc
         assert connection.exec_driver_sql("select 1").scalar() == 1
     engine.dispose()
     assert pauses == [PAUSE_S] * 3
-    assert caplog.messages == ["the database does not answer; waiting for it, up to 60 s"]
+    assert capsys.readouterr().err == "the database does not answer; waiting for it, up to 60 s\n"
 
 
 def test_the_wait_ends(tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def test_a_rollout_beside_the_learner_plays_with_what_has_been_learnt() -> None:
 
 def test_the_policy_learns_to_track() -> None:
     networks = methods.Networks("deepmimic", SMALL)
-    learner = methods.Learner(methods.PolicyLoss(networks.policy), epochs=5, minibatch=128, wrap=alone)
+    learner = methods.Learner(methods.PolicyLoss(networks.policy), epochs=3, minibatch=128, wrap=alone)
     env, clips = world.TrackingEnv(cpu()), stream(64)
 
     def iteration() -> torch.Tensor:

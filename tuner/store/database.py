@@ -233,8 +233,6 @@ _BUSY_S = 60
 """How long SQLite waits until other programs release the file: a backup must not cost the result of a probe."""
 _OPTUNAS = {"studies", "trials", "version_info"}
 """Tables that every database of Optuna has."""
-_LAST = "alembic_version"
-"""The table that Optuna makes after all others."""
 _FAILURES = (
     *(SQLAlchemyError, OSError, TimeoutError, UnicodeError),
     *(optuna.exceptions.StorageInternalError, ConnectionLostError, RolledBackError),
@@ -388,7 +386,8 @@ class Database:
     def _open(self, tables: set[str]) -> TrialStorage:
         url = self._url.render_as_string(hide_password=False)
         try:
-            return TrialStorage(RDBStorage(url, self._engine_options, skip_table_creation=_LAST in tables))
+            made = "alembic_version" in tables  # Optuna makes this table last
+            return TrialStorage(RDBStorage(url, self._engine_options, skip_table_creation=made))
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise StoreError(
