@@ -28,7 +28,7 @@ CASE = "amp_pi_plus"
 TRAINER = ReferenceTrainer(TrainerSpec(name="reference", options={"hidden_units": 16}))
 
 NUM_ENVS = 8
-HEAVY: Config = {"num_envs": NUM_ENVS, "update_epochs": 5}
+HEAVY: Config = {"num_envs": NUM_ENVS, "agent_variant": "hiutil"}
 LOADED: Config = {"num_envs": NUM_ENVS, "update_epochs": 1, "num_workers": 1, "prefetch_factor": 2}
 LIGHT: Config = {"num_envs": NUM_ENVS, "update_epochs": 1}
 
@@ -247,7 +247,7 @@ def test_cards_have_their_memory_back_between_runs(tmp_path: Path) -> None:
     source = open_devices("0,1")
     held_mib: list[list[float]] = []
     with served(ReferenceTrainer(TrainerSpec(name="reference")), CASE, tmp_path, gpu=True) as serving:
-        for config in ({"agent_variant": "hiutil"}, LOADED, LIGHT, {"agent_variant": "hiutil"}):
+        for config in (HEAVY, LOADED, LIGHT, HEAVY):
             assert serving.run({**config, "num_envs": 4096}, iterations=3) == 0
             held_mib.append([sample.mem_used_mib or 0.0 for sample in source.sample(0.0)])
     first, *later = held_mib

@@ -80,3 +80,10 @@ def test_what_a_sibling_measured_outside_the_space_counts_for_nothing() -> None:
     outside: Config = {"num_envs": 100, "agent_variant": "hiutil"}
     sibling = Sibling(case="elder", best=outside, readings=[(outside, 50.0, None)])
     assert sibling_readings(sibling, LEVELS, SPACE) is None
+
+
+def test_one_large_difference_is_less_plausible_than_many_small_ones() -> None:
+    many, one = [6.0, -6.0] * 4, [0.0] * 7 + [15.0]
+    known = [measured(list(range(8)), (0.8 * VALUES + differences).tolist()) for differences in (many, one)]
+    small, large = (Surrogate(LEVELS, readings, ELDER).evidence for readings in known)
+    assert small > large
