@@ -36,7 +36,7 @@ class Real(Pair):
     def spec(self, python: str) -> dict[str, Any]:
         """Return the trainer and the case of the study."""
         options = {"engine_config": "data/engines/newton_engine.yaml"} if self.root else {}
-        named = {"name": self.trainer, "root": self._copy(), "python": self._python, "options": options}
+        named = {"name": self.trainer, "root": self.copy(), "python": self.python, "options": options}
         return {"trainer": named, "cases": [self.case]}
 
     def short(self) -> Pair:
@@ -58,8 +58,8 @@ class Real(Pair):
         log = out.with_suffix(".log")
         with log.open("w") as output:
             done = subprocess.run(
-                [self._python, *words.split()],
-                cwd=self._copy() or None,
+                [self.python, *words.split()],
+                cwd=self.copy() or None,
                 env={**os.environ, **self.variables},
                 preexec_fn=limit,
                 stdout=output,
@@ -69,10 +69,11 @@ class Real(Pair):
         return {"steps": self.steps} if done.returncode == 0 else {"error": log.read_text()[-300:], "steps": 0}
 
     @property
-    def _python(self) -> str:
+    def python(self) -> str:
+        """Return the Python that runs the trainer."""
         return os.environ.get("MIMICKIT_PYTHON", "python3") if self.root else sys.executable
 
-    def _copy(self) -> str:
+    def copy(self) -> str:
         """Return a copy of the checkout with the smaller agent; empty where the trainer needs none."""
         if not self.root:
             return ""

@@ -71,7 +71,7 @@ def real(pair: Real, steps: int, size: int) -> Run:
     most = size * pair.samples * steps
     words = pair.argv.format(size=size, seed="{seed}", steps=steps, most=most, port="{port}", out="{out}")
     name = f"{pair.trainer}{', given back' if pair.variables else ''}, {size}"
-    own = {"python": pair._python, "cwd": pair._copy(), "variables": tuple(pair.variables.items())}
+    own = {"python": pair.python, "cwd": pair.copy(), "variables": tuple(pair.variables.items())}
     return Run(name=name, words=words, told=True, **own)
 
 

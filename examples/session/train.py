@@ -62,6 +62,4 @@ if __name__ == "__main__":
         parser.add_argument(name, type=int)
     parser.add_argument("--serve", action="store_true")
     given = parser.parse_args()
-    # the ranks are forks of a process that has touched no GPU, and has loaded torch and what its optimisers load
-    multiprocessing.set_forkserver_preload(["torch._dynamo"])
-    multiprocessing.start_processes(work, args=(given,), nprocs=given.ranks, start_method="forkserver")
+    multiprocessing.spawn(work, args=(given,), nprocs=given.ranks)

@@ -112,20 +112,14 @@ class Rising:
         floors = np.array([self.floors[1:-2], self.floors[2:-1], self.floors[3:]]).min(axis=0)
         (slope, _), coarse = np.polyfit(at_s, floors, 1), self.told_apart_mib**2 / 12
         straight, bent = (_misfit(floors, clock) + coarse for clock in (at_s, np.log(at_s)))
-        apart, each = len(floors) / 2, math.log(len(floors)) / 2
-        level = float(floors.var())
+        level, blocks = float(floors.var()), max(coarse, self._block_mib**2 / 12)
         stairs = [_misfit_of(floors, steps) for steps in range(1, STAIRS + 1)] if level > coarse else []
-        blocks = max(coarse, self._block_mib**2 / 12)
         no_growth = max(
-            each - apart * math.log(level + coarse),
-            -apart * math.log(bent),
-            *(
-                -apart * math.log(one + blocks) - (2 * steps - 1) * each
-                for steps, one in enumerate(stairs, 1)
-                if one <= coarse
-            ),
+            _credible(level + coarse, 1, floors),
+            _credible(bent, 2, floors),
+            *(_credible(one + blocks, 2 * steps + 1, floors) for steps, one in enumerate(stairs, 1) if one <= coarse),
         )
-        odds = math.log(GROWS / (1 - GROWS)) - apart * math.log(straight) - no_growth
+        odds = math.log(GROWS / (1 - GROWS)) + _credible(straight, 2, floors) - no_growth
         error = math.sqrt(straight * len(floors) / (len(floors) - 2) / np.square(at_s - at_s.mean()).sum())
         if slope <= 0:
             odds = min(odds, math.log(GROWS / (1 - GROWS)))
@@ -191,6 +185,11 @@ class Rising:
         usual_mib = max(expected.of_memory * self.now_mib, expected.of_swing * swing_mib)
         size = (usual_mib * (RECORDS - 1.0) + sum(seen)) / random.gamma(RECORDS + len(seen), size=draws)
         return np.where(count > 0, random.gamma(np.maximum(count, 1)) * size, 0.0)
+
+
+def _credible(misfit: float, numbers: int, floors: Floats) -> float:
+    """Return the evidence for a curve with so many numbers, which leaves this mean square: a logarithm (Schwarz)."""
+    return -(len(floors) * math.log(misfit) + numbers * math.log(len(floors))) / 2
 
 
 def _misfit(floors: Floats, clock: NDArray[np.floating[Any]]) -> float:
