@@ -1,6 +1,6 @@
 """Does the config that a soak recommends survive ten times as many steps on one GPU?
 
-    python -m benchmarks.memory.card --only NAME     (six pairs, three minutes each; with lightning and accelerate)
+    python -m benchmarks.memory.card --only NAME     (six pairs, four minutes each; with lightning and accelerate)
 
 The searches and soaks come one after another, because NVML reads the memory of the whole card. Then all runs to the end
 share the card: torch limits each process by itself. They do not wait between steps, so that 2,000 steps take minutes.
@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from typing import Any
@@ -27,7 +28,7 @@ _CARD = Pair(
     rungs=RUNGS,
     steps=2000,
     wait_s=0.07,
-    repeats=1,
+    repeats=2,
     device="0",
 )
 PAIRS = [
@@ -44,12 +45,14 @@ ABOVE = (1, 2, 4, 8, 16, 24)
 """Which rungs above the recommended one run to the end, too."""
 
 
-def runs(pair: Pair, size: int) -> list[tuple[str, int, int, str]]:
-    """Return the runs to the end of a pair: whose it is, the size, the seed, and more flags."""
-    place = pair.rungs.index(size)
+def runs(pair: Pair, sizes: Sequence[int]) -> list[tuple[str, int, int, str]]:
+    """Return the runs to the end of a pair: whose it is, the size, the seed, and more flags.
+
+    `sizes`: what each soak has recommended.
+    """
+    place = pair.rungs.index(max(sizes))
     return [
-        ("tuner", size, 100, ""),
-        ("tuner", size, 101, ""),
+        *(("tuner", size, 100 + repeat, "") for repeat, size in enumerate(sizes)),
         *(("above", pair.rungs[place + more], 50, "") for more in ABOVE if place + more < len(pair.rungs)),
         *((name, pair.rungs[0 if name == "lightning" else place + 20], 200, f"--find {name}") for name in pair.rivals),
     ]
@@ -95,31 +98,36 @@ def main() -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     first = whole(asked.python, replace(PAIRS[0], steps=1), RUNGS[0], 0, RESULTS.resolve())
     tell({"first": first})
-    held: list[tuple[Pair, int]] = []
+    held: list[tuple[Pair, list[int]]] = []
     for pair in [one for one in PAIRS if one.name in (asked.only or [one.name])]:
         if time.monotonic() - begin_s > SEARCHING * asked.limit_s:
             break
         try:
-            [own] = kept(pair, "tuner", lambda at, pair=pair: ours(asked.python, pair, at))
+            own = kept(pair, "tuner", lambda at, pair=pair: ours(asked.python, pair, at))
         except Exception as error:  # noqa: BLE001  the other pairs are worth their time
-            own = {"size": None, "error": repr(error)}
-        tell({"pair": pair.name, **own})
-        if size := own["size"] or own.get("searched"):
-            held.append((pair, size))
+            own = [{"size": None, "error": repr(error)}]
+        for one in own:
+            tell({"pair": pair.name, **one})
+        if sizes := [one["size"] for one in own if one["size"]]:
+            held.append((pair, sizes))
     found: list[dict[str, Any]] = []
     more, end_s = f"--beside-mib {first.get('beside_mib') or 0}", begin_s + asked.limit_s
     with ThreadPoolExecutor(64) as pool:
         waiting: list[Future[dict[str, Any]]] = [
-            pool.submit(ended, asked.python, pair, run, more, end_s) for pair, size in held for run in runs(pair, size)
+            pool.submit(ended, asked.python, pair, run, more, end_s)
+            for pair, sizes in held
+            for run in runs(pair, sizes)
         ]
         for one in as_completed(waiting):
             found.append(one.result())
             tell(found[-1])
     table = []
-    for pair, size in held:
+    for pair, sizes in held:
         of = [one for one in found if one["pair"] == pair.name]
         mine = {name: [one for one in of if one["whose"] == name] for name in ("tuner", "lightning", "accelerate")}
-        top = max((one["size"] for one in of if one["survived"] and one["whose"] in {"tuner", "above"}), default=size)
+        top = max(
+            (one["size"] for one in of if one["survived"] and one["whose"] in {"tuner", "above"}), default=max(sizes)
+        )
         table.append({"pair": pair.name, "largest": top, **mine})
     shown(table, ["tuner", "lightning", "accelerate"])
 

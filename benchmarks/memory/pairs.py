@@ -26,7 +26,7 @@ class Pair:
     soak: str = ""
     rungs: Sequence[int] = tuple(RUNGS)
     wait_s: float = 0.05
-    steps: int = 300
+    steps: int = 900
     """The steps of a whole run; a soak takes at most a tenth of its time."""
     repeats: int = 3
     rivals: Sequence[str] = ("lightning", "accelerate")

@@ -15,9 +15,12 @@ from ruamel.yaml import YAML
 
 from benchmarks.memory.pairs import RESULTS, Pair
 
-AGENT = "data/agents/deepmimic_pi_plus_ppo_agent.yaml"
-SMALLER = {"steps_per_iter": 4, "test_episodes": 4, "iters_per_output": 20, "actor_epochs": 1, "critic_epochs": 1}
-"""What the agent of MimicKit gets here, so that a step takes seconds; every 20 steps it is tested and saved."""
+AGENT = {"steps_per_iter": 4, "test_episodes": 4, "iters_per_output": 20, "actor_epochs": 1, "critic_epochs": 1}
+SMALLER = {
+    "data/agents/deepmimic_pi_plus_ppo_agent.yaml": AGENT,
+    "data/envs/deepmimic_pi_plus_env.yaml": {"episode_length": 1.0},
+}
+"""What MimicKit's files get here, so that a step takes seconds; every 20 steps the agent is tested and saved."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +41,6 @@ class Real(Pair):
         options = {"engine_config": "data/engines/newton_engine.yaml"} if self.root else {}
         named = {"name": self.trainer, "root": self.copy(), "python": self.python, "options": options}
         return {"trainer": named, "cases": [self.case]}
-
-    def short(self) -> Pair:
-        """Return a tenth of a run. So the largest size may be too large, and the shares too small."""
-        return replace(self, steps=self.steps // 10)
 
     def whole(self, python: str, size: int, seed: int, folder: Path, more: str = "") -> dict[str, Any]:
         """Run a whole training with the limit of the pair."""
@@ -74,16 +73,17 @@ class Real(Pair):
         return os.environ.get("MIMICKIT_PYTHON", "python3") if self.root else sys.executable
 
     def copy(self) -> str:
-        """Return a copy of the checkout with the smaller agent; empty where the trainer needs none."""
+        """Return a copy of the checkout with the smaller files; empty where the trainer needs none."""
         if not self.root:
             return ""
         copy = (RESULTS / "MimicKit").resolve()
         if not copy.exists():
             shutil.copytree(self.root, copy, ignore=shutil.ignore_patterns(".git", "output"))
-            yaml, file = YAML(), copy / AGENT
-            agent = yaml.load(file)
-            agent.update(SMALLER)
-            yaml.dump(agent, file)
+            yaml = YAML()
+            for name, changes in SMALLER.items():
+                content = yaml.load(copy / name)
+                content.update(changes)
+                yaml.dump(content, copy / name)
         return str(copy)
 
 
@@ -100,7 +100,7 @@ REFERENCE = Real(
     "--num-envs {size} --seed {seed} --iterations {steps} --out-dir {out}",
     cap_mib=440,
     samples=32,
-    steps=200,
+    steps=300,
     rungs=rungs(128, 60),
     probed=15,
 )
@@ -114,12 +114,12 @@ MIMICKIT = Real(
     root=os.environ.get("MIMICKIT_ROOT", ""),
     cap_mib=1100,
     samples=4,
-    steps=40,
+    steps=80,
     rungs=rungs(16, 50),
     probed=8,
 )
 GIVES_BACK = replace(
-    REFERENCE, condition="freed blocks given back", variables={"MALLOC_MMAP_THRESHOLD_": "65536"}, steps=100
+    REFERENCE, condition="freed blocks given back", variables={"MALLOC_MMAP_THRESHOLD_": "65536"}, steps=150
 )
 """With this variable glibc gives each freed block back to the system, as `train.py` does by itself."""
 REAL = [*([MIMICKIT] if MIMICKIT.root else []), REFERENCE, GIVES_BACK]

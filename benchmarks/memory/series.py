@@ -197,9 +197,9 @@ class Recording:
         return {**what, "fits": self._fits, "series": series}
 
 
-def record(python: str, runs: Sequence[Run], aside: int, *, gpu: bool, to: Path) -> None:
+def record(python: str, runs: Sequence[Run], seeds: Sequence[int], aside: int, *, gpu: bool, to: Path) -> None:
     """Run each training with each seed, so many at a time, and write how memory rose."""
-    waiting = [(run, seed, place % 2 == 0) for seed in SEEDS for place, run in enumerate(runs)]
+    waiting = [(run, seed, place % 2 == 0) for seed in seeds for place, run in enumerate(runs)]
     running: list[Recording] = []
     while waiting or running:
         while waiting and len(running) < aside:
@@ -252,11 +252,12 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--side-by-side", type=int, default=4)
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--to", type=Path, default=SERIES, help="a file to which the recordings are added")
     asked = parser.parse_args()
     if asked.what:
         runs = [*ON_CARD, *(replace(one, variables=EXPANDABLE) for one in ON_CARD)] if asked.gpu else cpu_runs()
-        record(asked.python, runs, asked.side_by_side, gpu=asked.gpu, to=asked.to)
+        record(asked.python, runs, asked.seeds, asked.side_by_side, gpu=asked.gpu, to=asked.to)
         return
     with lzma.open(SERIES, "rt") as file:
         recordings = sorted(map(json.loads, file), key=lambda one: (not one["fits"], one["name"], one["seed"]))

@@ -116,20 +116,21 @@ def searched(file: Path, runs: Path, pair: Pair) -> None:
 
 
 def ours(python: str, pair: Pair, folder: Path) -> list[dict[str, Any]]:
-    """Search once, then soak as often as the pair says."""
+    """Search once, then soak as often as the pair says, from the largest size that fits in a probe."""
     file, found = study(python, pair, folder), list[dict[str, Any]]()
     shutil.rmtree(folder / "runs", ignore_errors=True)
     searched(file, folder / "runs", pair)
-    best = max(view(folder / "runs").configs, key=lambda one: one.config[pair.ladder])
-    size = int(best.config[pair.ladder])
-    whole_s = pair.steps * size * pair.samples / (best.samples_per_s or 1.0)
+    fits = [one for one in view(folder / "runs").configs if one.is_eligible]
+    first = max(fits, key=lambda one: one.config[pair.ladder])
+    size = int(first.config[pair.ladder])
+    whole_s = pair.steps * size * pair.samples / (first.samples_per_s or 1.0)
     for repeat in range(pair.repeats):
         runs = folder / f"runs-{repeat}"
         shutil.rmtree(runs, ignore_errors=True)
         shutil.copytree(folder / "runs", runs)
         with opened(file, runs) as job:
             training = Training.of(job.bench, whole_s / 3600, None if pair.by_hours else pair.steps)
-            purpose = soaking(job.bench, whole_s / 600, training)
+            purpose = soaking(job.bench, whole_s / 600, training, dict(first.config))
             optimise(replace(job, purpose=purpose), [one_case(job.bench, None)])
         after = view(runs)
         soaked = [one for one in after.trials if one.soaks]

@@ -15,6 +15,7 @@ from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.running.loop import optimise
 from tuner.running.workbench import Job
 from tuner.soaking.soak import ALLOCATOR, Following, Training, may_cache, soaking, verdicts
+from tuner.study import Config
 from tuner.study.spec import StudySpec
 
 TOTAL_MIB = 1000.0
@@ -43,10 +44,14 @@ class Prober:
     """Probes of a trainer whose memory grows with `num_envs`; a soak also shows what grows later."""
 
     def __init__(
-        self, grows: Mapping[int, float], runs_out: tuple[int, ...] = (), needs_mib: tuple[float, float] = (0.0, 12.0)
+        self,
+        grows: Mapping[int, float],
+        runs_out: tuple[int, ...] = (),
+        needs_mib: tuple[float, float] = (0.0, 12.0),
+        short: tuple[int, ...] = (),
     ) -> None:
-        """`needs_mib`: what any config needs, and what an environment adds."""
-        self.grows, self.runs_out, self.needs_mib = grows, runs_out, needs_mib
+        """`needs_mib`: what any config needs, and what an environment adds; `short`: what soaks for a tenth."""
+        self.grows, self.runs_out, self.needs_mib, self.short = grows, runs_out, needs_mib, short
         self.soaked: list[int] = []
 
     def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
@@ -61,11 +66,20 @@ class Prober:
         util = replace(
             device(self.needs_mib[0] + self.needs_mib[1] * envs, growth_mib=growth), util_mean_pct=float(envs)
         )
-        return replace(result, devices=(util, util), samples_per_s=10.0 * envs, samples_per_s_se=1.0)
+        total_s = 60.0 if envs in self.short else 600.0
+        changes = {"samples_per_s": 10.0 * envs, "samples_per_s_se": 1.0, "start_up_s": 0.0, "total_s": total_s}
+        return replace(result, devices=(util, util), **changes)
 
 
-def soaked(folder: Path, prober: Prober, *, study: StudySpec | None = None, searched: bool = False) -> Quiet:
-    """Search and soak, or only soak where the study was `searched`."""
+def soaked(
+    folder: Path,
+    prober: Prober,
+    *,
+    study: StudySpec | None = None,
+    searched: bool = False,
+    first: Config | None = None,
+) -> Quiet:
+    """Search and soak, or only soak where the study was `searched`; begin with the best, or with `first`."""
     watcher, study = Quiet(), study or spec(**RANDOM)
     with opened(folder / "demo") as database:
         job = Job(
@@ -73,7 +87,7 @@ def soaked(folder: Path, prober: Prober, *, study: StudySpec | None = None, sear
         )
         if not searched:
             optimise(job, [CASE])
-        optimise(replace(job, purpose=soaking(job.bench, 15.0, Training.of(job.bench, HOURS))), [CASE])
+        optimise(replace(job, purpose=soaking(job.bench, 15.0, Training.of(job.bench, HOURS), first)), [CASE])
     return watcher
 
 
@@ -100,6 +114,19 @@ def test_a_best_whose_memory_lasts_is_soaked_once_and_stays_the_best(tmp_path: P
     assert "would not show in this soak" in hidden
 
 
+def test_a_config_that_the_user_names_is_soaked_in_place_of_the_best(tmp_path: Path) -> None:
+    prober = Prober({64: 100.0})  # 600 MiB an hour
+    soaked(tmp_path, prober, first={"num_envs": 40})
+    assert prober.soaked == [40]
+    _, last, *_ = verdicts(view(tmp_path / "demo"), TRAINING)
+    assert "num_envs=40" in last
+    assert "num_envs=64" in last  # the best, which no soak has seen
+    soaked(tmp_path, prober, searched=True, first={"num_envs": 64})
+    assert prober.soaked[1] == 64
+    assert 64 > max(prober.soaked[2:]) > 40
+    assert best(tmp_path / "demo").config["num_envs"] == max(prober.soaked[2:])
+
+
 def test_growth_moves_the_best_to_the_largest_rung_whose_memory_lasts(tmp_path: Path) -> None:
     prober = Prober(dict.fromkeys((64, 60, 56, 52, 48, 40, 32), 50.0))  # 300 MiB an hour: 58 environments last
     soaked(tmp_path, prober)
@@ -121,6 +148,16 @@ def test_what_grows_with_the_rung_is_less_at_the_next_one_and_what_any_config_ne
     soaked(tmp_path, prober)
     assert prober.soaked == [64, 40]
     assert best(tmp_path / "demo").config["num_envs"] == 40
+
+
+@pytest.mark.parametrize(("short", "soaks"), [((), [64, 48]), ((64,), [64, 48, 56, 60])])
+def test_a_short_soak_that_was_refused_does_not_rule_out_the_rungs_below_it(
+    tmp_path: Path, short: tuple[int, ...], soaks: list[int]
+) -> None:
+    prober = Prober({64: 3000.0}, short=short)
+    soaked(tmp_path, prober)
+    assert prober.soaked == soaks
+    assert best(tmp_path / "demo").config["num_envs"] == soaks[-1]
 
 
 def test_a_soak_that_runs_out_of_memory_moves_the_best_down_and_the_study_learns_it(tmp_path: Path) -> None:

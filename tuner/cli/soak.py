@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +13,13 @@ from rich.console import Console
 
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, open_console, written
 from tuner.cli.status import open_reader
-from tuner.cli.work import EXIT_INTERRUPTED, Cases, Settings, at_work, chosen_cases, conclude, config_with, one_case
+from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, chosen_cases, conclude, config_with, first_config, one_case
 from tuner.errors import StoreError, StudyError
 from tuner.export import export_study, in_words, no_best
 from tuner.running.loop import optimise
-from tuner.running.workbench import open_workbench
+from tuner.running.workbench import Workbench, open_workbench
 from tuner.soaking.soak import USUAL_MINUTES, Training, may_cache, reported, soaking, telling, verdicts
-from tuner.study import StudySpec, find, load
+from tuner.study import Case, Config, StudySpec, find, load
 
 Minutes = Annotated[float, typer.Option(min=0.01, help="The longest run of a config; it ends once enough is known.")]
 
@@ -28,6 +29,9 @@ TrainingHours = Annotated[
 TrainingIterations = Annotated[
     int | None, typer.Option("--iterations", min=1, help="The length of the training in iterations, in place of hours.")
 ]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", help="NAME=VALUE, once per parameter; others are those of the best config.")
+]
 
 
 def soak(
@@ -36,11 +40,12 @@ def soak(
     minutes: Minutes = USUAL_MINUTES,
     hours: TrainingHours = None,
     iterations: TrainingIterations = None,
+    settings: Changes = None,
     devices: Devices = None,
     storage: Storage = None,
     runs: Runs = RUNS,
 ) -> None:
-    """Run the best config for minutes and say whether its memory lasts for hours; else try smaller ones."""
+    """Run the best config, or another with --set, for minutes; say whether memory lasts for hours, else try smaller."""
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen, url = chosen_cases(bench, cases), database_url(storage, bench.folder)
@@ -48,7 +53,8 @@ def soak(
         keep_answer(study)
         bench = open_workbench(study, devices=devices, runs=runs)
     training = Training.of(bench, hours, iterations)
-    purpose = soaking(bench, minutes, training)
+    first = _named(bench, one_case(bench, cases, "--set"), url, settings) if settings else None
+    purpose = soaking(bench, minutes, training, first)
     with at_work(console, bench, chosen, url) as job:
         outcomes = optimise(replace(job, purpose=purpose), chosen)
         interrupted = job.interrupted()
@@ -60,6 +66,15 @@ def soak(
             console.print(line)
     written(console, export_study(url, bench.spec.name, bench.folder))
     conclude(outcomes, reader.rows, interrupted=interrupted)
+
+
+def _named(bench: Workbench, case: Case, url: str, settings: Sequence[str]) -> Config:
+    """Return the best config of a case, or else the first that the study probes, changed by the settings."""
+    with suppress(StoreError):
+        view = open_reader(url, bench.spec.name).case(case.name)
+        if view and view.best:
+            return config_with(bench.space_for(case), view.best.config, settings)
+    return first_config(bench, case, settings)
 
 
 def _may_ask(console: Console, study: str, spec: StudySpec) -> bool:
@@ -99,7 +114,7 @@ def told(
     study: Study,
     oom: Oom = False,
     log: Log = None,
-    settings: Settings = None,
+    settings: Changes = None,
     cases: Cases = None,
     devices: Devices = None,
     storage: Storage = None,

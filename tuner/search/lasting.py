@@ -1,9 +1,9 @@
 """How the memory of a device rose in a run, and how far it may rise in a longer one. Pure.
 
 Two things raise the largest memory so far. What comes now and then, such as a longer batch or an evaluation, makes
-records. Where each part of a run is like the other, records become rarer. As many come in each doubling of the time
-(Rényi, "Théorie des éléments saillants d'une suite d'observations", 1962). What leaks or grows raises memory by as much
-in each minute, and it also raises the floors, the least memory of each part of the run.
+records. Where each part of a run is like the other, records become rarer. While the time becomes e times as long, one
+more comes at most (Rényi, "Théorie des éléments saillants d'une suite d'observations", 1962). What leaks or grows
+raises memory by as much in each minute, and it also raises the floors, the least memory of each part of the run.
 """
 
 import math
@@ -29,8 +29,8 @@ ALIKE = 0.03
 """A step that differs by at most this share of another one is as large."""
 BEFORE_SHARE = 0.1
 """What is known of records before the run comes from a run of this share."""
-RECORDS = 2.0
-"""The usual record counts as so many that were seen."""
+NEW = 1.0
+"""A later record is like none before with this weight, and like each that was seen with a weight of 1."""
 
 
 class Expected(NamedTuple):
@@ -44,8 +44,8 @@ class Expected(NamedTuple):
     """The usual record is at least this share of what comes and goes above the floors."""
 
 
-USUAL = Expected(0.25, 0.02, 0.3)
-PROVOKED = Expected(0.15, 0.01, 0.05)
+USUAL = Expected(0.25, 0.02, 0.4)
+PROVOKED = Expected(0.15, 0.01, 0.03)
 """Where the run provokes what needs most memory, a later record is less likely, and small."""
 FEWEST = 6
 """Growth is judged from so many parts on."""
@@ -178,13 +178,21 @@ class Rising:
     def _records(
         self, random: np.random.Generator, draws: int, times: float, expected: Expected, seen: list[float]
     ) -> Floats:
-        """Draw the records over `times` of what was seen: their number (Poisson), and their sizes (exponential)."""
-        rate = random.gamma(expected.records + len(seen), size=draws) / (BEFORE_SHARE + 1.0)
+        """Draw the records over `times`: their number (Poisson), and each size, again one seen or a new one.
+
+        New sizes are exponential (Blackwell and MacQueen, "Ferguson distributions via Pólya urn schemes", 1973).
+        """
+        most = math.log(self.end_s / self.begin_s)
+        rate = np.minimum(random.gamma(expected.records + len(seen), size=draws) / (BEFORE_SHARE + 1.0), most)
         count = random.poisson(times * rate)
         swing_mib = self.now_mib - min(self.floors, default=self.now_mib)
         usual_mib = max(expected.of_memory * self.now_mib, expected.of_swing * swing_mib)
-        size = (usual_mib * (RECORDS - 1.0) + sum(seen)) / random.gamma(RECORDS + len(seen), size=draws)
-        return np.where(count > 0, random.gamma(np.maximum(count, 1)) * size, 0.0)
+        each = draws, int(count.max(initial=0))
+        size = random.exponential(usual_mib, each)
+        if seen:
+            again = random.random(each) < len(seen) / (NEW + len(seen))
+            size = np.where(again, random.choice(seen, each), size)
+        return np.where(np.arange(each[1]) < count[:, np.newaxis], size, 0.0).sum(axis=1)
 
 
 def _credible(misfit: float, numbers: int, floors: Floats) -> float:

@@ -3,6 +3,7 @@
 A study also learns here that a real training has run out of memory.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -88,8 +89,12 @@ APART = 1.04
 """Two rungs are worth a soak of their own from this ratio on."""
 MOST = 6
 """The most soaks along one ladder."""
+FAR = 1.1
+"""Between a rung whose memory lasts and one whose memory does not, another one may be soaked from this ratio on."""
+SHORT = 0.5
+"""A soak that took at most this share of another one's time is short beside it."""
 BELOW = 0.75
-"""After a rung that ran out of memory, the next one is at most this share of it while no soak has told more."""
+"""While no rung is expected to last, the next one is at most this share of the smallest that did not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,15 +127,15 @@ class Training:
         return f"{self.iterations:,} iterations" if self.iterations else f"{self.hours:g} h"
 
 
-def soaking(bench: Workbench, minutes: float, training: Training | None = None) -> Purpose:
+def soaking(bench: Workbench, minutes: float, training: Training | None = None, first: Config | None = None) -> Purpose:
     """Return the purpose: one config after another runs for up to so many minutes, until the memory of one lasts.
 
-    `training`: None for that of the study.
+    `training`: None for that of the study. `first`: the config to begin with; None for the best.
     Raises StudyError where the study names flags for a soak, and its trainer takes none.
     """
     training = training or Training.of(bench)
     return Purpose(
-        strategy=lambda space, *_: Strategy(choosers=(Soaks(space, training).choose,)),
+        strategy=lambda space, *_: Strategy(choosers=(Soaks(space, training, first).choose,)),
         limited=False,
         competing=False,
         keeps_end=False,
@@ -210,6 +215,12 @@ class Soaked:
         return self.trial.state == COMPLETE and self.trial.may_be_best and known
 
     @property
+    def trained_s(self) -> float:
+        """The seconds from the first mark on."""
+        probe = self.trial.probe
+        return 0.0 if probe.start_up_s is None or probe.total_s is None else probe.total_s - probe.start_up_s
+
+    @property
     def share(self) -> float:
         """The share of the memory that a training will need; 1 where that is not known."""
         return 1.0 if self.found is None else self.found.share / SPARE
@@ -227,18 +238,22 @@ def soaks(trials: Sequence[KeptTrial], training: Training) -> Mapping[str, Soake
 class Soaks:
     """Chooses the config to soak: the best, then along the ladder towards the largest rung whose memory lasts."""
 
-    def __init__(self, space: Space, training: Training) -> None:
+    def __init__(self, space: Space, training: Training, first: Config | None = None) -> None:
+        """`first`: the config to begin with, in place of the best."""
         self._space, self._soaks, self._ladder = space, partial(soaks, training=training), ladder_of(space)
+        self._first = first
 
     def choose(self, history: History, price: Price) -> Choice | Done:
         """Choose the next soak; done once the best config has lasted, or none is left that may."""
         trials = all_kept(history.trials)
         known = self._soaks(trials)
+        if self._first and launch_digest(self._first) not in known:
+            return Choice(config=self._first, why=Why.SOAK, cold=True)
         refused = [one for one in known.values() if not one.held]
         config = self._on_line(refused[-1].config, known, history) if refused else None
         if config is None and not any(one.held for one in known.values()):
             config = next(self._measured(trials, known), None)
-        if config is None and not refused and (found := leader(trials)):
+        if config is None and not refused and not self._first and (found := leader(trials)):
             config = None if found.best.launch in known else dict(found.best.trials[-1].config)
         return Choice(config=config, why=Why.SOAK, cold=True) if config else Done(reason="each config is soaked")
 
@@ -249,7 +264,11 @@ class Soaks:
             yield dict(found.best.trials[-1].config)
 
     def _on_line(self, config: Config, known: Mapping[str, Soaked], history: History) -> Config | None:
-        """Return the largest rung between what lasted and what did not that is expected to last; None without one."""
+        """Return the largest rung between what lasted and what did not that is expected to last; None without one.
+
+        A short soak that was refused says little about the rungs below it. So where none is expected to last, but the
+        two are far apart, return the rung in their middle.
+        """
         if (ladder := self._ladder) is None:
             return None
         line = {
@@ -263,13 +282,16 @@ class Soaks:
         if not between or len(line) >= MOST:
             return None
         shares = {rung: one.share for rung, one in line.items() if one.found}
+        fits: list[float] = []
         if shares:
             needs = self._needs(config, shares, sorted(between), history)
             fits = [rung for rung, need in zip(sorted(between), needs, strict=True) if need <= 1.0]
-        else:
-            fits = [rung for rung in between if rung <= BELOW * high]
         if not fits and low:
-            return None
+            if high <= FAR * low or line[high].trained_s > SHORT * line[low].trained_s:
+                return None
+            middle = math.sqrt(low * high)
+            return {**config, ladder: between[min(between, key=lambda rung: abs(math.log(rung / middle)))]}
+        fits = fits or [rung for rung in between if rung <= BELOW * high]
         return {**config, ladder: between[max(fits, default=min(between))]}
 
     def _rungs(self, below: float) -> Sequence[Value]:
@@ -328,6 +350,8 @@ def verdicts(view: CaseView, training: Training, *, caches: bool = False) -> Ite
         yield from (f"{view.name}: {one}" for one in [_hidden(chosen.found)] if one)
         if not training.provoked:
             yield f"{view.name}: a batch, evaluation or checkpoint that is far larger than all in the soak may not fit"
+    elif best and (lasting := [one for one in known if one.held]):
+        yield f"{view.name}: {in_words(lasting[-1].config)} lasts; the best is {in_words(best.config)}, not soaked"
     elif known:
         yield f"{view.name}: no config's memory is known to last; add smaller values to the ladder"
     if caches and any(not one.held for one in known):
