@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 
 from benchmarks.memory.pairs import RESULTS, Pair
 
-AGENT = {"steps_per_iter": 4, "test_episodes": 4, "iters_per_output": 20, "actor_epochs": 1, "critic_epochs": 1}
+AGENT = {"steps_per_iter": 2, "test_episodes": 4, "iters_per_output": 20, "actor_epochs": 1, "critic_epochs": 1}
 SMALLER = {
     "data/agents/deepmimic_pi_plus_ppo_agent.yaml": AGENT,
     "data/envs/deepmimic_pi_plus_env.yaml": {"episode_length": 1.0},
@@ -112,10 +112,10 @@ MIMICKIT = Real(
     "data/engines/newton_engine.yaml --mode train --visualize false --logger txt --devices cpu --master_port {port} "
     "--num_envs {size} --rand_seed {seed} --max_samples {most} --out_dir {out}",
     root=os.environ.get("MIMICKIT_ROOT", ""),
-    cap_mib=1100,
-    samples=4,
-    steps=80,
-    rungs=rungs(16, 50),
+    cap_mib=1400,
+    samples=2,
+    steps=60,
+    rungs=rungs(40, 50),
     probed=8,
 )
 GIVES_BACK = replace(

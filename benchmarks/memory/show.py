@@ -35,7 +35,7 @@ from tuner.soaking.soak import Training, soaking, verdicts
 from tuner.store.database import Database
 from tuner.study import Config
 
-PROBE = {"iterations": 8, "window_seconds": 0.5, "headroom_pct": 1, "sample_seconds": 0.05, "max_seconds": 300}
+PROBE = {"iterations": 8, "window_seconds": 0.5, "headroom_pct": 1, "sample_seconds": 0.05, "max_seconds": 150}
 
 
 def survives(python: str, pair: Pair, size: int, seed: int, folder: Path) -> bool:

@@ -1,7 +1,7 @@
 import pynvml
 import pytest
 
-from tuner.devices.cards import Cards, Clocks, Occupancy, Occupant
+from tuner.devices.cards import Cards, Clocks, Occupancy, Occupant, obstacles
 from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError
 from tuner.probe.probe_plan import Device
@@ -19,6 +19,13 @@ def test_occupancy_is_read_in_the_named_units() -> None:
     assert first.occupants == (Occupant(pid=4711, mem_mib=2048.0), Occupant(pid=4712))
     assert (first.device.name, first.util_pct, first.mem_used_mib) == ("cuda:0", 97.0, 615.0)
     assert (second.device.name, second.util_pct, second.occupants) == ("cuda:1", 0.0, ())
+
+
+def test_a_card_is_free_with_what_its_driver_keeps_also_where_a_study_limits_its_memory() -> None:
+    nvml = Nvml(FakeNvml(FakeGpu(uuid="GPU-a")))  # its driver keeps 615 MiB
+    limited = NvmlSource(nvml, ["GPU-a"], memory_mib=2500.0).devices
+    (now,) = Cards(limited, lambda: nvml).occupancy()
+    assert obstacles([now], [now]) == []
 
 
 @pytest.mark.parametrize(

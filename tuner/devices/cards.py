@@ -80,6 +80,7 @@ class Occupancy:
     """How much of a card is in use at one moment, and by which processes."""
 
     device: Device
+    """The card with all its memory, also where a study lets a trainer use less."""
     mem_used_mib: float | None = None
     util_pct: float | None = None
     """The utilisation over the driver's last interval, which is up to a second long."""
@@ -124,7 +125,7 @@ class Cards:
         rates = self._ask(device, library.nvmlDeviceGetUtilizationRates)
         processes = self._ask(device, library.nvmlDeviceGetComputeRunningProcesses) or ()
         return Occupancy(
-            device=device,
+            device=replace(device, mem_total_mib=mib(memory.total)) if memory else device,
             mem_used_mib=memory and mib(memory.used),
             util_pct=rates and float(rates.gpu),
             occupants=tuple(
