@@ -15,7 +15,14 @@ from ruamel.yaml import YAML
 
 from benchmarks.memory.pairs import RESULTS, Pair
 
-AGENT = {"steps_per_iter": 2, "test_episodes": 4, "iters_per_output": 20, "actor_epochs": 1, "critic_epochs": 1}
+AGENT = {
+    "steps_per_iter": 2,
+    "actor_batch_size": 2,
+    "test_episodes": 4,
+    "iters_per_output": 20,
+    "actor_epochs": 1,
+    "critic_epochs": 1,
+}
 SMALLER = {
     "data/agents/deepmimic_pi_plus_ppo_agent.yaml": AGENT,
     "data/envs/deepmimic_pi_plus_env.yaml": {"episode_length": 1.0},

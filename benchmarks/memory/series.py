@@ -270,7 +270,8 @@ def main() -> None:
             found = {share: [it for one in own if (it := judged(one, share, told=told))] for share in SHARES}
             for share, its in found.items():
                 whole[which, told, share] += its
-            print(f"| {name} | {which} | {'yes' if told else 'no'} | {cells(sum(found.values(), []))} |")
+            every = [it for its in found.values() for it in its]
+            print(f"| {name} | {which} | {'yes' if told else 'no'} | {cells(every)} |")
     for (which, told, share), found in sorted(whole.items()):
         print(f"| all, {100 * share:g} % of a run | {which} | {'yes' if told else 'no'} | {cells(found)} |")
 
