@@ -14,7 +14,7 @@ from tuner.probe.protocols import Enough, More, Stop
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.running.loop import optimise
 from tuner.running.workbench import Job
-from tuner.soaking.soak import ALLOCATOR, Following, Training, may_cache, soaking, verdicts
+from tuner.soaking.soak import KEEPERS, Following, Training, keeper, soaking, verdicts
 from tuner.study import Config
 from tuner.study.spec import StudySpec
 
@@ -106,7 +106,7 @@ def test_a_best_whose_memory_lasts_is_soaked_once_and_stays_the_best(tmp_path: P
     assert "640" in lines[0]
     assert last == "walk: train with num_envs=64"
     assert "far larger than all in the soak" in doubt
-    told = list(verdicts(view(tmp_path / "demo"), TRAINING, caches=True))
+    told = list(verdicts(view(tmp_path / "demo"), TRAINING, KEEPERS["gpu"]))
     assert told == [*lines, last, doubt]  # nothing larger is wanted
     assert list(verdicts(view(tmp_path / "demo"), PROVOKED))[-1] == last
     *_, still, hidden = verdicts(view(tmp_path / "demo"), replace(PROVOKED, hours=300.0))
@@ -136,9 +136,10 @@ def test_growth_moves_the_best_to_the_largest_rung_whose_memory_lasts(tmp_path: 
     first, *_, last, _ = verdicts(view(tmp_path / "demo"), TRAINING)
     assert "growing all the time" in first
     desk = bench(tmp_path, spec())  # its devices are cards
-    assert may_cache(desk, {"HOME": "x"})
-    assert not may_cache(desk, {ALLOCATOR[1]: "expandable_segments:True"})
-    assert ALLOCATOR[0] in list(verdicts(view(tmp_path / "demo"), TRAINING, caches=True))[-1]
+    assert keeper(desk, {"HOME": "x"}) == KEEPERS["gpu"]
+    assert keeper(desk, {KEEPERS["gpu"].variables[1]: "expandable_segments:True"}) is None
+    for one in KEEPERS.values():
+        assert one.variables[0] in list(verdicts(view(tmp_path / "demo"), TRAINING, one))[-1]
     assert last == f"walk: train with num_envs={best(tmp_path / 'demo').config['num_envs']}"
 
 

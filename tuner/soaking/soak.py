@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,7 +39,7 @@ from tuner.search.needs import MEMORY, inherited
 from tuner.search.observed import Observed
 from tuner.search.standing import leader
 from tuner.search.trials import all_kept
-from tuner.study import Config, ProbeSpec, Space, Value, ladder_of, launch_digest
+from tuner.study import Config, DeviceKind, ProbeSpec, Space, Value, ladder_of, launch_digest
 from tuner.trainers.base import Trainer
 from tuner.trainers.registry import open_trainer
 
@@ -331,10 +332,38 @@ def in_short(found: Lasts, training: Training) -> str:
     return f"memory lasts {training} with {chance} % probability: {now} {unit} now, {shape}, at most {most} of {total}"
 
 
-def verdicts(view: CaseView, training: Training, *, caches: bool = False) -> Iterator[str]:
+class Keeper(NamedTuple):
+    """What keeps freed memory for later, so that it counts as used."""
+
+    name: str
+    variables: tuple[str, ...]
+    """The environment variables that change this, the usual one first."""
+    value: str
+    """The value with which freed memory is given back, as in YAML."""
+    at_a_cost: bool
+    """Whether that makes a training slower."""
+
+
+KEEPERS: Mapping[DeviceKind, Keeper] = {
+    "gpu": Keeper("torch", ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"), "expandable_segments:True", False),
+    "cpu": Keeper("the C library", ("MALLOC_MMAP_THRESHOLD_",), '"65536"', True),
+}
+
+
+def keeper(bench: Workbench, own: Mapping[str, str]) -> Keeper | None:
+    """Return what may keep far more memory than a training needs; `own`: the environment of this process.
+
+    On an H100 with a limit of 2.5 GB, the setting let soaks find 1.5 to 2.4 times as large batches that last; on the
+    CPU with the reference trainer twice as many environments (`benchmarks/results/memory.md`).
+    """
+    found = KEEPERS[bench.kind]
+    return None if any(name in {**own, **bench.variables} for name in found.variables) else found
+
+
+def verdicts(view: CaseView, training: Training, keeper: Keeper | None = None) -> Iterator[str]:
     """Yield a sentence about each config that was soaked, in their order, and what to use.
 
-    `caches`: memory that torch keeps for later may count as used, see `may_cache`.
+    `keeper`: what may keep freed memory for later.
     """
     known = list(soaks(view.trials, training).values())
     for one in known:
@@ -354,10 +383,11 @@ def verdicts(view: CaseView, training: Training, *, caches: bool = False) -> Ite
         yield f"{view.name}: {in_words(lasting[-1].config)} lasts; the best is {in_words(best.config)}, not soaked"
     elif known:
         yield f"{view.name}: no config's memory is known to last; add smaller values to the ladder"
-    if caches and any(not one.held for one in known):
+    if keeper and any(not one.held for one in known):
+        variable, slower = f"{keeper.variables[0]}: {keeper.value}", ", and be slower" if keeper.at_a_cost else ""
         yield (
-            f"{view.name}: memory that torch keeps for later counts as used; in a study with another name, and "
-            f"`environment: {{variables: {{{ALLOCATOR[0]}: expandable_segments:True}}}}`, larger values may last"
+            f"{view.name}: freed memory that {keeper.name} keeps for later counts as used; in a study with another "
+            f"name, and `environment: {{variables: {{{variable}}}}}`, larger values may last{slower}"
         )
 
 
@@ -367,16 +397,3 @@ def _hidden(found: Lasts | None) -> str | None:
         return None
     slow, after = f"{found.hidden_mib_per_h:.0f} MiB an hour", duration(found.filled_h * HOUR_S)
     return f"growth of less than {slow} would not show in this soak, and may fill the memory after {after}; soak longer"
-
-
-ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-"""The variables that say how torch keeps a card's memory, in newer and older versions."""
-
-
-def may_cache(bench: Workbench, own: Mapping[str, str]) -> bool:
-    """Return whether torch may keep far more memory than it needs; `own`: the environment of this process.
-
-    On an H100 with a limit of 2.5 GB, the setting let soaks find 1.5 to 2.4 times as large batches that last
-    (`benchmarks/results/memory.md`).
-    """
-    return bench.kind == "gpu" and not any(name in {**own, **bench.variables} for name in ALLOCATOR)
