@@ -71,7 +71,7 @@ class Pair:
 
 
 RARELY, OFTEN = "--every 100", "--every 2"
-BUFFER = Pair(trainer="loop", condition="buffer", cap_mib=312, flags="--grow-kib 50")
+BUFFER = Pair(trainer="loop", condition="buffer", cap_mib=312, flags="--grow-kib 17")
 CPU = [
     Pair(trainer="loop", condition="evaluation", cap_mib=350, flags=RARELY, soak=OFTEN),
     BUFFER,

@@ -151,6 +151,12 @@ def test_what_grows_with_the_rung_is_less_at_the_next_one_and_what_any_config_ne
     assert best(tmp_path / "demo").config["num_envs"] == 40
 
 
+def test_no_rung_above_one_that_was_refused_is_soaked(tmp_path: Path) -> None:
+    prober = Prober(dict.fromkeys((64, 60, 56, 52, 48, 40, 32), 500.0))  # 3,000 MiB an hour: none lasts
+    soaked(tmp_path, prober, study=spec(search={"trials": 7, "sampler": "random"}, space=LADDER["space"]))
+    assert prober.soaked == sorted(prober.soaked, reverse=True)
+
+
 @pytest.mark.parametrize(("short", "soaks"), [((), [64, 48]), ((64,), [64, 48, 56, 60])])
 def test_a_short_soak_that_was_refused_does_not_rule_out_the_rungs_below_it(
     tmp_path: Path, short: tuple[int, ...], soaks: list[int]

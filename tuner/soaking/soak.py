@@ -217,9 +217,13 @@ class Soaked:
 
     @property
     def trained_s(self) -> float:
-        """The seconds from the first mark on."""
+        """How long the soak took, from its first mark on."""
         probe = self.trial.probe
         return 0.0 if probe.start_up_s is None or probe.total_s is None else probe.total_s - probe.start_up_s
+
+    def is_sure_beside(self, other: "Soaked") -> bool:
+        """Return whether growth was seen, for at least half as long as in another soak: then more soaks say no more."""
+        return bool(self.found and self.found.kind == "slope") and self.trained_s > SHORT * other.trained_s
 
     @property
     def share(self) -> float:
@@ -253,30 +257,38 @@ class Soaks:
         refused = [one for one in known.values() if not one.held]
         config = self._on_line(refused[-1].config, known, history) if refused else None
         if config is None and not any(one.held for one in known.values()):
-            config = next(self._measured(trials, known), None)
+            config = self._measured(trials, known)
         if config is None and not refused and not self._first and (found := leader(trials)):
             config = None if found.best.launch in known else dict(found.best.trials[-1].config)
         return Choice(config=config, why=Why.SOAK, cold=True) if config else Done(reason="each config is soaked")
 
-    def _measured(self, trials: Sequence[KeptTrial], known: Mapping[str, Soaked]) -> Iterator[Config]:
-        """Yield the best of the configs that were not soaked."""
-        searched = [one for one in trials if not one.soaks and one.launch not in known]
-        if found := leader(searched):
-            yield dict(found.best.trials[-1].config)
+    def _measured(self, trials: Sequence[KeptTrial], known: Mapping[str, Soaked]) -> Config | None:
+        """Return the best config that was not soaked and is below each rung of its line that was; None without one."""
+
+        def below_all(config: Config) -> bool:
+            line = self._line(config, known)
+            return not line or float(config[str(self._ladder)]) < min(line)
+
+        searched = [one for one in trials if not one.soaks and one.launch not in known and below_all(one.config)]
+        found = leader(searched)
+        return dict(found.best.trials[-1].config) if found else None
+
+    def _line(self, config: Config, known: Mapping[str, Soaked]) -> dict[float, Soaked]:
+        """Return the soaks of configs that differ from one at most in their rung: rung → soak."""
+        if (ladder := self._ladder) is None:
+            return {}
+        alike = [one for one in known.values() if {**one.config, ladder: 0} == {**config, ladder: 0}]
+        return {float(one.config[ladder]): one for one in alike}
 
     def _on_line(self, config: Config, known: Mapping[str, Soaked], history: History) -> Config | None:
         """Return the largest rung between what lasted and what did not that is expected to last; None without one.
 
-        A short soak that was refused says little about the rungs below it. So where none is expected to last, but the
-        two are far apart, return the rung in their middle.
+        Unless the soak that was refused is sure, it says little about the rungs below it. So where none is expected to
+        last, but the two are far apart, return the rung in their middle.
         """
         if (ladder := self._ladder) is None:
             return None
-        line = {
-            float(one.config[ladder]): one
-            for one in known.values()
-            if {**one.config, ladder: 0} == {**config, ladder: 0}
-        }
+        line = self._line(config, known)
         low = max((rung for rung, one in line.items() if one.held), default=0.0)
         high = min((rung for rung, one in line.items() if not one.held), default=float("inf"))
         between = {float(rung): rung for rung in self._rungs(high) if low * APART < float(rung) < high}
@@ -288,7 +300,7 @@ class Soaks:
             needs = self._needs(config, shares, sorted(between), history)
             fits = [rung for rung, need in zip(sorted(between), needs, strict=True) if need <= 1.0]
         if not fits and low:
-            if high <= FAR * low or line[high].trained_s > SHORT * line[low].trained_s:
+            if high <= FAR * low or line[high].is_sure_beside(line[low]):
                 return None
             middle = math.sqrt(low * high)
             return {**config, ladder: between[min(between, key=lambda rung: abs(math.log(rung / middle)))]}
