@@ -19,7 +19,7 @@ _COMMANDS = {
     "doctor": "Check GPUs, trainer, database and disk, without starting a probe. Exit code 2 if there is a problem.",
     "optimize": "Make a command faster, or run a study; the same command resumes it.",
     "worker": "Probe for a study that several workers share; start one for each set of cards, on any number of hosts.",
-    "soak": "Run the best config for minutes and say whether its memory lasts for hours; else try smaller ones.",
+    "soak": "Run the best config, or another with --set, for minutes; say whether memory lasts for hours.",
     "told": "Tell a study that a training ran out of memory, and get the next config. Without --set, it was the best.",
     "record": "Measure every config of a space, or a sample of it, and write tables; the same command resumes.",
     "recover": "For each case without a success, find one config that runs. Then name a num_envs that is safe "

@@ -45,7 +45,10 @@ def soak(
     storage: Storage = None,
     runs: Runs = RUNS,
 ) -> None:
-    """Run the best config, or another with --set, for minutes; say whether memory lasts for hours, else try smaller."""
+    """Run the best config, or another with --set, for minutes; say whether memory lasts for hours.
+
+    Where memory does not last, smaller ones are tried.
+    """
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen, url = chosen_cases(bench, cases), database_url(storage, bench.folder)
