@@ -113,6 +113,22 @@ def test_a_file_that_cannot_take_the_answer_stays_as_it_is(tmp_path: Path, monke
     assert file.read_text() == before
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--set", "num_envs=8"], "walk, run; name one with --cases"),
+        (["--cases", "walk", "--set", "num_envs=9"], "num_envs must be one of"),
+    ],
+)
+def test_a_soak_of_another_config_needs_one_case_and_a_value_of_the_space(
+    tuner: Tuner, tmp_path: Path, words: list[str], said: str
+) -> None:
+    study = study_file(tmp_path, cases=["walk", "run"])
+    code, _, err = tuner("soak", "--study", study, *words)
+    assert code == 2
+    assert said in err
+
+
 @pytest.fixture
 def narrow(tuner: Tuner, monkeypatch: pytest.MonkeyPatch) -> Tuner:
     """Run the command line for a terminal of 80 columns."""

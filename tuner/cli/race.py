@@ -51,7 +51,7 @@ def race(
     """Train a few configs of a search for the same time, and say which learns most; the same command resumes."""
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
-    chosen = one_case(bench, [case] if case else None, "a race")
+    chosen = one_case(bench, [case] if case else None, "a race", "--case")
     url = database_url(storage, bench.folder)
     searched = StudyReader(connect(url), bench.spec.name).case(chosen.name)
     if searched is None:

@@ -62,13 +62,16 @@ def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
     return select(bench.trainer.cases(), [part for part in asked if part] or bench.spec.cases)
 
 
-def one_case(bench: Workbench, cases: Sequence[str] | None, what: str = "this") -> Case:
-    """Return the case of this name, or the study's only case. Raises StudyError where several are meant."""
+def one_case(bench: Workbench, cases: Sequence[str] | None, what: str = "this", option: str = "--cases") -> Case:
+    """Return the case of this name, or the study's only case. Raises StudyError where several are meant.
+
+    `what`: what is about one case; `option`: the option that names it.
+    """
     found = chosen_cases(bench, cases)
     if len(found) != 1:
         known = ", ".join(case.name for case in found)
         asked = " ".join(cases or ()) or "the study"
-        raise StudyError(f"{what} is about one case, and {asked} means {known}; name one with --case")
+        raise StudyError(f"{what} is about one case, and {asked} means {known}; name one with {option}")
     return found[0]
 
 
