@@ -14,7 +14,7 @@ from tuner.probe.protocols import Enough, More, Stop
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.running.loop import optimise
 from tuner.running.workbench import Job
-from tuner.soaking.soak import KEEPERS, Following, Training, keeper, soaking, verdicts
+from tuner.soaking.soak import KEEPERS, Following, Training, keeper, soaking, soaks, verdicts
 from tuner.study import Config
 from tuner.study.spec import StudySpec
 
@@ -99,6 +99,8 @@ def test_a_best_whose_memory_lasts_is_soaked_once_and_stays_the_best(tmp_path: P
     assert best(tmp_path / "demo").readings == 1  # a soak's own objectives do not count beside a probe's
     soaked(tmp_path, prober, searched=True)
     assert prober.soaked == [64]
+    (flat,) = soaks(view(tmp_path / "demo").trials, TRAINING).values()
+    assert not flat.is_sure_beside(flat)  # without growth, a refusal would say little of the rungs below it
     *lines, last, doubt = verdicts(view(tmp_path / "demo"), TRAINING)
     assert "#3 num_envs=64: memory lasts 1 h with" in lines[0]
     assert "768 MiB now" in lines[0]
@@ -149,6 +151,8 @@ def test_what_grows_with_the_rung_is_less_at_the_next_one_and_what_any_config_ne
     soaked(tmp_path, prober)
     assert prober.soaked == [64, 40]
     assert best(tmp_path / "demo").config["num_envs"] == 40
+    grown, low = soaks(view(tmp_path / "demo").trials, TRAINING).values()
+    assert grown.is_sure_beside(low)
 
 
 def test_no_rung_above_one_that_was_refused_is_soaked(tmp_path: Path) -> None:
@@ -157,14 +161,14 @@ def test_no_rung_above_one_that_was_refused_is_soaked(tmp_path: Path) -> None:
     assert prober.soaked == sorted(prober.soaked, reverse=True)
 
 
-@pytest.mark.parametrize(("short", "soaks"), [((), [64, 48]), ((64,), [64, 48, 56, 60])])
+@pytest.mark.parametrize(("short", "order"), [((), [64, 48]), ((64,), [64, 48, 56, 60])])
 def test_a_short_soak_that_was_refused_does_not_rule_out_the_rungs_below_it(
-    tmp_path: Path, short: tuple[int, ...], soaks: list[int]
+    tmp_path: Path, short: tuple[int, ...], order: list[int]
 ) -> None:
     prober = Prober({64: 3000.0}, short=short)
     soaked(tmp_path, prober)
-    assert prober.soaked == soaks
-    assert best(tmp_path / "demo").config["num_envs"] == soaks[-1]
+    assert prober.soaked == order
+    assert best(tmp_path / "demo").config["num_envs"] == order[-1]
 
 
 def test_a_soak_that_runs_out_of_memory_moves_the_best_down_and_the_study_learns_it(tmp_path: Path) -> None:

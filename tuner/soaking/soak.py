@@ -39,7 +39,7 @@ from tuner.search.needs import MEMORY, inherited
 from tuner.search.observed import Observed
 from tuner.search.standing import leader
 from tuner.search.trials import all_kept
-from tuner.study import Config, DeviceKind, ProbeSpec, Space, Value, ladder_of, launch_digest
+from tuner.study import Config, DeviceKind, ProbeSpec, Space, Value, ladder_of, launch_digest, launched
 from tuner.trainers.base import Trainer
 from tuner.trainers.registry import open_trainer
 
@@ -252,14 +252,15 @@ class Soaks:
         """Choose the next soak; done once the best config has lasted, or none is left that may."""
         trials = all_kept(history.trials)
         known = self._soaks(trials)
-        if self._first and launch_digest(self._first) not in known:
-            return Choice(config=self._first, why=Why.SOAK, cold=True)
         refused = [one for one in known.values() if not one.held]
-        config = self._on_line(refused[-1].config, known, history) if refused else None
-        if config is None and not any(one.held for one in known.values()):
-            config = self._measured(trials, known)
-        if config is None and not refused and not self._first and (found := leader(trials)):
-            config = None if found.best.launch in known else dict(found.best.trials[-1].config)
+        wanted = self._first or (None if refused else _best(trials))
+        config: Config | None = None
+        if wanted and launch_digest(wanted) not in known:
+            config = wanted
+        elif refused:
+            config = self._on_line(refused[-1].config, known, history)
+            if config is None and len(refused) == len(known):
+                config = self._measured(trials, known)
         return Choice(config=config, why=Why.SOAK, cold=True) if config else Done(reason="each config is soaked")
 
     def _measured(self, trials: Sequence[KeptTrial], known: Mapping[str, Soaked]) -> Config | None:
@@ -269,15 +270,14 @@ class Soaks:
             line = self._line(config, known)
             return not line or float(config[str(self._ladder)]) < min(line)
 
-        searched = [one for one in trials if not one.soaks and one.launch not in known and below_all(one.config)]
-        found = leader(searched)
-        return dict(found.best.trials[-1].config) if found else None
+        return _best([one for one in trials if not one.soaks and one.launch not in known and below_all(one.config)])
 
     def _line(self, config: Config, known: Mapping[str, Soaked]) -> dict[float, Soaked]:
         """Return the soaks of configs that differ from one at most in their rung: rung → soak."""
         if (ladder := self._ladder) is None:
             return {}
-        alike = [one for one in known.values() if {**one.config, ladder: 0} == {**config, ladder: 0}]
+        same = {**launched(config), ladder: 0}
+        alike = [one for one in known.values() if {**launched(one.config), ladder: 0} == same]
         return {float(one.config[ladder]): one for one in alike}
 
     def _on_line(self, config: Config, known: Mapping[str, Soaked], history: History) -> Config | None:
@@ -334,6 +334,11 @@ class Soaks:
         return list(probed[1:] + (line[rung] - probed[0]) * whole[1:] / rung)
 
 
+def _best(trials: Sequence[KeptTrial]) -> Config | None:
+    found = leader(trials)
+    return dict(found.best.trials[-1].config) if found else None
+
+
 def in_short(found: Lasts, training: Training) -> str:
     """Return whether memory lasts, in one sentence part."""
     unit, by = ("GiB", MIB_PER_GIB) if found.total_mib >= 10 * MIB_PER_GIB else ("MiB", 1.0)
@@ -365,8 +370,8 @@ KEEPERS: Mapping[DeviceKind, Keeper] = {
 def keeper(bench: Workbench, own: Mapping[str, str]) -> Keeper | None:
     """Return what may keep far more memory than a training needs; `own`: the environment of this process.
 
-    On an H100 with a limit of 2.5 GB, the setting let soaks find 1.5 to 2.4 times as large batches that last; on the
-    CPU with the reference trainer twice as many environments (`benchmarks/results/memory.md`).
+    On an H100 with a limit of 2.5 GB, batches that last were 1.5 to 2.4 times as large with the setting. On the CPU,
+    twice as many environments of the reference trainer lasted (`benchmarks/results/memory.md`).
     """
     found = KEEPERS[bench.kind]
     return None if any(name in {**own, **bench.variables} for name in found.variables) else found

@@ -276,8 +276,8 @@ class Database:
     ) -> Answer:
         """Do work with the storage in one transaction; where the server goes away meanwhile, do it again as a whole.
 
-        Work inside other work leaves a lost connection to the outer one, which is repeated.
-        `alone`: no other worker does such work at the same time. `again` is called before the work is repeated.
+        Work inside other work leaves a lost connection to the outer one, which is repeated. `again` is called before
+        the work is repeated. `alone`: no other worker does such work at the same time.
         Raises StoreError.
         """
 
