@@ -60,7 +60,7 @@ def limited(folder: Path, grow_kib: int, every: int, soak: str) -> list[str]:
         environment={"memory_mib": LIMIT_MIB},
         probe={"iterations": 8, "window_seconds": 0.3, "headroom_pct": 0, "sample_seconds": 0.02},
         search={"trials": 2, "training_hours": 0.0001, "sampler": "random", "seeds_per_variant": 2},
-        soak={"flags": soak},
+        soak={"flags": soak, "worse": False},
     )
     return command
 
