@@ -55,7 +55,7 @@ def for_real(bench: Bench, source: Listening) -> Callable[[Config], Attempt]:
         result = bench.probe(config, limits=limits, stop=never)
         if result.failure and not result.launched:
             raise DeviceError(result.failure.detail)
-        return Attempt(result=result, limits=limits, samples=source.samples, devices=len(source.devices))
+        return Attempt(result=result, samples=source.samples, devices=len(source.devices))
 
     return attempt
 

@@ -47,13 +47,15 @@ def replayed(recording: str, log: str) -> Attempt:
     """Probe a recorded trainer again by the old rule."""
     recorded = load_recording(DATA / f"recordings/{recording}.json")
     result = replay(DATA / f"{log}.log", PROGRESS, recording=recorded, limits=LIMITS)
-    return Attempt(result=result, limits=LIMITS, samples=recorded.samples, devices=2)
+    return Attempt(result=result, samples=recorded.samples, devices=2)
 
 
-def attempt(config: Config, *, iterations: int = 6, util_pct: float = 50.0) -> Attempt:
+def attempt(config: Config, *, iterations: int = 8, util_pct: float = 50.0) -> Attempt:
+    """Return an attempt whose window has the last three of its iterations."""
     samples = [DeviceSample(t_s=second, device=0, util_pct=util_pct) for second in range(30)]
-    result = ProbeResult(config=config, plan_digest="", started_at="", total_s=30.0, iterations=iterations)
-    return Attempt(result=result, limits=LIMITS, samples=samples, devices=1)
+    blank = ProbeResult(config=config, plan_digest="", started_at="", total_s=30.0)
+    result = replace(blank, began=1, iteration=iterations, iterations=min(iterations, 3))
+    return Attempt(result=result, samples=samples, devices=1)
 
 
 def tried(most: dict[object, int], rungs: Sequence[int] = RUNGS) -> list[Config]:
@@ -64,7 +66,7 @@ def tried(most: dict[object, int], rungs: Sequence[int] = RUNGS) -> list[Config]
             SPACE,
             ("hiutil", DEFAULT),
             rungs,
-            lambda config: attempt(config, iterations=6 if int(config[LADDER]) <= most[config[VARIANT]] else 0),
+            lambda config: attempt(config, iterations=8 if int(config[LADDER]) <= most[config[VARIANT]] else 0),
         )
     ]
 
@@ -111,7 +113,7 @@ def test_the_old_reading_of_a_shorter_run_is_unknown() -> None:
 
 
 def test_a_run_that_the_time_limit_ended_is_no_success() -> None:
-    found = attempt({LADDER: 8}, iterations=5)
+    found = attempt({LADDER: 8}, iterations=7)
     assert (found.result.ok, found.succeeded, found.outcome) == (True, False, "fewer than 8 iterations")
 
 
