@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from benchmarks.memory.series import summary
-from tuner.search.lasting import lasts
+from tuner.search.lasting import PILING_UP, USUAL, lasts
 
 STEPS, STEP_S, READ_S = 300, 0.25, 0.1
 BASE_MIB, BATCH_MIB, TOTAL_MIB = 200.0, 60.0, 1000.0
@@ -48,7 +48,8 @@ def held(lengths: bool, longest_first: bool, provoked: bool, grows_mib: float) -
     room: list[float] = []
     for seed in range(RUNS):
         run = list(series(seed, grows_mib, lengths=lengths, longest_first=longest_first))
-        found = lasts((summary(run, run[-1][0] / 10, TOTAL_MIB),), run[-1][0] / 3600, provoked=provoked)
+        expected = PILING_UP if provoked else USUAL
+        found = lasts((summary(run, run[-1][0] / 10, TOTAL_MIB),), run[-1][0] / 3600, expected)
         if found:
             room.append(found.most_mib - max(most for _, _, most in run))
     return sum(one >= 0.0 for one in room) / len(room), median(room)

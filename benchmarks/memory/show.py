@@ -31,7 +31,8 @@ from tuner.running.loop import optimise
 from tuner.running.prober import open_prober
 from tuner.running.workbench import Job, open_workbench, record
 from tuner.search.needs import foresee
-from tuner.soaking.soak import Training, soaking, verdicts
+from tuner.soaking.soak import soaking, verdicts
+from tuner.soaking.training import Training
 from tuner.store.database import Database
 from tuner.study import Config
 
@@ -93,7 +94,7 @@ def view(runs: Path) -> CaseView:
 
 
 def searched(file: Path, runs: Path, pair: Pair) -> None:
-    """Probe two small sizes, then the largest that is expected to fit, and halve what is between while it does not."""
+    """Probe two small sizes, then the largest that is expected to fit, and from there on the largest that does."""
     with opened(file, runs) as job:
         case = one_case(job.bench, None)
 
@@ -105,14 +106,11 @@ def searched(file: Path, runs: Path, pair: Pair) -> None:
             fits(pair.rungs[place])
         sizes: list[Config] = [{pair.ladder: size} for size in pair.rungs]
         found = foresee(job.bench.space_for(case), view(runs).trials, sizes)
-        low, place = (
-            2 * pair.probed,
-            max(at for at, one in enumerate(found) if one.memory_share and one.memory_share.mean < 0.99),
-        )
-        high = place + 1
+        low, high = 2 * pair.probed, len(pair.rungs)
+        place = max(at for at, one in enumerate(found) if one.memory_share and one.memory_share.mean < 0.99)
         while high - low > 1:
             low, high = (place, high) if fits(pair.rungs[place]) else (low, place)
-            place = (low + high) // 2
+            place = (low + high) // 2 if high < len(pair.rungs) else low + 1
 
 
 def ours(python: str, pair: Pair, folder: Path) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tuner.probe.result import DeviceSample, DeviceSummary
 from tuner.probe.summaries import floors, rises
-from tuner.search.lasting import Rising, lasts
+from tuner.search.lasting import PILING_UP, PROVOKED, USUAL, Rising, lasts
 
 TOTAL_MIB = 1000.0
 values = st.lists(st.floats(1.0, TOTAL_MIB), min_size=3, max_size=40)
@@ -108,24 +108,26 @@ def test_a_run_that_provokes_the_worst_needs_no_room_for_more_unless_more_came()
     rises = [
         found.most_mib - found.now_mib
         for one in (flat, late)
-        for provoked in (True, False)
-        if (found := lasts((one,), 1000 / 3600, provoked=provoked))
+        for expected in (PROVOKED, USUAL)
+        if (found := lasts((one,), 1000 / 3600, expected))
     ]
     assert rises[0] < 9.5
     assert min(rises[1:]) > 10.0
 
 
-def test_later_records_are_as_large_as_those_seen_and_no_more_than_one_in_e_fold_time() -> None:
+def test_later_records_are_as_large_as_those_seen_and_only_freed_blocks_come_more_than_once_in_e_fold_time() -> None:
     steps = [500.0 + 20.0 * sum(second >= at for at in (22, 27, 33, 41)) for second in range(100)]
-    found = lasts((device(steps),), 1000 / 3600, provoked=True)
+    found, piling_up = (lasts((device(steps),), 1000 / 3600, expected) for expected in (PROVOKED, PILING_UP))
     assert found is not None
     assert found.kind == "steps"
     assert 4 * 20.0 <= found.most_mib - found.now_mib <= 6 * 20.0  # of 2.3 that are expected, 5 come in 97 % of runs
+    assert piling_up is not None
+    assert 8 * 20.0 <= piling_up.most_mib - piling_up.now_mib <= 12 * 20.0  # 5.4 are expected, as often as before
 
 
 def test_growth_since_a_peak_at_the_beginning_counts_because_the_peak_may_come_again() -> None:
     grows = [500.0 + 0.3 * second for second in range(300)]
-    found = lasts((device([700.0, 700.0, *grows[2:]]),), 600.0 / 3600.0, provoked=True)
+    found = lasts((device([700.0, 700.0, *grows[2:]]),), 600.0 / 3600.0, PROVOKED)
     assert found is not None
     assert 700.0 + 0.3 * 600.0 <= found.most_mib < 900.0
 

@@ -8,13 +8,15 @@ import pytest
 from tests_loop import CASE, Quiet, bench, best, busy, measured, opened, spec, view
 
 from tuner.errors import StudyError
+from tuner.kept.trial import KeptProbe
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Enough, More, Stop
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.running.loop import optimise
 from tuner.running.workbench import Job
-from tuner.soaking.soak import KEEPERS, Following, Training, keeper, soaking, soaks, verdicts
+from tuner.soaking.soak import Following, soaking, soaks, verdicts
+from tuner.soaking.training import KEEPERS, Training
 from tuner.study import Config
 from tuner.study.spec import StudySpec
 
@@ -108,7 +110,7 @@ def test_a_best_whose_memory_lasts_is_soaked_once_and_stays_the_best(tmp_path: P
     assert "640" in lines[0]
     assert last == "walk: train with num_envs=64"
     assert "far larger than all in the soak" in doubt
-    told = list(verdicts(view(tmp_path / "demo"), TRAINING, KEEPERS["gpu"]))
+    told = list(verdicts(view(tmp_path / "demo"), replace(TRAINING, keeper=KEEPERS["gpu"])))
     assert told == [*lines, last, doubt]  # nothing larger is wanted
     assert list(verdicts(view(tmp_path / "demo"), PROVOKED))[-1] == last
     *_, still, hidden = verdicts(view(tmp_path / "demo"), replace(PROVOKED, hours=300.0))
@@ -137,11 +139,8 @@ def test_growth_moves_the_best_to_the_largest_rung_whose_memory_lasts(tmp_path: 
     assert best(tmp_path / "demo").config["num_envs"] in {56, 52}
     first, *_, last, _ = verdicts(view(tmp_path / "demo"), TRAINING)
     assert "growing all the time" in first
-    desk = bench(tmp_path, spec())  # its devices are cards
-    assert keeper(desk, {"HOME": "x"}) == KEEPERS["gpu"]
-    assert keeper(desk, {KEEPERS["gpu"].variables[1]: "expandable_segments:True"}) is None
     for one in KEEPERS.values():
-        assert one.variables[0] in list(verdicts(view(tmp_path / "demo"), TRAINING, one))[-1]
+        assert one.variables[0] in list(verdicts(view(tmp_path / "demo"), replace(TRAINING, keeper=one)))[-1]
     assert last == f"walk: train with num_envs={best(tmp_path / 'demo').config['num_envs']}"
 
 
@@ -199,7 +198,7 @@ def test_a_soak_ends_once_memory_and_speed_are_known(tmp_path: Path) -> None:
 def test_a_study_that_says_that_nothing_worse_comes_keeps_no_room_for_it(tmp_path: Path) -> None:
     found = list[list[int]]()
     for worse in (False, True):
-        prober, folder = Prober({}, needs_mib=(0.0, 15.4)), tmp_path / str(worse)
+        prober, folder = Prober({}, needs_mib=(0.0, 15.3)), tmp_path / str(worse)
         folder.mkdir()
         soaked(folder, prober, study=spec(probe={"headroom_pct": 0}, soak={"worse": worse}, **RANDOM))
         found.append(prober.soaked)
@@ -228,6 +227,21 @@ def test_a_training_that_is_told_in_iterations_grows_by_as_many_however_fast_the
     assert most[0] == pytest.approx(750.0, rel=0.05)
     assert most[2] > 1.3 * most[3]
     assert str(Training(hours=HOURS, iterations=5000)) == "5,000 iterations"
+
+
+@pytest.mark.parametrize("name", KEEPERS["gpu"].variables)
+def test_steps_get_less_room_where_the_environment_of_a_study_has_freed_memory_given_back(
+    tmp_path: Path, name: str
+) -> None:
+    desk = bench(tmp_path, spec(soak={"worse": False}))
+    rises = (*((at, 500.0 + at / 2) for at in (0.0, 150.0, 250.0, 350.0, 500.0)), (600.0, 750.0))
+    steps = replace(device(500.0), mem_rises=rises, mem_floors=(500.0,) * 12)
+    told = [Training.of(one, HOURS) for one in (desk, replace(desk, variables={name: "expandable_segments:True"}))]
+    assert [one.keeper for one in told] == [KEEPERS["gpu"], None]
+    kept, given_back = (one.lasts((steps,), KeptProbe()) for one in told)
+    assert kept is not None
+    assert given_back is not None
+    assert kept.most_mib > 1.1 * given_back.most_mib
 
 
 def test_flags_of_a_soak_are_added_to_the_command(tmp_path: Path) -> None:

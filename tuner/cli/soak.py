@@ -18,7 +18,8 @@ from tuner.errors import StoreError, StudyError
 from tuner.export import export_study, in_words, no_best
 from tuner.running.loop import optimise
 from tuner.running.workbench import Workbench, open_workbench
-from tuner.soaking.soak import USUAL_MINUTES, Training, keeper, reported, soaking, telling, verdicts
+from tuner.soaking.soak import USUAL_MINUTES, reported, soaking, telling, verdicts
+from tuner.soaking.training import Training
 from tuner.study import Case, Config, StudySpec, find, load
 
 Minutes = Annotated[float, typer.Option(min=0.01, help="The longest run of a config; it ends once enough is known.")]
@@ -65,7 +66,7 @@ def soak(
         raise typer.Exit(EXIT_INTERRUPTED)
     reader = open_reader(url, bench.spec.name)
     for view in reader.cases:
-        for line in verdicts(view, training, keeper(bench, os.environ)):
+        for line in verdicts(view, training):
             console.print(line)
     written(console, export_study(url, bench.spec.name, bench.folder))
     conclude(outcomes, reader.rows, interrupted=interrupted)

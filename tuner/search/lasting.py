@@ -42,11 +42,16 @@ class Expected(NamedTuple):
     """The usual record is at least this share of the memory in use."""
     of_swing: float
     """The usual record is at least this share of what comes and goes above the floors."""
+    most: float = 1.0
+    """At most so many are expected while the time becomes e times as long."""
 
 
 USUAL = Expected(0.25, 0.02, 0.4)
 PROVOKED = Expected(0.15, 0.01, 0.03)
 """Where the run provokes what needs most memory, a later record is less likely, and small."""
+PILING_UP = PROVOKED._replace(most=math.inf)
+"""So it is, too, where freed memory is kept for later. But records that come none the less may be freed blocks that
+pile up: they go on as often as they came."""
 FEWEST = 6
 """Growth is judged from so many parts on."""
 DRAWS = 8000
@@ -182,7 +187,7 @@ class Rising:
 
         New sizes are exponential (Blackwell and MacQueen, "Ferguson distributions via Pólya urn schemes", 1973).
         """
-        most = math.log(self.end_s / self.begin_s)
+        most = expected.most * math.log(self.end_s / self.begin_s)
         rate = np.minimum(random.gamma(expected.records + len(seen), size=draws) / (BEFORE_SHARE + 1.0), most)
         count = random.poisson(times * rate)
         swing_mib = self.now_mib - min(self.floors, default=self.now_mib)
@@ -246,16 +251,15 @@ SPARE = 0.995
 """The share of a device's memory that a trainer can get."""
 
 
-def lasts(devices: tuple[DeviceSummary, ...], hours: float, *, provoked: bool = False) -> Lasts | None:
+def lasts(devices: tuple[DeviceSummary, ...], hours: float, expected: Expected = USUAL) -> Lasts | None:
     """Return whether memory lasts for a training of so many hours; None where no device's memory is known.
 
-    `provoked`: whether the run provokes what needs most memory. The chance is that of all devices together; the other
-    numbers are those of the device with the least room.
+    The chance is that of all devices together; the other numbers are those of the device with the least room.
     """
     found: list[Lasts] = []
     for rising, total_mib in [(Rising.of(one), one.mem_total_mib) for one in devices]:
         if rising and total_mib:
-            rise = rising.rise_mib(hours * HOUR_S, PROVOKED if provoked else USUAL)
+            rise = rising.rise_mib(hours * HOUR_S, expected)
             found.append(
                 Lasts(
                     hours=hours,

@@ -7,20 +7,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from tuner.errors import StudyError
 from tuner.export import CaseView, in_words, with_error
-from tuner.kept.trial import COMPLETE, MEMORY_SHARE, KeptProbe, KeptTrial
+from tuner.kept.trial import COMPLETE, MEMORY_SHARE, KeptTrial
 from tuner.probe import (
     HOUR_S,
-    MIB_PER_GIB,
     OUT_OF_MEMORY,
     TOLD,
     Answer,
-    DeviceSummary,
     Enough,
     Evidence,
     Failure,
@@ -34,12 +31,13 @@ from tuner.probe import (
 )
 from tuner.running.workbench import Job, Purpose, Workbench
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why
-from tuner.search.lasting import SPARE, SURE, Lasts, lasts
+from tuner.search.lasting import SPARE, SURE, Lasts
 from tuner.search.needs import MEMORY, inherited
 from tuner.search.observed import Observed
 from tuner.search.standing import leader
 from tuner.search.trials import all_kept
-from tuner.study import Config, DeviceKind, ProbeSpec, Space, Value, ladder_of, launch_digest, launched
+from tuner.soaking.training import Training
+from tuner.study import Config, ProbeSpec, Space, Value, ladder_of, launch_digest, launched
 from tuner.trainers.base import Trainer
 from tuner.trainers.registry import open_trainer
 
@@ -98,36 +96,6 @@ BELOW = 0.75
 """While no rung is expected to last, the next one is at most this share of the smallest that did not."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Training:
-    """The training for which memory is to last."""
-
-    hours: float
-    iterations: int | None = None
-    """Its length, where it is known so: a smaller config then makes no more of them."""
-    provoked: bool = False
-    """Whether a soak meets what needs most memory, see `lasts`."""
-
-    @classmethod
-    def of(cls, bench: Workbench, hours: float | None = None, iterations: int | None = None) -> "Training":
-        """Return the training that a study means; `hours` replace its `search.training_hours`."""
-        spec = bench.spec
-        return cls(hours=hours or spec.search.training_hours, iterations=iterations, provoked=spec.soak.shows_worst)
-
-    def lasts(self, devices: tuple[DeviceSummary, ...], probe: ProbeResult | KeptProbe) -> Lasts | None:
-        """Return whether memory lasts, by a soak and the devices in it; None where it is not known."""
-        if self.iterations is None:
-            return lasts(devices, self.hours, provoked=self.provoked)
-        if not probe.iterations or probe.iterations < 2 or probe.total_s is None:
-            return None
-        each_s = (probe.total_s - (probe.start_up_s or 0.0)) / (probe.iterations - 1)
-        return lasts(devices, self.iterations * each_s / HOUR_S, provoked=self.provoked)
-
-    def __str__(self) -> str:
-        """Return its length in words."""
-        return f"{self.iterations:,} iterations" if self.iterations else f"{self.hours:g} h"
-
-
 def soaking(bench: Workbench, minutes: float, training: Training | None = None, first: Config | None = None) -> Purpose:
     """Return the purpose: one config after another runs for up to so many minutes, until the memory of one lasts.
 
@@ -169,7 +137,7 @@ def _limits(probe: ProbeSpec, *, seconds: float) -> ProbeSpec:
 
 def _why_not(result: ProbeResult, *, training: Training) -> str | None:
     found = training.lasts(result.devices, result)
-    return None if found is None or found.chance >= SURE else in_short(found, training)
+    return None if found is None or found.chance >= SURE else training.in_short(found)
 
 
 class Following:
@@ -339,53 +307,12 @@ def _best(trials: Sequence[KeptTrial]) -> Config | None:
     return dict(found.best.trials[-1].config) if found else None
 
 
-def in_short(found: Lasts, training: Training) -> str:
-    """Return whether memory lasts, in one sentence part."""
-    unit, by = ("GiB", MIB_PER_GIB) if found.total_mib >= 10 * MIB_PER_GIB else ("MiB", 1.0)
-    digits = 1 if by > 1.0 else 0
-    now, most, total = (f"{mib / by:.{digits}f}" for mib in (found.now_mib, found.most_mib, found.total_mib))
-    shape = {"flat": "flat", "steps": "in steps that become rarer", "slope": "growing all the time"}[found.kind]
-    chance = "less than 1" if found.chance < 0.01 else f"{min(found.chance, 0.999) * 100:.0f}"
-    return f"memory lasts {training} with {chance} % probability: {now} {unit} now, {shape}, at most {most} of {total}"
-
-
-class Keeper(NamedTuple):
-    """What keeps freed memory for later, so that it counts as used."""
-
-    name: str
-    variables: tuple[str, ...]
-    """The environment variables that change this, the usual one first."""
-    value: str
-    """The value with which freed memory is given back, as in YAML."""
-    at_a_cost: bool
-    """Whether that makes a training slower."""
-
-
-KEEPERS: Mapping[DeviceKind, Keeper] = {
-    "gpu": Keeper("torch", ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"), "expandable_segments:True", False),
-    "cpu": Keeper("the C library", ("MALLOC_MMAP_THRESHOLD_",), '"65536"', True),
-}
-
-
-def keeper(bench: Workbench, own: Mapping[str, str]) -> Keeper | None:
-    """Return what may keep far more memory than a training needs; `own`: the environment of this process.
-
-    On an H100 with a limit of 2.5 GB, batches that last were 1.5 to 2.4 times as large with the setting. On the CPU,
-    twice as many environments of the reference trainer lasted (`benchmarks/results/memory.md`).
-    """
-    found = KEEPERS[bench.kind]
-    return None if any(name in {**own, **bench.variables} for name in found.variables) else found
-
-
-def verdicts(view: CaseView, training: Training, keeper: Keeper | None = None) -> Iterator[str]:
-    """Yield a sentence about each config that was soaked, in their order, and what to use.
-
-    `keeper`: what may keep freed memory for later.
-    """
+def verdicts(view: CaseView, training: Training) -> Iterator[str]:
+    """Yield a sentence about each config that was soaked, in their order, and what to use."""
     known = list(soaks(view.trials, training).values())
     for one in known:
         failure = one.trial.probe.failure
-        said = in_short(one.found, training) if one.found else failure.detail if failure else "its memory is unknown"
+        said = training.in_short(one.found) if one.found else failure.detail if failure else "its memory is unknown"
         speed = one.trial.samples_per_s
         fast = f"; {with_error(speed, one.trial.probe.samples_per_s_se)} samples/s" if speed else ""
         yield f"{view.name}: #{one.trial.number} {in_words(one.config)}: {said}{fast}"
@@ -400,7 +327,7 @@ def verdicts(view: CaseView, training: Training, keeper: Keeper | None = None) -
         yield f"{view.name}: {in_words(lasting[-1].config)} lasts; the best is {in_words(best.config)}, not soaked"
     elif known:
         yield f"{view.name}: no config's memory is known to last; add smaller values to the ladder"
-    if keeper and any(not one.held for one in known):
+    if (keeper := training.keeper) and any(not one.held for one in known):
         variable, slower = f"{keeper.variables[0]}: {keeper.value}", ", and be slower" if keeper.at_a_cost else ""
         yield (
             f"{view.name}: freed memory that {keeper.name} keeps for later counts as used; in a study with another "
