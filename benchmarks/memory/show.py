@@ -32,7 +32,7 @@ from tuner.running.prober import open_prober
 from tuner.running.workbench import Job, open_workbench, record
 from tuner.search.needs import foresee
 from tuner.soaking.soak import soaking, verdicts
-from tuner.soaking.training import Training
+from tuner.soaking.whole_training import Training
 from tuner.store.database import Database
 from tuner.study import Config
 

@@ -16,7 +16,7 @@ from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.running.loop import optimise
 from tuner.running.workbench import Job
 from tuner.soaking.soak import Following, soaking, soaks, verdicts
-from tuner.soaking.training import KEEPERS, Training
+from tuner.soaking.whole_training import KEEPERS, Training
 from tuner.study import Config
 from tuner.study.spec import StudySpec
 
@@ -195,10 +195,13 @@ def test_a_soak_ends_once_memory_and_speed_are_known(tmp_path: Path) -> None:
     assert cautious(replace(doubtful, total_s=911.0)) == Enough()
 
 
-def test_a_study_that_says_that_nothing_worse_comes_keeps_no_room_for_it(tmp_path: Path) -> None:
+def test_a_study_that_says_that_nothing_worse_comes_keeps_no_room_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEEPERS["gpu"].variables[0], "expandable_segments:True")
     found = list[list[int]]()
     for worse in (False, True):
-        prober, folder = Prober({}, needs_mib=(0.0, 15.3)), tmp_path / str(worse)
+        prober, folder = Prober({}, needs_mib=(0.0, 15.4)), tmp_path / str(worse)
         folder.mkdir()
         soaked(folder, prober, study=spec(probe={"headroom_pct": 0}, soak={"worse": worse}, **RANDOM))
         found.append(prober.soaked)
@@ -231,8 +234,10 @@ def test_a_training_that_is_told_in_iterations_grows_by_as_many_however_fast_the
 
 @pytest.mark.parametrize("name", KEEPERS["gpu"].variables)
 def test_steps_get_less_room_where_the_environment_of_a_study_has_freed_memory_given_back(
-    tmp_path: Path, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    for one in KEEPERS["gpu"].variables:
+        monkeypatch.delenv(one, raising=False)
     desk = bench(tmp_path, spec(soak={"worse": False}))
     rises = (*((at, 500.0 + at / 2) for at in (0.0, 150.0, 250.0, 350.0, 500.0)), (600.0, 750.0))
     steps = replace(device(500.0), mem_rises=rises, mem_floors=(500.0,) * 12)

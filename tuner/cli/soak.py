@@ -19,7 +19,7 @@ from tuner.export import export_study, in_words, no_best
 from tuner.running.loop import optimise
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.soaking.soak import USUAL_MINUTES, reported, soaking, telling, verdicts
-from tuner.soaking.training import Training
+from tuner.soaking.whole_training import Training
 from tuner.study import Case, Config, StudySpec, find, load
 
 Minutes = Annotated[float, typer.Option(min=0.01, help="The longest run of a config; it ends once enough is known.")]

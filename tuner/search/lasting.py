@@ -50,8 +50,10 @@ USUAL = Expected(0.25, 0.02, 0.4)
 PROVOKED = Expected(0.15, 0.01, 0.03)
 """Where the run provokes what needs most memory, a later record is less likely, and small."""
 PILING_UP = PROVOKED._replace(most=math.inf)
-"""So it is, too, where freed memory is kept for later. But records that come none the less may be freed blocks that
-pile up: they go on as often as they came."""
+"""The same where freed memory is kept for later: then such records may be freed blocks that pile up.
+
+So they may go on as often as they came.
+"""
 FEWEST = 6
 """Growth is judged from so many parts on."""
 DRAWS = 8000

@@ -36,7 +36,7 @@ from tuner.search.needs import MEMORY, inherited
 from tuner.search.observed import Observed
 from tuner.search.standing import leader
 from tuner.search.trials import all_kept
-from tuner.soaking.training import Training
+from tuner.soaking.whole_training import Training
 from tuner.study import Config, ProbeSpec, Space, Value, ladder_of, launch_digest, launched
 from tuner.trainers.base import Trainer
 from tuner.trainers.registry import open_trainer
