@@ -26,6 +26,7 @@ _CARD = Pair(
     condition="",
     cap_mib=2500,
     rungs=RUNGS,
+    probed=20,
     steps=2000,
     wait_s=0.07,
     repeats=2,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 TRAIN = Path(__file__).with_name("train.py")
-RUNGS = list(dict.fromkeys(round(64 * 1.035**power) for power in range(90)))
-PROBED = 20
+RUNGS = list(dict.fromkeys(round(64 * 1.02**power) for power in range(160)))
+PROBED = 35
 """The place of the first size that is probed on the ladder; the second is at twice that place."""
 RESULTS = Path("build/memory")
 

@@ -95,8 +95,8 @@ class Real(Pair):
 
 
 def rungs(first: int, count: int) -> tuple[int, ...]:
-    """Return rungs about 4 % apart."""
-    return tuple(dict.fromkeys(round(first * 1.04**power) for power in range(count)))
+    """Return rungs about 2 % apart."""
+    return tuple(dict.fromkeys(round(first * 1.02**power) for power in range(count)))
 
 
 REFERENCE = Real(
@@ -108,8 +108,8 @@ REFERENCE = Real(
     cap_mib=440,
     samples=32,
     steps=300,
-    rungs=rungs(128, 60),
-    probed=15,
+    rungs=rungs(128, 120),
+    probed=30,
 )
 MIMICKIT = Real(
     trainer="mimickit",
@@ -122,8 +122,8 @@ MIMICKIT = Real(
     cap_mib=1400,
     samples=2,
     steps=60,
-    rungs=rungs(40, 50),
-    probed=8,
+    rungs=rungs(40, 100),
+    probed=16,
 )
 GIVES_BACK = replace(
     REFERENCE, condition="freed blocks given back", variables={"MALLOC_MMAP_THRESHOLD_": "65536"}, steps=150

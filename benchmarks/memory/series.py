@@ -34,7 +34,7 @@ import psutil
 
 from benchmarks.memory.pairs import TRAIN
 from benchmarks.memory.real import GIVES_BACK, MIMICKIT, REFERENCE, Real
-from tuner.devices.cpu import data_mib
+from tuner.devices.cpu import Peaks, data_mib
 from tuner.probe.result import DeviceSample, DeviceSummary
 from tuner.probe.summaries import RISE, floors, rises
 from tuner.search.lasting import PILING_UP, PROVOKED, USUAL, lasts
@@ -146,7 +146,7 @@ class Recording:
 
     def __init__(self, python: str, run: Run, seed: int, *, gpu: bool, fits: bool) -> None:
         self.run, self.seed, self.gpu, self._fits = run, seed, gpu, fits
-        self._folder, self._gaps, self._first_s = Path(mkdtemp()), dict[int, float](), float("inf")
+        self._folder, self._peaks, self._first_s = Path(mkdtemp()), Peaks(), float("inf")
         self._read: Series = []
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
@@ -175,7 +175,7 @@ class Recording:
         """Read the memory once."""
         with suppress(psutil.Error):
             root = psutil.Process(self.process.pid)
-            found = [data_mib(one.pid, self._gaps) for one in (root, *root.children(recursive=True))]
+            found = [data_mib(one.pid, self._peaks) for one in (root, *root.children(recursive=True))]
             if known := [one for one in found if one]:
                 self._read.append((time.monotonic(), *max(known)))
 

@@ -45,20 +45,32 @@ def survives(python: str, pair: Pair, size: int, seed: int, folder: Path) -> boo
     return found.get("steps") == pair.steps and "error" not in found
 
 
+def topmost(holds: Callable[[int], bool], near: int, floor: int, end: int) -> int:
+    """Return the last place below `end` that holds, where all up to `floor` do and none after one that does not.
+
+    The first place that is tried is `near`; from there on the steps double until the last place lies between two.
+    """
+    low, high, place, step = floor, end, near, 1
+    while high - low > 1:
+        low, high = (place, high) if holds(place) else (low, place)
+        if high == end:
+            place = min(low + step, high - 1)
+        elif low == floor:
+            place = max(high - step, low + 1)
+        else:
+            place = (low + high) // 2
+        step *= 2
+    return low
+
+
 def largest(python: str, pair: Pair, near: int, folder: Path) -> int:
     """Return the largest rung that survives, from a rung near it on."""
     pair = pair.short()
-    place, alive, dead = pair.rungs.index(near), -1, len(pair.rungs)
-    step = 1
-    while dead - alive > 1:
-        if survives(python, pair, pair.rungs[place], 50, folder):
-            alive = place
-            place = min(place + step, dead - 1) if dead == len(pair.rungs) else (alive + dead) // 2
-        else:
-            dead = place
-            place = max(place - step, alive + 1, 0) if alive < 0 else (alive + dead) // 2
-        step *= 2
-    return pair.rungs[alive]
+
+    def holds(place: int) -> bool:
+        return survives(python, pair, pair.rungs[place], 50, folder)
+
+    return pair.rungs[topmost(holds, pair.rungs.index(near), -1, len(pair.rungs))]
 
 
 def study(python: str, pair: Pair, folder: Path) -> Path:
@@ -98,19 +110,17 @@ def searched(file: Path, runs: Path, pair: Pair) -> None:
     with opened(file, runs) as job:
         case = one_case(job.bench, None)
 
-        def fits(size: int) -> bool:
+        def fits(place: int) -> bool:
+            size = pair.rungs[place]
             optimise(replace(job, purpose=record([{pair.ladder: size}], limited=False)), [case])
             return any(one.config[pair.ladder] == size and one.is_eligible for one in view(runs).configs)
 
         for place in (pair.probed, 2 * pair.probed):
-            fits(pair.rungs[place])
+            fits(place)
         sizes: list[Config] = [{pair.ladder: size} for size in pair.rungs]
         found = foresee(job.bench.space_for(case), view(runs).trials, sizes)
-        low, high = 2 * pair.probed, len(pair.rungs)
-        place = max(at for at, one in enumerate(found) if one.memory_share and one.memory_share.mean < 0.99)
-        while high - low > 1:
-            low, high = (place, high) if fits(pair.rungs[place]) else (low, place)
-            place = (low + high) // 2 if high < len(pair.rungs) else low + 1
+        near = max(at for at, one in enumerate(found) if one.memory_share and one.memory_share.mean < 0.99)
+        topmost(fits, near, 2 * pair.probed, len(pair.rungs))
 
 
 def ours(python: str, pair: Pair, folder: Path) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.devices.cpu import CpuSource, CpuTime, Others, ProcessUsage, find_owners, find_ranks, spent_s
+from tuner.devices.cpu import (
+    CpuSource,
+    CpuTime,
+    Others,
+    Peaks,
+    ProcessUsage,
+    data_mib,
+    find_owners,
+    find_ranks,
+    spent_s,
+)
 from tuner.probe.units import BYTES_PER_MIB
 from tuner.testing.fake_devices import check_device_source
 
@@ -142,6 +153,38 @@ def test_with_a_limit_the_largest_process_counts_however_idle_it_is():
         launcher.communicate(b"\n")
     assert sample.mem_used_mib is not None
     assert sample.mem_used_mib > 96.0
+
+
+def peak_mib(root: Path, *readings: tuple[float, float, float, float, float]) -> float:
+    """Return the peak after readings of VmData, VmRSS, VmHWM, VmSize and VmPeak, in MiB."""
+    peaks, known = Peaks(), 0.0
+    status = root / "proc" / "7" / "status"
+    status.parent.mkdir(parents=True, exist_ok=True)
+    for reading in readings:
+        names = ("VmData", "VmRSS", "VmHWM", "VmSize", "VmPeak")
+        rows = [f"{name}:\t{round(mib * 1024)} kB\n" for name, mib in zip(names, reading, strict=True)]
+        status.write_text("Name:\tpython\n" + "".join(rows))
+        found = data_mib(7, peaks, root)
+        assert found is not None
+        assert found[0] == reading[0]
+        known = max(known, found[1])
+    return known
+
+
+def test_a_peak_between_two_readings_shows_in_what_the_kernel_keeps(tmp_path: Path):
+    before, after = (300.0, 350.0, 350.0, 700.0, 700.0), (300.0, 352.0, 385.0, 700.0, 730.0)
+    assert peak_mib(tmp_path, before, after) == 330.0  # by what was resident, 333: two of that are files
+
+
+def test_neither_a_start_nor_space_that_is_kept_free_counts_as_data(tmp_path: Path):
+    start = (200.0, 186.0, 186.0, 900.0, 900.0)  # data as small beside resident memory as never again
+    imported = [(790.0, 607.0, 607.0, 3000.0, 3000.0)] * 10
+    kept_free = (799.0, 626.0, 682.0, 11000.0, 19000.0)  # 8,000 MiB for a moment, and a batch of 65 MiB
+    assert peak_mib(tmp_path, start, *imported, kept_free) == 682.0 + 173.0
+
+
+def test_a_process_that_has_ended_has_no_memory(tmp_path: Path):
+    assert data_mib(7, Peaks(), tmp_path) is None
 
 
 def test_memory_of_helpers_counts_for_the_rank_above_them(source: CpuSource, ranks: list[FakeProcess]):

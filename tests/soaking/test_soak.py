@@ -158,6 +158,15 @@ def test_no_rung_above_one_that_was_refused_is_soaked(tmp_path: Path) -> None:
     prober = Prober(dict.fromkeys((64, 60, 56, 52, 48, 40, 32), 500.0))  # 3,000 MiB an hour: none lasts
     soaked(tmp_path, prober, study=spec(search={"trials": 7, "sampler": "random"}, space=LADDER["space"]))
     assert prober.soaked == sorted(prober.soaked, reverse=True)
+    assert prober.soaked[:3] == [64, 48, 32]  # at most three quarters of the smallest that was refused
+
+
+def test_soaks_with_another_patience_of_the_pruner_are_of_the_same_line(tmp_path: Path) -> None:
+    prober = Prober({64: 3000.0})
+    study = spec(**{**RANDOM, "space": {**LADDER["space"], "pruner_patience": {"choices": [1, 2]}}})
+    soaked(tmp_path, prober, study=study, first={"num_envs": 52, "pruner_patience": 1})
+    soaked(tmp_path, prober, study=study, searched=True, first={"num_envs": 64, "pruner_patience": 2})
+    assert prober.soaked == [52, 64]  # nothing below 52, which lasts
 
 
 @pytest.mark.parametrize(("short", "order"), [((), [64, 48]), ((64,), [64, 48, 56, 60])])

@@ -4,9 +4,10 @@ import heapq
 import math
 import os
 import platform
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -126,6 +127,45 @@ def spent_s(before: Times, after: Times) -> float:
     return own_s + max(0.0, reaped_s - gone_s)
 
 
+@dataclass(slots=True)
+class DataPeak:
+    """The data memory of a process at the moments when a peak that the kernel keeps rose, and the largest of them."""
+
+    mib: float = 0.0
+    kept_mib: float = 0.0
+    """The peak that the kernel keeps: of other memory, which also holds the data."""
+    gaps_mib: deque[float] = field(default_factory=lambda: deque(maxlen=10))
+    """Data less this other memory, in the last readings. Older ones do not count: a start maps libraries."""
+
+    def read(self, data_mib: float, other_mib: float, kept_mib: float) -> float:
+        """Return the largest data memory, with a new reading: data, the other memory now, and its peak."""
+        self.gaps_mib.append(data_mib - other_mib)
+        if kept_mib > self.kept_mib:
+            self.mib, self.kept_mib = max(self.mib, kept_mib + min(self.gaps_mib)), kept_mib
+        return self.mib
+
+
+Peaks = dict[int, tuple[DataPeak, DataPeak]]
+"""The peaks of each process: by its resident and by its mapped memory."""
+
+
+def data_mib(pid: int, peaks: Peaks, root: Path = Path("/")) -> tuple[float, float] | None:
+    """Return the memory of a process as RLIMIT_DATA counts it, now and at most so far; None when it has ended.
+
+    The kernel keeps no peak of it, but those of resident and of mapped memory (proc(5), /proc/PID/status). Each shows
+    at most too much: files in memory count as resident, and space that is only kept free counts as mapped.
+    """
+    with suppress(OSError, ValueError, KeyError):
+        status = (root / f"proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+        rows = dict(line.split(":", 1) for line in status.splitlines() if line.startswith("Vm"))
+        found = {name: int(text.split()[0]) / 1024 for name, text in rows.items()}
+        data, (resident, mapped) = found["VmData"], peaks.setdefault(pid, (DataPeak(), DataPeak()))
+        by_resident = resident.read(data, found["VmRSS"], found["VmHWM"])
+        by_mapped = mapped.read(data, found["VmSize"], found["VmPeak"])
+        return data, max(data, min(by_resident, by_mapped))
+    return None
+
+
 class ProcessTree:
     """A root process and all processes below it, as of the last search, and which of them are ranks."""
 
@@ -149,13 +189,13 @@ class ProcessTree:
         self.owners = find_owners(usages, self.ranks)
         self._helpers_mib = {rank: self._measure_helpers_mib(rank) for rank in self.ranks}
 
-    def largest(self, gaps: dict[int, float]) -> list[int]:
-        """Return the pids of the processes with the most data memory, as many as there are ranks. For `gaps` see below.
+    def largest(self, peaks: Peaks) -> list[int]:
+        """Return the pids of the processes with the most data memory, as many as there are ranks.
 
         Each process has a limit of its own, so the largest run out first. At first the busiest may be another process,
         such as the one that starts the ranks.
         """
-        data = {pid: found[0] for pid in self._processes if (found := data_mib(pid, gaps))}
+        data = {pid: found[0] for pid in self._processes if (found := data_mib(pid, peaks))}
         return sorted(heapq.nlargest(self._count, data, key=data.__getitem__))
 
     def times(self) -> dict[int, CpuTime]:
@@ -183,21 +223,6 @@ class ProcessTree:
                 with suppress(psutil.Error):
                     total += mib(self._processes[pid].memory_full_info().pss)
         return total
-
-
-def data_mib(pid: int, gaps: dict[int, float], root: Path = Path("/")) -> tuple[float, float] | None:
-    """Return the memory of a process as RLIMIT_DATA counts it, now and at most so far; None when it has ended.
-
-    The kernel keeps the peak of resident memory only (proc(5), /proc/PID/status: VmData, VmHWM, VmRSS). `gaps` holds
-    the smallest difference between data and resident memory of each process so far; it is added to that peak.
-    """
-    with suppress(OSError, ValueError, KeyError):
-        status = (root / f"proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
-        rows = dict(line.split(":", 1) for line in status.splitlines() if line.startswith("Vm"))
-        data, peak, now = (int(rows[name].split()[0]) / 1024 for name in ("VmData", "VmHWM", "VmRSS"))
-        gaps[pid] = min(gaps.get(pid, data - now), data - now)
-        return data, max(data, peak + gaps[pid])
-    return None
 
 
 class Others:
@@ -294,7 +319,7 @@ class CpuSource:
         """Measure every rank once. A process that has ended is not an error."""
         if t_s >= self._rescan_at_s:
             self._tree.rescan()
-            self._largest = self._tree.largest(self._gaps) if self._limited else []
+            self._largest = self._tree.largest(self._peaks) if self._limited else []
             self._rescan_at_s = t_s + _RESCAN_S
         before_at_s, before = self._before
         after, owners_before, self._owners = self._tree.times(), self._owners, self._tree.owners
@@ -329,11 +354,11 @@ class CpuSource:
         """Return the memory of a rank now, and its peak where that is known."""
         if rank is None:
             return None, None
-        limited = data_mib(rank, self._gaps) if self._limited else None
+        limited = data_mib(rank, self._peaks) if self._limited else None
         return limited or (self._tree.memory_mib(rank), None)
 
     def _follow(self, root: psutil.Process | None) -> None:
-        self._gaps: dict[int, float] = {}
+        self._peaks: Peaks = {}
         self._largest: list[int] = []
         self._tree = ProcessTree(root, len(self.devices))
         self._rescan_at_s = -math.inf

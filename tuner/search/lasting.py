@@ -44,9 +44,11 @@ class Expected(NamedTuple):
     """The usual record is at least this share of what comes and goes above the floors."""
     most: float = 1.0
     """At most so many are expected while the time becomes e times as long."""
+    like_seen: bool = True
+    """Whether a new record is like those that were seen: as large as the mean of the usual one and of them."""
 
 
-USUAL = Expected(0.25, 0.02, 0.4)
+USUAL = Expected(0.25, 0.02, 0.4, like_seen=False)
 PROVOKED = Expected(0.15, 0.01, 0.03)
 """Where the run provokes what needs most memory, a later record is less likely, and small."""
 PILING_UP = PROVOKED._replace(most=math.inf)
@@ -194,6 +196,8 @@ class Rising:
         count = random.poisson(times * rate)
         swing_mib = self.now_mib - min(self.floors, default=self.now_mib)
         usual_mib = max(expected.of_memory * self.now_mib, expected.of_swing * swing_mib)
+        if expected.like_seen:
+            usual_mib = (usual_mib + sum(seen)) / (1 + len(seen))
         each = draws, int(count.max(initial=0))
         size = random.exponential(usual_mib, each)
         if seen:

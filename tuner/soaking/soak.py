@@ -84,7 +84,7 @@ CLEAR = 0.97
 """A soak ends early once its answer has this probability. A good answer ends it only where flags provoke the worst."""
 SPEED_KNOWN = 0.02
 """Samples/s are known well enough at this standard error, as a share."""
-APART = 1.04
+APART = 1.015
 """Two rungs are worth a soak of their own from this ratio on."""
 MOST = 6
 """The most soaks along one ladder."""
@@ -280,7 +280,7 @@ class Soaks:
         bounds = next((one.bounds for one in self._space.parameters if one.name == self._ladder), None)
         if bounds is None or below == float("inf"):
             return self._space.rungs or self._space.values(str(self._ladder))
-        steps = (round(below / APART**count) for count in range(1, 80))
+        steps = (round(below / APART**count) for count in range(1, 200))
         return [rung for rung in dict.fromkeys(steps) if bounds[0] <= rung <= bounds[1]]
 
     def _needs(
