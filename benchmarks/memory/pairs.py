@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 TRAIN = Path(__file__).with_name("train.py")
-RUNGS = list(dict.fromkeys(round(64 * 1.02**power) for power in range(160)))
+RUNGS = list(dict.fromkeys(round(64 * 1.02**power) for power in range(200)))
 PROBED = 35
 """The place of the first size that is probed on the ladder; the second is at twice that place."""
 RESULTS = Path("build/memory")
@@ -78,8 +78,8 @@ CPU = [
     replace(BUFFER, worse=False, by_hours=False, rivals=()),
     Pair(trainer="loop", condition="lengths", cap_mib=350, soak="--longest-first"),
     Pair(trainer="accelerate", condition="lengths", cap_mib=360),
-    Pair(trainer="accelerate", condition="checkpoints", cap_mib=300, flags=f"{RARELY} --state-mib 8", soak=OFTEN),
-    Pair(trainer="lightning", condition="evaluation", cap_mib=360, flags=RARELY, soak=OFTEN),
+    Pair(trainer="accelerate", condition="checkpoints", cap_mib=380, flags=f"{RARELY} --state-mib 8", soak=OFTEN),
+    Pair(trainer="lightning", condition="evaluation", cap_mib=430, flags=RARELY, soak=OFTEN),
 ]
 
 

@@ -141,6 +141,13 @@ def test_growth_since_a_peak_at_the_beginning_counts_because_the_peak_may_come_a
     assert 700.0 + 0.3 * 600.0 <= found.most_mib < 900.0
 
 
+def test_growth_that_uses_up_free_memory_first_is_as_steep_as_where_it_shows() -> None:
+    late = lasts((device([500.0 + 0.2 * max(0, second - 40) for second in range(100)]),), 1000 / 3600, PROVOKED)
+    assert late is not None
+    assert late.kind == "slope"
+    assert 500.0 + 0.2 * (1000.0 - 40.0) <= late.most_mib < 730.0
+
+
 def steps(*at: tuple[int, float]) -> DeviceSummary:
     """Return a device whose memory is 500 MiB, and from each second on so much more."""
     return device([500.0 + sum(by for begin, by in at if second >= begin) for second in range(100)])

@@ -23,6 +23,8 @@ SETTLING = 0.2
 """The first share of a run that says nothing: caches fill, and the optimizer gets its memory."""
 GROWS = 0.1
 """The probability that memory grows all the time, before anything is known."""
+LATEST = 3
+"""Growth that begins after the last so many parts have begun is not seen."""
 STAIRS = 3
 """Floors that rise in at most so many steps, and are flat between them, show no growth."""
 ALIKE = 0.03
@@ -110,8 +112,9 @@ class Rising:
         """The growth in MiB per second, its standard error, and the probability that there is any.
 
         A straight line over the time is compared with a line over its logarithm, a constant and a few steps (Schwarz's
-        criterion). A short part may miss the least memory, so the least of three neighbours counts. Where memory comes
-        in equal blocks, growth makes steps, too.
+        criterion). The line may begin late, because what is free at the start is used up first. A short part may miss
+        the least memory, so the least of three neighbours counts. Where memory comes in equal blocks, growth makes
+        steps, too.
         """
         count = len(self.floors)
         if count < FEWEST:
@@ -119,17 +122,20 @@ class Rising:
         part_s = self.end_s / count
         at_s = (np.arange(count) + 0.5)[2:-1] * part_s
         floors = np.array([self.floors[1:-2], self.floors[2:-1], self.floors[3:]]).min(axis=0)
-        (slope, _), coarse = np.polyfit(at_s, floors, 1), self.told_apart_mib**2 / 12
-        straight, bent = (_misfit(floors, clock) + coarse for clock in (at_s, np.log(at_s)))
+        coarse = self.told_apart_mib**2 / 12
+        clocks = [np.maximum(at_s - begin_s, 0.0) for begin_s in at_s[: max(1, len(at_s) - LATEST)]]
+        lines = [_credible(_misfit(floors, one) + coarse, 3 if late else 2, floors) for late, one in enumerate(clocks)]
+        clock = clocks[lines.index(max(lines))]
+        slope, straight = np.polyfit(clock, floors, 1)[0], _misfit(floors, clock) + coarse
         level, blocks = float(floors.var()), max(coarse, self._block_mib**2 / 12)
         stairs = [_misfit_of(floors, steps) for steps in range(1, STAIRS + 1)] if level > coarse else []
         no_growth = max(
             _credible(level + coarse, 1, floors),
-            _credible(bent, 2, floors),
+            _credible(_misfit(floors, np.log(at_s)) + coarse, 2, floors),
             *(_credible(one + blocks, 2 * steps + 1, floors) for steps, one in enumerate(stairs, 1) if one <= coarse),
         )
-        odds = math.log(GROWS / (1 - GROWS)) + _credible(straight, 2, floors) - no_growth
-        error = math.sqrt(straight * len(floors) / (len(floors) - 2) / np.square(at_s - at_s.mean()).sum())
+        odds = math.log(GROWS / (1 - GROWS)) + max(lines) - no_growth
+        error = math.sqrt(straight * len(floors) / (len(floors) - 2) / np.square(clock - clock.mean()).sum())
         if slope <= 0:
             odds = min(odds, math.log(GROWS / (1 - GROWS)))
         return max(float(slope), 0.0), error, 1.0 / (1.0 + math.exp(-max(-700.0, min(700.0, odds))))

@@ -86,7 +86,7 @@ SPEED_KNOWN = 0.02
 """Samples/s are known well enough at this standard error, as a share."""
 APART = 1.015
 """Two rungs are worth a soak of their own from this ratio on."""
-MOST = 6
+MOST = 8
 """The most soaks along one ladder."""
 FAR = 1.1
 """Between a rung whose memory lasts and one whose memory does not, another one may be soaked from this ratio on."""
