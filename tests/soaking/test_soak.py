@@ -161,6 +161,14 @@ def test_no_rung_above_one_that_was_refused_is_soaked(tmp_path: Path) -> None:
     assert prober.soaked[:3] == [64, 48, 32]  # at most three quarters of the smallest that was refused
 
 
+def test_two_refused_rungs_that_need_almost_as_much_do_not_tell_how_memory_grows(tmp_path: Path) -> None:
+    prober = Prober({60: 9.0}, needs_mib=(0.0, 15.45))
+    soaked(tmp_path, prober, study=spec(probe={"headroom_pct": 0}, **RANDOM))
+    assert prober.soaked[:3] == [64, 60, 56]
+    high, low = (one.share for one in list(soaks(view(tmp_path / "demo").trials, TRAINING).values())[:2])
+    assert 1.0 < low < high < 1.01 * low
+
+
 def test_soaks_with_another_patience_of_the_pruner_are_of_the_same_line(tmp_path: Path) -> None:
     prober = Prober({64: 3000.0})
     study = spec(**{**RANDOM, "space": {**LADDER["space"], "pruner_patience": {"choices": [1, 2]}}})

@@ -89,7 +89,7 @@ APART = 1.015
 MOST = 8
 """The most soaks along one ladder."""
 FAR = 1.1
-"""Between a rung whose memory lasts and one whose memory does not, another one may be soaked from this ratio on."""
+"""From this ratio on, two soaks tell how memory grows along the ladder, and a rung between them may be soaked."""
 SHORT = 0.5
 """A soak that took at most this share of another one's time is short beside it."""
 BELOW = 0.75
@@ -288,11 +288,11 @@ class Soaks:
     ) -> Sequence[float]:
         """Return the share of the memory that a training of each rung is expected to need.
 
-        With two soaks, memory is a straight line over the rungs. With one, it is that of a probe, and what the soak
-        needs beyond that is proportional to the rung.
+        With two soaks that are far apart, memory is a straight line over the rungs. Otherwise it is that of a probe,
+        and what the nearest soak needs beyond that is proportional to the rung.
         """
         near = sorted(line, key=lambda rung: abs(line[rung] - 1.0))[:2]
-        if len(near) == 2 and line[max(near)] > line[min(near)]:
+        if max(near) >= FAR * min(near) and line[max(near)] > line[min(near)]:
             return list(np.polyval(np.polyfit(near, [line[rung] for rung in near], 1), rungs))
         costs = Observed(history.trials, ladder=self._ladder).known_amounts(MEMORY_SHARE, self._space)
         growth = inherited(self._space, costs, **MEMORY)
