@@ -64,13 +64,13 @@ def topmost(holds: Callable[[int], bool], near: int, floor: int, end: int) -> in
 
 
 def largest(python: str, pair: Pair, near: int, folder: Path) -> int:
-    """Return the largest rung that survives, from a rung near it on."""
+    """Return the largest rung that survives, from a rung near it on; the smallest is taken to survive."""
     pair = pair.short()
 
     def holds(place: int) -> bool:
         return survives(python, pair, pair.rungs[place], 50, folder)
 
-    return pair.rungs[topmost(holds, pair.rungs.index(near), -1, len(pair.rungs))]
+    return pair.rungs[topmost(holds, pair.rungs.index(near), 0, len(pair.rungs))]
 
 
 def study(python: str, pair: Pair, folder: Path) -> Path:

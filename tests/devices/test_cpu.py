@@ -183,6 +183,11 @@ def test_neither_a_start_nor_space_that_is_kept_free_counts_as_data(tmp_path: Pa
     assert peak_mib(tmp_path, start, *imported, kept_free) == 682.0 + 173.0
 
 
+def test_memory_that_was_mapped_before_hides_no_later_peak(tmp_path: Path):
+    shared, after = (300.0, 350.0, 350.0, 1200.0, 1200.0), (300.0, 350.0, 350.0, 700.0, 1200.0)
+    assert peak_mib(tmp_path, shared, *[after] * 10, (300.0, 352.0, 385.0, 700.0, 1200.0)) == 385.0 - 52.0
+
+
 def test_a_process_that_has_ended_has_no_memory(tmp_path: Path):
     assert data_mib(7, Peaks(), tmp_path) is None
 

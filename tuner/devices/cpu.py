@@ -129,40 +129,43 @@ def spent_s(before: Times, after: Times) -> float:
 
 @dataclass(slots=True)
 class DataPeak:
-    """The data memory of a process at the moments when a peak that the kernel keeps rose, and the largest of them."""
+    """The most memory that a process has had as RLIMIT_DATA counts it, by what the kernel keeps of other memory.
 
-    mib: float = 0.0
-    kept_mib: float = 0.0
-    """The peak that the kernel keeps: of other memory, which also holds the data."""
-    gaps_mib: deque[float] = field(default_factory=lambda: deque(maxlen=10))
-    """Data less this other memory, in the last readings. Older ones do not count: a start maps libraries."""
+    Each of two peaks shows it, or too much: files in memory count as resident, and space that is kept free as mapped.
+    """
 
-    def read(self, data_mib: float, other_mib: float, kept_mib: float) -> float:
-        """Return the largest data memory, with a new reading: data, the other memory now, and its peak."""
-        self.gaps_mib.append(data_mib - other_mib)
-        if kept_mib > self.kept_mib:
-            self.mib, self.kept_mib = max(self.mib, kept_mib + min(self.gaps_mib)), kept_mib
-        return self.mib
+    by_resident_mib: float = 0.0
+    by_mapped_mib: float = 0.0
+    resident_mib: float = 0.0
+    """The peak of resident memory in the last reading."""
+    gaps_mib: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=10))
+    """Data less resident, and data less mapped memory, in the last readings: a start maps libraries, and they stay."""
+
+    def read(self, data_mib: float, resident: tuple[float, float], mapped: tuple[float, float]) -> float:
+        """Return the peak with a new reading, in MiB: data now, then resident and mapped memory now and at most."""
+        self.gaps_mib.append((data_mib - resident[0], data_mib - mapped[0]))
+        beyond_resident_mib, beyond_mapped_mib = (min(gaps) for gaps in zip(*self.gaps_mib, strict=True))
+        if resident[1] > self.resident_mib:  # an older peak may have had another gap
+            self.by_resident_mib = max(self.by_resident_mib, resident[1] + beyond_resident_mib)
+        self.by_mapped_mib, self.resident_mib = max(self.by_mapped_mib, mapped[1] + beyond_mapped_mib), resident[1]
+        return max(data_mib, min(self.by_resident_mib, self.by_mapped_mib))
 
 
-Peaks = dict[int, tuple[DataPeak, DataPeak]]
-"""The peaks of each process: by its resident and by its mapped memory."""
+Peaks = dict[int, DataPeak]
+"""The peak of each process, by pid."""
 
 
 def data_mib(pid: int, peaks: Peaks, root: Path = Path("/")) -> tuple[float, float] | None:
     """Return the memory of a process as RLIMIT_DATA counts it, now and at most so far; None when it has ended.
 
-    The kernel keeps no peak of it, but those of resident and of mapped memory (proc(5), /proc/PID/status). Each shows
-    at most too much: files in memory count as resident, and space that is only kept free counts as mapped.
+    The kernel keeps no peak of it, but those of resident and of mapped memory (proc(5), /proc/PID/status).
     """
     with suppress(OSError, ValueError, KeyError):
         status = (root / f"proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
         rows = dict(line.split(":", 1) for line in status.splitlines() if line.startswith("Vm"))
         found = {name: int(text.split()[0]) / 1024 for name, text in rows.items()}
-        data, (resident, mapped) = found["VmData"], peaks.setdefault(pid, (DataPeak(), DataPeak()))
-        by_resident = resident.read(data, found["VmRSS"], found["VmHWM"])
-        by_mapped = mapped.read(data, found["VmSize"], found["VmPeak"])
-        return data, max(data, min(by_resident, by_mapped))
+        data, resident, mapped = found["VmData"], (found["VmRSS"], found["VmHWM"]), (found["VmSize"], found["VmPeak"])
+        return data, peaks.setdefault(pid, DataPeak()).read(data, resident, mapped)
     return None
 
 

@@ -24,7 +24,7 @@ SETTLING = 0.2
 GROWS = 0.1
 """The probability that memory grows all the time, before anything is known."""
 LATEST = 3
-"""Growth that begins after the last so many parts have begun is not seen."""
+"""Growth that begins in the last so many parts is not seen."""
 STAIRS = 3
 """Floors that rise in at most so many steps, and are flat between them, show no growth."""
 ALIKE = 0.03

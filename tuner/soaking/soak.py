@@ -280,7 +280,7 @@ class Soaks:
         bounds = next((one.bounds for one in self._space.parameters if one.name == self._ladder), None)
         if bounds is None or below == float("inf"):
             return self._space.rungs or self._space.values(str(self._ladder))
-        steps = (round(below / APART**count) for count in range(1, 200))
+        steps = (round(below / APART**count) for count in range(1, math.ceil(math.log(below / bounds[0], APART)) + 1))
         return [rung for rung in dict.fromkeys(steps) if bounds[0] <= rung <= bounds[1]]
 
     def _needs(
