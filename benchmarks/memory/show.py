@@ -120,7 +120,7 @@ def searched(file: Path, runs: Path, pair: Pair) -> None:
         sizes: list[Config] = [{pair.ladder: size} for size in pair.rungs]
         found = foresee(job.bench.space_for(case), view(runs).trials, sizes)
         near = max(at for at, one in enumerate(found) if one.memory_share and one.memory_share.mean < 0.99)
-        topmost(fits, near, 2 * pair.probed, len(pair.rungs))
+        topmost(fits, near, -1, len(pair.rungs))
 
 
 def ours(python: str, pair: Pair, folder: Path) -> list[dict[str, Any]]:

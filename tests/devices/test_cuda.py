@@ -55,6 +55,14 @@ def test_a_separate_process_returns_the_same_answer():
     assert cuda_uuids_apart() == cuda_uuids()
 
 
+def test_a_separate_process_that_fails_is_not_taken_for_cuda(tmp_path: Path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho first >&2\necho 'No module named tuner' >&2\nexit 3\n")
+    python.chmod(0o755)
+    with pytest.raises(DeviceError, match="code 3: No module named tuner"):
+        cuda_uuids_apart(str(python))
+
+
 def test_cuda_s_word_counts():
     assert visible_uuids(CARDS, lambda: ["GPU-2c33"]) == ["GPU-2c33"]
     assert visible_uuids(CARDS, list) == []

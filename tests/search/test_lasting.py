@@ -148,6 +148,21 @@ def test_growth_that_uses_up_free_memory_first_is_as_steep_as_where_it_shows() -
     assert 500.0 + 0.2 * (1000.0 - 40.0) <= late.most_mib < 730.0
 
 
+def test_a_longer_batch_near_the_end_of_a_probe_is_no_sure_growth() -> None:
+    """As a probe of random lengths read it on an H200, whose blocks are of 20 MiB each."""
+    level = [1667.9, *[1747.9] * 7, *[1767.9] * 4]
+    probed = replace(
+        device([1.0, 1.0]),
+        mem_total_mib=2500.0,
+        mem_rises=((0.0, 1667.9), (0.1, 1747.9), (0.7, 1767.9), (1.05, 1847.9), (1.3, 1847.9)),
+        mem_floors=tuple(level),
+    )
+    rising = Rising.of(probed)
+    assert rising is not None
+    assert rising.sure_mib_per_h == 0.0
+    assert rising.grows > 0.5, "a soak still leaves room for it"
+
+
 def steps(*at: tuple[int, float]) -> DeviceSummary:
     """Return a device whose memory is 500 MiB, and from each second on so much more."""
     return device([500.0 + sum(by for begin, by in at if second >= begin) for second in range(100)])

@@ -42,20 +42,23 @@ def cuda_uuids(load: Callable[[str], Any] = ctypes.CDLL) -> list[str] | None:
     return uuids
 
 
-def cuda_uuids_apart() -> list[str] | None:
+def cuda_uuids_apart(python: str = sys.executable) -> list[str] | None:
     """Return the answer of `cuda_uuids` from a separate process, so that this process keeps no memory of a card.
 
-    The separate process imports nothing from the working directory, where a file may have the name of a module.
+    `python` runs it. It imports nothing from the working directory, where a file may have the name of a module.
 
-    Raises DeviceError when CUDA does not answer within a minute.
+    Raises DeviceError when CUDA does not answer within a minute, or where the separate process fails.
     """
     try:
         asked = subprocess.run(
-            [sys.executable, "-P", "-m", __name__], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+            [python, "-P", "-m", __name__], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise DeviceError(f"CUDA did not start within {_TIMEOUT_S} s; does `nvidia-smi` work?") from error
-    return json.loads(asked.stdout) if asked.returncode == 0 else None
+    if asked.returncode:
+        why = asked.stderr.strip().rpartition("\n")[2]
+        raise DeviceError(f"the process that asks CUDA for its cards failed with code {asked.returncode}: {why}")
+    return json.loads(asked.stdout)
 
 
 def visible_uuids(cards: Sequence[str], ask: Callable[[], list[str] | None] = cuda_uuids_apart) -> list[str]:

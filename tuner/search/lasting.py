@@ -111,10 +111,16 @@ class Rising:
     def _growth(self) -> tuple[float, float, float]:
         """The growth in MiB per second, its standard error, and the probability that there is any.
 
+        Growth may begin late, because what is free at the start is used up first.
+        """
+        return self._grown(late=True)
+
+    def _grown(self, *, late: bool) -> tuple[float, float, float]:
+        """Return the growth; `late`: growth may begin late.
+
         A straight line over the time is compared with a line over its logarithm, a constant and a few steps (Schwarz's
-        criterion). The line may begin late, because what is free at the start is used up first. A short part may miss
-        the least memory, so the least of three neighbours counts. Where memory comes in equal blocks, growth makes
-        steps, too.
+        criterion). A short part may miss the least memory, so the least of three neighbours counts. Where memory comes
+        in equal blocks, growth makes steps, too.
         """
         count = len(self.floors)
         if count < FEWEST:
@@ -123,8 +129,9 @@ class Rising:
         at_s = (np.arange(count) + 0.5)[2:-1] * part_s
         floors = np.array([self.floors[1:-2], self.floors[2:-1], self.floors[3:]]).min(axis=0)
         coarse = self.told_apart_mib**2 / 12
-        clocks = [np.maximum(at_s - begin_s, 0.0) for begin_s in at_s[: max(1, len(at_s) - LATEST)]]
-        lines = [_credible(_misfit(floors, one) + coarse, 3 if late else 2, floors) for late, one in enumerate(clocks)]
+        begins_s = at_s[: max(1, len(at_s) - LATEST)] if late else at_s[:1]
+        clocks = [np.maximum(at_s - begin_s, 0.0) for begin_s in begins_s]
+        lines = [_credible(_misfit(floors, one) + coarse, 3 if at else 2, floors) for at, one in enumerate(clocks)]
         clock = clocks[lines.index(max(lines))]
         slope, straight = np.polyfit(clock, floors, 1)[0], _misfit(floors, clock) + coarse
         level, blocks = float(floors.var()), max(coarse, self._block_mib**2 / 12)
@@ -162,8 +169,11 @@ class Rising:
 
     @property
     def sure_mib_per_h(self) -> float:
-        """The growth in MiB per hour that is sure: two standard errors below the growth so far, 0 where unsure."""
-        slope, error, grows = self._growth
+        """The growth in MiB per hour that is sure: two standard errors below the growth so far, 0 where unsure.
+
+        A longer batch near the end looks like growth that begins late, so that is never sure.
+        """
+        slope, error, grows = self._grown(late=False)
         return HOUR_S * max(0.0, slope - 2.0 * error) if grows >= SURE else 0.0
 
     @property
