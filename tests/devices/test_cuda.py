@@ -61,6 +61,9 @@ def test_a_separate_process_that_fails_is_not_taken_for_cuda(tmp_path: Path):
     python.chmod(0o755)
     with pytest.raises(DeviceError, match="code 3: No module named tuner"):
         cuda_uuids_apart(str(python))
+    python.write_text("#!/bin/sh\nkill -SEGV $$\n")
+    with pytest.raises(DeviceError, match=r"code -11: it printed nothing.*nvidia-smi"):
+        cuda_uuids_apart(str(python))
 
 
 def test_cuda_s_word_counts():

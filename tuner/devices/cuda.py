@@ -45,7 +45,8 @@ def cuda_uuids(load: Callable[[str], Any] = ctypes.CDLL) -> list[str] | None:
 def cuda_uuids_apart(python: str = sys.executable) -> list[str] | None:
     """Return the answer of `cuda_uuids` from a separate process, so that this process keeps no memory of a card.
 
-    `python` runs it. It imports nothing from the working directory, where a file may have the name of a module.
+    `python` runs the process. The process imports nothing from the working directory, where a file may have the name
+    of a module.
 
     Raises DeviceError when CUDA does not answer within a minute, or where the separate process fails.
     """
@@ -56,8 +57,9 @@ def cuda_uuids_apart(python: str = sys.executable) -> list[str] | None:
     except subprocess.TimeoutExpired as error:
         raise DeviceError(f"CUDA did not start within {_TIMEOUT_S} s; does `nvidia-smi` work?") from error
     if asked.returncode:
-        why = asked.stderr.strip().rpartition("\n")[2]
-        raise DeviceError(f"the process that asks CUDA for its cards failed with code {asked.returncode}: {why}")
+        why = asked.stderr.strip().rpartition("\n")[2] or "it printed nothing"
+        how = f"failed with code {asked.returncode}: {why}"
+        raise DeviceError(f"the process that asks CUDA for its cards {how}; does `nvidia-smi` work?")
     return json.loads(asked.stdout)
 
 

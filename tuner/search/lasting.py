@@ -113,10 +113,10 @@ class Rising:
 
         Growth may begin late, because what is free at the start is used up first.
         """
-        return self._grown(late=True)
+        return self._fitted(late=True)
 
-    def _grown(self, *, late: bool) -> tuple[float, float, float]:
-        """Return the growth; `late`: growth may begin late.
+    def _fitted(self, *, late: bool) -> tuple[float, float, float]:
+        """Return the growth, its standard error and its probability; `late`: growth may begin late.
 
         A straight line over the time is compared with a line over its logarithm, a constant and a few steps (Schwarz's
         criterion). A short part may miss the least memory, so the least of three neighbours counts. Where memory comes
@@ -173,7 +173,7 @@ class Rising:
 
         A longer batch near the end looks like growth that begins late, so that is never sure.
         """
-        slope, error, grows = self._grown(late=False)
+        slope, error, grows = self._fitted(late=False)
         return HOUR_S * max(0.0, slope - 2.0 * error) if grows >= SURE else 0.0
 
     @property
