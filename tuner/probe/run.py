@@ -151,6 +151,7 @@ class _Probe:
             samples=marks[-1].samples if marks else None,
             iterations=len(marks),
             score=self._reader.score,
+            training=self._watch.training,
         )
         if window is None:
             return known

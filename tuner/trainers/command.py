@@ -110,6 +110,7 @@ class CommandTrainer(Trainer):
                 samples_per_iteration=self._computed("samples_per_iteration", config, slot),
                 queue=loader_queue(config),
             ),
+            is_counted=self._options.is_counted and not slot.to_train,
             total_batch=self._computed("total_batch", config, slot),
             progress_file=self._progress_file(case, slot),
             expected=tuple(slot.out_dir / name for name in self._options.expected),
@@ -135,6 +136,7 @@ class CommandTrainer(Trainer):
             progress_file=None,
             expected=(),
             request=self.request(config, slot.limits.most_iterations),
+            is_counted=False,
         )
 
     def missing_program(self) -> str | None:

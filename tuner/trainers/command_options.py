@@ -176,6 +176,11 @@ class CommandOptions(Strict):
     """The length of the blocks that count as iterations if the trainer reports none. They begin at its first line."""
     progress_file: FileOptions | None = None
     """A file to read progress from, for a trainer that prints none."""
+    count: Literal["inside", "printed"] | None = None
+    """What counts steps and samples: our code inside the trainer's processes, or what the trainer prints. By default,
+    inside where no other key says how progress is read."""
+    keeps: tuple[Literal["batch", "sample", "model", "optimizer", "precision", "loss"], ...] = ()
+    """The parts of the training that no config may change, compared with the first value of each parameter."""
     expected: tuple[str, ...] = ()
     """The files that a finished run leaves in the out dir."""
     cwd: str = ""
@@ -199,6 +204,12 @@ class CommandOptions(Strict):
     @classmethod
     def _with_preset(cls, options: Any) -> Any:
         return with_preset(options) if isinstance(options, dict) else options
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether steps and samples are counted inside the trainer's processes."""
+        told = (self.progress, self.block_seconds, self.progress_file, self.samples_per_iteration, self.session)
+        return self.count == "inside" or (self.count is None and not any(told))
 
     @property
     def command_parameters(self) -> frozenset[str]:
