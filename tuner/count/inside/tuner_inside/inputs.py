@@ -19,8 +19,12 @@ def first_tensor(value, depth=MOST_DEPTH):
 
 
 def is_tensor(value):
-    """Return whether a value has a shape, a number of dimensions and a type of elements, as a tensor has."""
-    return hasattr(value, "dim") and callable(value.dim) and hasattr(value, "dtype") and hasattr(value, "shape")
+    """Return whether a value has a shape, a number of dimensions and a type of elements, as a tensor has.
+
+    A TensorDict has them as well, and is a dictionary of tensors.
+    """
+    has_form = hasattr(value, "dim") and callable(value.dim) and hasattr(value, "dtype") and hasattr(value, "shape")
+    return has_form and not hasattr(value, "keys")
 
 
 def samples(value):

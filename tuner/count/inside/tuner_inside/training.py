@@ -120,6 +120,7 @@ def after_step(step):
         _stop_reading_losses()
 
 
+@guarded("inputs")
 def after_input(given, step):
     """Keep the sum of an input of the first steps, by which ranks with the same samples are known."""
     if step >= LOSS_STEPS:
