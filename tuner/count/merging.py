@@ -48,6 +48,9 @@ MODULE = Witness(name="module", field="rows")
 LOADER = Witness(name="loader", field="rows", within="loader")
 BOTH = Witness(name="loader and module", field="rows", within="loader")
 ENVIRONMENTS = Witness(name="environments", field="steps", within="environments")
+_BATCHES = Witness(name="batches", field="batches", within="loader")
+_FORWARDS = Witness(name="forward passes", field="forwards")
+_TOKENS = Witness(name="tokens", field="tokens")
 
 
 class Merger:
@@ -120,14 +123,16 @@ class Merger:
             return None
         loader = last.get("loader", {})
         samples = self.samples_at(last["steps"])
-        tokens = sum(_grown(group[0], Witness(name="", field="tokens"), last["steps"]) for group in self._groups)
+        tokens = sum(_grown(group[0], _TOKENS, last["steps"]) for group in self._groups)
         rows = sum(_grown(group[0], MODULE, last["steps"]) for group in self._groups)
         each = None if self._witness.is_environments else samples / made
         return TrainingCounts(
             signature=self._signature(each, rows / made),
             witness=f"{self._witness.name}{f'; {self._witness.remark}' if self._witness.remark else ''}",
             shares=_shares(lead),
-            micro_batches=_grown(lead, Witness(name="", field="forwards"), last["steps"]) / made or None,
+            micro_batches=_grown(lead, _BATCHES if lead.is_fed else _FORWARDS, last["steps"]) / made or None,
+            ranks=len(self.trainers),
+            data_ranks=len(self._groups),
             tokens_per_sample=tokens / rows if tokens and rows else None,
             passes=loader.get("passes") if lead.is_fed else None,
             steps_per_pass=steps_per_pass(lead),
@@ -166,7 +171,7 @@ class Merger:
         types = ", ".join(start.get("types", ()))
         cast = ", ".join(precision.get("autocast", ()))
         tf32 = ", TF32" if precision.get("tf32") and start.get("device") == "cuda" and "float32" in types else ""
-        losses = [fmean(process.losses.values()) for process in _leads(self._groups) if process.losses]
+        losses = () if precision.get("scaled") else _losses(_leads(self._groups))
         return Signature(
             samples_per_step=samples_per_step if samples_per_step is not None else rows_per_step,
             sample=lead.points[-1].get("form", ""),
@@ -177,7 +182,7 @@ class Merger:
             learning_rate=start.get("learning_rate"),
             weight_decays=tuple(start.get("weight_decays", ())),
             precision=f"{types}{f', autocast {cast}' if cast else ''}{tf32}",
-            loss=None if precision.get("scaled") or not losses else fmean(losses),
+            losses=losses,
         )
 
 
@@ -207,6 +212,17 @@ def steps_per_pass(lead: ProcessCounts) -> float | None:
 def _leads(groups: Sequence[Sequence[ProcessCounts]]) -> list[ProcessCounts]:
     """Return the process of each group that computes losses: the last stage of a pipeline has them."""
     return [next((process for process in group if process.losses), group[0]) for group in groups]
+
+
+def _losses(leads: Sequence[ProcessCounts]) -> tuple[float, ...]:
+    """Return the mean loss of each of the first steps, up to one that some rank has not told."""
+    found: list[float] = []
+    for step in range(max((len(process.losses) for process in leads), default=0)):
+        known = [process.losses[step] for process in leads if step in process.losses]
+        if len(known) < len(leads):
+            break
+        found.append(fmean(known))
+    return tuple(found)
 
 
 def _splits_model(group: Sequence[ProcessCounts], start: Mapping[str, Any]) -> bool:
@@ -276,16 +292,11 @@ def _of_two(leads: Sequence[ProcessCounts], step: float, loader: float, module: 
     if abs(loader - module) <= batch:  # a batch is fetched ahead
         return Witness(name="loader and module", field="rows")
     times = module / loader
-    if loader == sum(_batches(process, step) for process in leads) and times > 1:
+    if loader == sum(_grown(process, _BATCHES, step) for process in leads) and times > 1:
         return Witness(name="module", field="rows", remark=f"each of the loader's samples is a batch of {times:.4g}")
     return Witness(
         name="loader", field="rows", within="loader", remark=f"the module takes {times:.4g} times as many inputs"
     )
-
-
-def _batches(process: ProcessCounts, step: float) -> float:
-    first = process.total("batches", BASE_STEP, within="loader")
-    return process.total("batches", step, within="loader") - first
 
 
 def _unseen(leads: Sequence[ProcessCounts]) -> str:

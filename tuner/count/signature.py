@@ -1,7 +1,9 @@
 """Which training a command runs, and in which parts two of them differ. Pure."""
 
+import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from statistics import fmean, stdev
 
 PARTS = ("batch", "sample", "model", "optimizer", "precision", "loss")
 """The parts of a training that a config may change."""
@@ -11,11 +13,11 @@ SAME_BATCH = 0.02
 SAME_MODEL = 0.03
 """Where ranks hold parts of a model, some parameters are on several ranks: their number differs by this share."""
 SAME_LOSS = 0.05
-"""The losses of the first steps differ by at most this share where the seed or the precision differs.
-
-Scripts without a fixed seed begin with other weights each time. The first losses of one command then differed by up to
-0.03 in 36 pairs of runs on two cores.
-"""
+"""The mean losses of the first steps differ by at most this share where precision and order of sums differ. Chosen."""
+SCATTER = 4.0
+"""They may differ by so many standard errors of a step's loss, because the seed may differ. Chosen."""
+LEAST_LOSSES = 3
+"""The fewest common steps whose losses are compared."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,8 +39,8 @@ class Signature:
     weight_decays: tuple[float, ...]
     precision: str
     """The types of parameters and of autocast, and whether matrices are multiplied in TF32."""
-    loss: float | None = None
-    """The mean loss of the first steps, over ranks; None where it cannot be read."""
+    losses: tuple[float, ...] = ()
+    """The loss of each of the first steps, the mean over ranks; empty where it cannot be read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,6 +109,12 @@ def _settings(training: Signature) -> str:
 
 
 def _loss(own: Signature, other: Signature) -> Difference | None:
-    if own.loss is None or other.loss is None or abs(other.loss - own.loss) <= SAME_LOSS * abs(own.loss):
+    common = list(zip(own.losses, other.losses, strict=False))
+    if len(common) < LEAST_LOSSES:
         return None
-    return _difference("loss", f"{own.loss:.4g}", f"{other.loss:.4g}")
+    first, second = ([pair[place] for pair in common] for place in (0, 1))
+    scatter = math.hypot(stdev(first), stdev(second)) / math.sqrt(len(common))
+    before, after = fmean(first), fmean(second)
+    if abs(after - before) <= max(SAME_LOSS * abs(before), SCATTER * scatter):
+        return None
+    return _difference("loss", f"{before:.4g}", f"{after:.4g}")

@@ -26,7 +26,11 @@ class TrainingCounts:
     """What counted the samples, such as `loader and module`."""
     shares: Shares | None = None
     micro_batches: float | None = None
-    """Forward passes per optimizer step."""
+    """Batches of a loader per optimizer step and rank, or else forward passes of the module."""
+    ranks: int = 1
+    """The processes that train together."""
+    data_ranks: int = 1
+    """How many of them train on samples of their own."""
     tokens_per_sample: float | None = None
     """Whole numbers per sample, where the inputs are whole numbers."""
     passes: int | None = None

@@ -8,16 +8,21 @@ from math import hypot, sqrt
 from pathlib import Path
 from statistics import fmean
 
+from tuner.count import TrainingCounts, differences
 from tuner.drafting.command_lines import retyped
 from tuner.drafting.draft import typed_words
 from tuner.export import SPEEDS, CaseView, figure, with_error
 from tuner.kept.trial import KeptProbe
-from tuner.probe import WITHOUT_PAUSE, folder_of, over, plain
+from tuner.probe import WITHOUT_PAUSE, duration, folder_of, over, plain
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, launch_digest
 from tuner.trainers.command import CommandTrainer
 
+LEAST_SHARE = 0.01
+"""A smaller share of the time is not named."""
+LATER_S = 5.0
+"""A start that takes fewer seconds more is not named."""
 COPY = "the command line to copy:"
 LARGE = 1000.0
 """A speed from which digits after the point say nothing."""
@@ -36,6 +41,8 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     own = bench.space_for(Case(name=view.name)).own or {}
     mine = next((one for one in view.configs if one.launch == launch_digest(own)), None)
     yield f"your command: {_speed(mine, view)}"
+    if mine and (training := _training(mine)):
+        yield from _limits_of(training)
     if mine and mine.launch == best.launch:
         yield from _stays(view)
         return
@@ -50,6 +57,9 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
         yield from (f"  how many times as many is unknown: {why}" for why in [doubt] if why)
     if warning := _new_warning(bench.folder, best, mine):
         yield f"  the best warns, and your command did not: {warning}"
+    if mine:
+        yield from _trainings(mine, best)
+        yield from _start_ups(mine, best)
     ranks = len(bench.devices)
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best.config, ranks)
     whys = dict.fromkeys(view.changes_learning(best.config), "; this changes what is learnt")
@@ -65,6 +75,44 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     if line := retyped(words, bench.spec.trainer.command, after, before):
         yield COPY
         yield shlex.join([*(f"{name}={value}" for name, value in env.items()), *line])
+
+
+def _training(one: Standing) -> TrainingCounts | None:
+    """Return what was counted inside a config's newest probe; None where nothing was."""
+    return next((trial.probe.training for trial in reversed(one.trials) if trial.probe.training), None)
+
+
+def _limits_of(training: TrainingCounts) -> Iterator[str]:
+    """Yield what the command's time goes to, as far as it is counted inside."""
+    if shares := training.shares:
+        known = {"waiting for data": shares.data, "evaluation": shares.evaluation, "saves": shares.saves}
+        said = ", ".join(f"{100 * share:.0f} % {what}" for what, share in known.items() if share >= LEAST_SHARE)
+        yield f"  its time: {said}, the rest training steps" if said else "  its time: training steps alone"
+
+
+def _trainings(mine: Standing, best: Standing) -> Iterator[str]:
+    """Yield whether the best config trains the same as the person's own, by the counts of the first steps."""
+    own, found = _training(mine), _training(best)
+    if own is None or found is None:
+        return
+    changed = differences(own.signature, found.signature)
+    each = own.signature.samples_per_step
+    same = f"the same training: {each:.6g} samples in each step, " if each else "the same training: "
+    if changed:
+        yield f"  this changes what is learnt: {'; '.join(map(str, changed))}"
+    else:
+        yield f"  {same}{own.signature.parameters:,} parameters, {own.signature.precision}"
+
+
+def _start_ups(mine: Standing, best: Standing) -> Iterator[str]:
+    """Yield from which length of training on a slower start pays."""
+    own_s, best_s = (over(fmean, [trial.probe.start_up_s for trial in one.trials]) for one in (mine, best))
+    before, after = mine.samples_per_s, best.samples_per_s
+    if own_s is None or best_s is None or not before or not after or after <= before:
+        return
+    if (later_s := best_s - own_s) >= LATER_S:
+        pays = duration(later_s * after / (after - before))
+        yield f"  the best starts {duration(later_s)} later: it pays where your command trains for over {pays}"
 
 
 def _stays(view: CaseView) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from tuner.count import Merger, ProcessCounts, TrainingCounts
-from tuner.probe.output import Tail
+from tuner.probe.output import USUAL_BOUNDS, Tail
 
 MOST_PROCESSES = 4096
 """Files of more processes are not followed. A training has a process for each rank, and helpers beside them."""
@@ -27,6 +27,7 @@ class CountFiles:
         self._tails: dict[str, Tail] = {}
         self._merger = Merger()
         self._said: str | None = None
+        self._has_begun = False
 
     @property
     def processes(self) -> list[ProcessCounts]:
@@ -41,6 +42,9 @@ class CountFiles:
         messages: list[dict[str, Any]] = [{"type": "iteration", COUNTED: True, **mark} for mark in marks]
         if marks and (training := self._merger.training()):
             messages.append({"type": TRAINING, "counts": asdict(training)})
+        if not self._has_begun and self._merger.trainers:
+            self._has_begun = True
+            messages.append({"type": TRAINING, "begun": True})
         if self._merger.why != self._said:
             self._said = self._merger.why
             messages.append({"type": TRAINING, "why": self._said})
@@ -61,9 +65,9 @@ class CountFiles:
         return has_new
 
 
-def read_processes(folder: Path, most_bytes: int) -> list[ProcessCounts]:
+def read_processes(folder: Path) -> list[ProcessCounts]:
     """Return what the processes of an ended probe have told."""
-    files = CountFiles(folder, most_bytes)
+    files = CountFiles(folder, USUAL_BOUNDS.log_bytes)
     files.read()
     return files.processes
 

@@ -25,6 +25,11 @@ STOPPED = Failure(kind=FailureKind.INTERRUPTED, rule="request", detail="stopped 
 """The failure of a probe that Ctrl-C or the end of the study's time stopped before it measured anything."""
 
 
+def other_training(why: str) -> Failure:
+    """Return the failure of a config that trains something else than the person's own command."""
+    return Failure(kind=FailureKind.OTHER_TRAINING, rule="signature", detail=f"it changes what is learnt: {why}")
+
+
 def unreadable(why: str) -> Failure:
     """Return the failure of a probe whose devices cannot be read."""
     return Failure(kind=FailureKind.GPU_LOST, rule="unreadable", detail=why)

@@ -59,6 +59,8 @@ class ProbeEnd(StrEnum):
     """The probe reached its time limit."""
     STOPPED = "stopped"
     """The pruner stopped it."""
+    OTHER_TRAINING = "other_training"
+    """The first steps show another training than the person's own."""
     LOST = "lost"
     """The devices can no longer be read."""
     INTERRUPTED = "interrupted"

@@ -78,6 +78,11 @@ class CommandTrainer(Trainer):
         """The parameters that change what is learnt: those of `learning` in the options, else the standard ones."""
         return super().learning if self._options.learning is None else frozenset(self._options.learning)
 
+    @property
+    def keeps(self) -> frozenset[str]:
+        """The parts of the training that the options keep."""
+        return frozenset(self._options.keeps)
+
     def cases(self) -> list[Case]:
         """List the cases that the options name. Raises TrainerError when the folder to run in is not there."""
         if not self._cwd.is_dir():
@@ -226,8 +231,13 @@ class CommandTrainer(Trainer):
     def _values(self, case: Case, config: Config, slot: Slot) -> dict[str, object]:
         devices = device_names(slot.devices)
         limit = {} if slot.to_train else {"iterations": slot.limits.most_iterations}
+        set_values = {
+            name: value
+            for name, value in self.with_computed(config, len(devices)).items()
+            if name not in self._options.unset or self._options.unset[name] != value
+        }
         return {
-            **self.with_computed(config, len(devices)),
+            **set_values,
             **limit,
             "case": case.name,
             "out_dir": slot.out_dir,

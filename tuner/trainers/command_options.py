@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from tuner.probe import SCORE_GROUP
-from tuner.study import MOST_CASES, Name, Seconds, Strict, Variables, shell_split
+from tuner.study import MOST_CASES, Name, Seconds, Strict, Value, Variables, shell_split
 from tuner.trainers.presets import with_preset
 from tuner.trainers.template import Expression, flags, placeholders
 
@@ -181,6 +181,8 @@ class CommandOptions(Strict):
     inside where no other key says how progress is read."""
     keeps: tuple[Literal["batch", "sample", "model", "optimizer", "precision", "loss"], ...] = ()
     """The parts of the training that no config may change, compared with the first value of each parameter."""
+    unset: dict[Name, Value] = Field(default_factory=dict)
+    """Parameter → the value at which its flag is left out, because the trainer has this value without the flag."""
     expected: tuple[str, ...] = ()
     """The files that a finished run leaves in the out dir."""
     cwd: str = ""
