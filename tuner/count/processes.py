@@ -40,8 +40,7 @@ class ProcessCounts:
     """What the main optimizer trains; None before its first step."""
     points: list[Mapping[str, Any]] = field(default_factory=list)
     """The counts at each step that was told."""
-    flags: tuple[ScriptFlag, ...] = ()
-    parser: str = ""
+    _flags_by: dict[str, tuple[ScriptFlag, ...]] = field(default_factory=dict)
     reads_argv: bool = False
     files: dict[str, str | None] = field(default_factory=dict)
     """Configuration file → the word of the command line that names it; None where none does."""
@@ -56,8 +55,7 @@ class ProcessCounts:
             case "process":
                 self.argv = tuple(map(str, record.get("argv") or ()))
             case "flags":
-                self.parser = str(record.get("parser"))
-                self.flags = tuple(_flags(record.get("options") or ()))
+                self._flags_by[str(record.get("parser"))] = tuple(_flags(record.get("options") or ()))
             case "argv":
                 self.reads_argv = True
             case "file":
@@ -70,6 +68,16 @@ class ProcessCounts:
                 self.inputs |= _by_step(record.get("inputs"))
             case "off":
                 self.off.append(f"{record.get('part')}: {record.get('why')}")
+
+    @property
+    def flags(self) -> tuple[ScriptFlag, ...]:
+        """The flags that its parsers have parsed. A script may have several parsers."""
+        return tuple(flag for flags in self._flags_by.values() for flag in flags)
+
+    @property
+    def parser(self) -> str:
+        """The names of its parsers."""
+        return " and ".join(self._flags_by)
 
     @property
     def trains(self) -> bool:
