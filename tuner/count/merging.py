@@ -14,7 +14,7 @@ from tuner.count.summary import Shares, TrainingCounts
 
 BASE_STEP = 3
 """Counts begin at this step. The module is found at the first step, and its inputs are understood at the second."""
-SURE_STEP = 5
+SURE_STEP = 4
 """At this step it is decided what counts the samples."""
 MARK_S = 0.2
 """A mark is told at most so often, in seconds, so that marks are about equally far apart."""

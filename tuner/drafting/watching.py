@@ -45,6 +45,8 @@ ENOUGH_ITERATIONS, ENOUGH_S, ENOUGH_UNKNOWN_S = 5, 5.0, 10.0
 Lines of a form that no preset knows are watched for longer, because the lines of a preset may still come. So is a count
 whose first end is near, because the training may only begin then.
 """
+LONGER = 3.0
+"""A training whose optimizer steps is watched for so many times the limit, because slow steps need it."""
 _TERMINAL = re.compile(
     r"EOFError: EOF when reading a line|not a (?:tty|terminal|TTY)|Inappropriate ioctl|termios\.error|_curses\.error"
     r"|/dev/tty"
@@ -148,8 +150,8 @@ class CountedLines:
     @property
     def is_enough(self) -> bool:
         """Whether enough steps over enough time were counted."""
-        long = len(self.reports) > ENOUGH_ITERATIONS and self.reports[-1].t_s - self.reports[1].t_s >= ENOUGH_S
-        return self.training is not None and long
+        is_long = len(self.reports) > 1 and self.reports[-1].t_s - self.reports[0].t_s >= ENOUGH_S
+        return self.training is not None and is_long
 
 
 def iteration_s(reports: Sequence[Progress]) -> float | None:
@@ -198,14 +200,14 @@ def _follow(
         lines += map(_shortened, new)
         del lines[: -_kept(lines)]
         now_s = now()
-        over = exited or now_s >= limit_s
+        steps = counted.has_begun and counted.why is None
+        over = exited or now_s >= (LONGER * limit_s if steps else limit_s)
         if counted.is_enough:
             return None
         if now_s < look_s and not over:
             continue
         found = understood(over)
-        waits = counted.has_begun and counted.why is None
-        if over or (found is not None and not waits and _is_enough(found, limit_s - now_s)):
+        if over or (found is not None and not steps and _is_enough(found, limit_s - now_s)):
             return found
         look_s = now() + max(LOOK_S, LOOK_SHARE * (now() - now_s))
 
