@@ -9,6 +9,8 @@ command goes on.
 
 import os
 import shutil
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, stdev
@@ -16,9 +18,9 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.racing.reference import reader, tuner
 from benchmarks.scripts.trial import HERE as SCRIPTS
 from tuner.devices.found import describe_machine, open_devices
+from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import in_words
 from tuner.kept.case_record import KeptRun
 from tuner.search.scores import Curve, score_at
@@ -27,7 +29,6 @@ from tuner.study.space import launch_digest
 TASKS = {"sb3_cartpole": ("sb3.yaml", "train_sb3.py"), "cleanrl_cartpole": ("cleanrl.yaml", "train_cleanrl.py")}
 RETURN = 150.0
 """The fixed return: CartPole begins near 20 and ends at 500."""
-METRICS = ("min_avg_util", "samples_per_s", "iterations_per_s")
 PAGE = """# Races of two public tasks
 
 `TASKS_PYTHON=PYTHON python -m benchmarks.racing.tasks --out benchmarks/results/race_tasks.md`
@@ -41,6 +42,20 @@ return over the last quarter of the time so far is {goal:.0f}. A run that does n
 
 {tasks}
 """
+
+
+def tuner(*words: str) -> str:
+    """Run a command of the tuner, show what it prints, and return it. Ends the script where the command fails."""
+    lines: list[str] = []
+    command = [sys.executable, "-m", "tuner", *words]
+    at_once = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=at_once) as running:
+        for line in running.stdout or ():
+            print(line, end="", flush=True)
+            lines.append(line.rstrip())
+    if running.returncode:
+        sys.exit(running.returncode)
+    return "\n".join(lines)
 
 
 def reached_s(curve: Curve, whole_s: float) -> float:
@@ -92,7 +107,7 @@ def main(
         tuner("optimize", *place, "--quiet")
         printed = tuner("race", *place, "--hours", str(hours), "--seeds", str(seeds), "--trial", "0")
         loads.append(os.getloadavg()[0])
-        case = reader(Path("runs"), name).cases[0]
+        case = StudyReader(connect(f"sqlite:///{Path('runs', name, 'study.db').resolve()}"), name).cases[0]
         own = launch_digest(case.kept.defaults[0]) if case.kept.defaults else ""
         parts += [
             f"## {name}",
