@@ -2,7 +2,7 @@
 
     TASKS_PYTHON=PYTHON python -m benchmarks.racing.tasks --out benchmarks/results/race_tasks.md
 
-`TASKS_PYTHON` has stable-baselines3, gymnasium and tyro. Each study beside this file is searched for samples/s. Its
+`TASKS_PYTHON` has stable-baselines3, gymnasium and tyro. Each study is searched for samples/s. Its
 race trains the own command, the fastest config and what lies between, four seeds each. If it is interrupted, the same
 command goes on.
 """
@@ -26,7 +26,40 @@ from tuner.kept.case_record import KeptRun
 from tuner.search.scores import Curve, score_at
 from tuner.study.space import launch_digest
 
-TASKS = {"sb3_cartpole": ("sb3.yaml", "train_sb3.py"), "cleanrl_cartpole": ("cleanrl.yaml", "train_cleanrl.py")}
+SB3 = """
+trainer:
+  name: command
+  python: ${TASKS_PYTHON}
+  options:
+    command: python train_sb3.py --n-envs {n_envs} --n-steps {n_steps} --batch-size {batch_size} --eval-freq 100000000
+      --device cpu --total-timesteps 100000000
+    progress: sb3
+space:
+  n_envs: {choices: [4, 16, 64]}
+  n_steps: {choices: [256, 64]}
+  batch_size: {choices: [64, 256]}
+"""
+CLEANRL = """
+trainer:
+  name: command
+  python: ${TASKS_PYTHON}
+  options:
+    command: python train_cleanrl.py --num-envs {num_envs} --num-steps {num_steps} --num-minibatches 4
+      --update-epochs {update_epochs} --no-cuda --total-timesteps 100000000
+    progress: cleanrl
+space:
+  num_envs: {choices: [4, 16, 64]}
+  num_steps: {choices: [128, 32]}
+  update_epochs: {choices: [4, 2]}
+"""
+BOTH = """
+devices: cpu:1
+objective: samples_per_s
+probe: {iterations: 8, window_seconds: 5, max_seconds: 60}
+search: {trials: 10}
+"""
+TASKS = {"sb3_cartpole": (SB3, "train_sb3.py"), "cleanrl_cartpole": (CLEANRL, "train_cleanrl.py")}
+"""Name → the study without what both have, and the script."""
 RETURN = 150.0
 """The fixed return: CartPole begins near 20 and ends at 500."""
 PAGE = """# Races of two public tasks
@@ -103,7 +136,8 @@ def main(
     for name in only or TASKS:
         study, script = TASKS[name]
         shutil.copy(SCRIPTS / script, ".")
-        place = ("--study", str(Path(__file__).with_name(study)))
+        Path(f"{name}.yaml").write_text(f"name: {name}\n{study}{BOTH}")
+        place = ("--study", f"{name}.yaml")
         tuner("optimize", *place, "--quiet")
         printed = tuner("race", *place, "--hours", str(hours), "--seeds", str(seeds), "--trial", "0")
         loads.append(os.getloadavg()[0])

@@ -45,4 +45,5 @@ def test_an_example_has_a_first_value_without_an_edit(module: str, tmp_path: Pat
         ).stdout
 
     tuner("init", "--name", "example", "--", *shlex.split(COMMANDS[module]))
-    assert VALUES.search(tuner("try", "--study", "example"))
+    shown = tuner("try", "--study", "example")
+    assert VALUES.search(shown), shown
