@@ -24,11 +24,23 @@ import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe import SCORE_GROUP, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
-from tuner.study import Case, Config, TrainerSpec, Value, config_digest, expanded, masked_trainer, quoted, written
+from tuner.study import (
+    Case,
+    Config,
+    TrainerSpec,
+    Value,
+    config_digest,
+    escaped,
+    expanded,
+    masked_trainer,
+    quoted,
+    written,
+)
 from tuner.trainers.base import STANDARD, Trainer, checked, device_names, interpreter, programs
 from tuner.trainers.command_options import COUNTS, CommandOptions, Labels
 from tuner.trainers.presets import INTERACTIVE
@@ -51,6 +63,9 @@ def loader_queue(config: Config) -> int:
 
     prefetched = given("prefetch")
     return max(0, (given("workers") or 0) * (PREFETCHED if prefetched is None else prefetched))
+
+
+_launched = partial(fill, to_launch=True)
 
 
 class CommandTrainer(Trainer):
@@ -90,15 +105,15 @@ class CommandTrainer(Trainer):
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Fill the command line for one probe."""
         values = self._values(case, config, slot)
-        env = {name: filled for name, text in self._options.env.items() for filled in fill((text,), values)}
+        env = {name: filled for name, text in self._options.env.items() for filled in _launched((text,), values)}
         env |= slot.variables
         if slot.to_train:  # nobody watches, and a bar that is drawn slows the training
             env = {name: text for name, text in env.items() if INTERACTIVE.get(name) != text}
         else:
-            env = {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": str(slot.progress)}
+            env = {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": escaped(str(slot.progress))}
         return ProbePlan(
             config=config,
-            argv=fill(self._options.command, values),
+            argv=_launched(self._options.command, values),
             cwd=self._cwd,
             env=env,
             programs=programs(self._spec.python),
@@ -130,7 +145,7 @@ class CommandTrainer(Trainer):
         cold = self.plan(case, config, slot)
         return replace(
             cold,
-            argv=fill(self._options.session, self._values(case, config, slot)),
+            argv=_launched(self._options.session, self._values(case, config, slot)),
             progress=replace(cold.progress, patterns=(), block_s=None),
             progress_file=None,
             expected=(),
@@ -142,9 +157,10 @@ class CommandTrainer(Trainer):
         if "PATH" in self._options.env:
             return None
         begins = [words[0] for words in (self._options.command, self._options.session) if words]
-        return next(
-            (word for word in begins if not placeholders([word]) and not self._finds(expanded(word, os.environ))), None
-        )
+        programs = {
+            word: expanded(_launched((word,), {})[0], os.environ) for word in begins if not placeholders([word])
+        }
+        return next((word for word, program in programs.items() if not self._finds(program)), None)
 
     @property
     def score_source(self) -> str:
