@@ -15,7 +15,7 @@ from tuner.cli.options import DATABASE, RUNS, Runs, devices_option, exposed, ope
 from tuner.drafting import draft as drafting
 from tuner.drafting.searches import ask_searches, shown
 from tuner.drafting.watching import Watched
-from tuner.drafting.writing import against, made_from, preset_text, sample_choices, samples_said, study_text
+from tuner.drafting.writing import against, preset_text, sample_choices, samples_said, study_text, typed_in
 from tuner.errors import OutputError, StudyError
 from tuner.probe import duration
 from tuner.study import load
@@ -183,7 +183,7 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
 def _is_from(file: Path, typed: Sequence[str]) -> bool:
     """Return whether a study file was made from a command."""
     try:
-        return file.read_text(encoding="utf-8").partition("\n")[0] == made_from(typed)
+        return typed_in(file.read_text(encoding="utf-8")) == list(typed)
     except (OSError, UnicodeDecodeError):
         return False
 

@@ -32,7 +32,7 @@ from tuner.errors import StudyError, TrainerError
 from tuner.probe import IDLE_PCT, Device, DeviceSample, MonotonicClock, Process, SamplingRecorder, Slot
 from tuner.running.prober import run_in
 from tuner.running.workbench import launch_variables
-from tuner.study import Config, ProbeSpec, StudySpec, TrainerSpec
+from tuner.study import Config, ProbeSpec, StudySpec, TrainerSpec, literal_word
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.presets import INTERACTIVE, PRESETS, Preset
 
@@ -186,6 +186,8 @@ class Draft:
 def typed_words(command: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
     """Return the variables before a command, and its words. Raises StudyError where there are none, or several runs."""
     env, words = command_lines.variables(shlex.split(command[0]) if len(command) == 1 else command)
+    if broken := next((word for word in (*env.values(), *words) if re.search("[\ud800-\udfff]", word)), None):
+        raise StudyError(f"{literal_word(broken)} is not UTF-8, as all of a study file must be; rename what it names")
     if not words:
         raise StudyError("there is no command after `--`; write tuner init -- python train.py --batch-size 32")
     own = words[(command_lines.program_place(words) or 0) + 1 :]

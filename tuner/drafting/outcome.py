@@ -1,22 +1,22 @@
 """Says what a search has found for a command: its speed beside the user's own, what changes, and the line to copy."""
 
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import hypot, sqrt
 from pathlib import Path
 from statistics import fmean
 
-from tuner.drafting.command_lines import retyped
+from tuner.drafting.command_lines import literal_text, retyped
 from tuner.drafting.draft import typed_words
 from tuner.export import SPEEDS, CaseView, figure, with_error
 from tuner.kept.trial import KeptProbe
 from tuner.probe import WITHOUT_PAUSE, folder_of, over, plain
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
-from tuner.study import Case, launch_digest
+from tuner.study import Case, escaped, launch_digest, shell_join
 from tuner.trainers.command import CommandTrainer
+from tuner.trainers.template import fill
 
 COPY = "the command line to copy:"
 LARGE = 1000.0
@@ -61,10 +61,25 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
             yield f"  {name}: has no effect any more"
         elif str(before[name]) != str(after[name]):
             yield f"  {name}: {before[name]} → {after[name]}{whys.get(name, '')}"
-    env, words = typed_words(command)
-    if line := retyped(words, bench.spec.trainer.command, after, before):
+    if line := command_line(command, bench.spec.trainer.command, after, before):
         yield COPY
-        yield shlex.join([*(f"{name}={value}" for name, value in env.items()), *line])
+        yield line
+
+
+def command_line(
+    command: Sequence[str], template: Sequence[str], values: Mapping[str, object], own: Mapping[str, object]
+) -> str | None:
+    """Return a typed command with the values of a config in shell quoting: a shell starts what was measured.
+
+    `template` is the study's command, and `own` are the values with which the command was typed. Returns None where the
+    template no longer belongs to the command.
+    """
+    env, words = typed_words(command)
+    if not (line := retyped(words, template, values, own)):
+        return None
+    placed = {name: f"{{{name}}}" for name in values}
+    filled = {name: text for name, value in env.items() for text in fill((literal_text(value, placed),), values)}
+    return shell_join(map(escaped, line), {name: escaped(value) for name, value in filled.items()})
 
 
 def _stays(view: CaseView) -> Iterator[str]:
