@@ -133,6 +133,7 @@ def replace_root(spec: StudySpec, folder: Path) -> StudySpec:
 
 
 @given(st.lists(TEXTS, min_size=1))
+@example(["train", "--tag", "a  b", "\t", "\x01", " ", "\ufffd"])
 def test_a_study_is_known_again_by_the_words_of_its_command(typed: list[str]) -> None:
     line = made_from(typed)
     assert line.isprintable()

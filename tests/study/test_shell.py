@@ -130,4 +130,6 @@ def test_a_program_is_not_taken_for_syntax(program: str) -> None:
 
 def test_a_word_needs_no_more_than_its_quotes() -> None:
     assert literal_word("") == "''"
+    assert shell_join(["A=b", "A=b"]) == "'A=b' A=b"
+    assert shell_join(["A=${B}"]) == "'A'=\"${B}\""
     assert shell_join(["train", "--lr=${LR}"], {"A": "b c"}) == "A='b c' train --lr=\"${LR}\""

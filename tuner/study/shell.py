@@ -91,7 +91,8 @@ def shell_join(words: Iterable[str], variables: Mapping[str, str] | None = None)
         earlier.add(name)
     found = [shell_word(text) for text in words]
     if found and (special := _SPECIAL.match(found[0])):
-        found[0] = f"'{special[0]}'{found[0][special.end() :]}"
+        end = len(found[0]) if _BARE.fullmatch(found[0]) else special.end()
+        found[0] = f"'{found[0][:end]}'{found[0][end:]}"
     return " ".join([*["env"] * needs_env, *(f"{name}={shell_word(text)}" for name, text in own.items()), *found])
 
 
