@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from tuner.cli.plan import script
-from tuner.drafting.draft import Used, draft
+from tuner.drafting.draft import Draft, Used, draft, known_of, searching
 from tuner.drafting.outcome import command_line
 from tuner.drafting.progress_found import find_progress
+from tuner.drafting.searches import searches
 from tuner.drafting.watching import Watched
 from tuner.drafting.writing import made_from, study_text, typed_in
 from tuner.errors import StudyError
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import OutputLine
-from tuner.study.spec import StudySpec
+from tuner.study.spec import StudySpec, TrainerSpec
 from tuner.testing.trainers import make_slot
 from tuner.trainers.command import CommandTrainer
 
@@ -88,12 +89,18 @@ LINES = [OutputLine(t_s=float(step), text=f"step {step} samples {8 * step}") for
 USES = [Used(device=Device(name="cpu:0", model="a CPU"), util_pct=51.0, mem_peak_mib=300.0, worked=True)]
 
 
-def study_of(command: Sequence[str]) -> str:
-    """Return the text of the study that `tuner init` makes of a command with `--workers 1`."""
+def drafted(command: Sequence[str]) -> tuple[Draft, Watched]:
+    """Return the draft of a command whose workers are searched, and what was seen of it."""
     found = find_progress(LINES, ())
     assert found is not None
-    drafted = draft(command, ("workers=1,2",), devices="cpu:1")
-    return study_text("made", drafted, Watched(found=found, samples=(), seconds=30.0), "cpu:1", USES)
+    watched, made = Watched(found=found, reports=found.reports, seconds=30.0), draft(command, devices="cpu:1")
+    known = known_of(made, watched, USES)
+    return searching(made, searches(known, ["workers=1,2"]), known), watched
+
+
+def study_of(command: Sequence[str]) -> str:
+    """Return the text of the study that `tuner init` makes of a command with `--workers 1`."""
+    return study_text("made", *drafted(command), "cpu:1", USES)
 
 
 def started_by_bash(line: str, folder: Path) -> list[str]:
@@ -143,7 +150,14 @@ def test_a_study_is_known_again_by_the_words_of_its_command(typed: list[str]) ->
 @pytest.mark.parametrize("typed", [["train", "--tag", "a\udcff"], ["TAG=\udcff", "train"]])
 def test_a_word_that_no_study_file_can_hold_is_refused_before_a_run(typed: Sequence[str]) -> None:
     with pytest.raises(StudyError, match=r"xff' is not UTF-8"):
-        draft(typed, ("workers=1,2",), devices="cpu:1")
+        draft(typed, devices="cpu:1")
+
+
+@pytest.mark.parametrize("text", ["${HOME}/x", "{a,b}", "${NOPE:-$(x)}", "{}", "$${workers}"])
+def test_the_first_run_has_what_was_typed(tmp_path: Path, text: str) -> None:
+    made = CommandTrainer(TrainerSpec.model_validate(draft([f"TAG={text}", "train", text], devices="cpu:1").trainer))
+    plan = made.plan(made.cases()[0], {}, make_slot(tmp_path))
+    assert (plan.environment(ENVIRON)["TAG"], plan.command(ENVIRON)) == (text, ("train", text))
 
 
 @pytest.mark.parametrize(
@@ -156,6 +170,6 @@ def test_a_word_that_no_study_file_can_hold_is_refused_before_a_run(typed: Seque
     ],
 )
 def test_a_line_to_copy_is_in_shell_quoting(typed: Sequence[str], line: str) -> None:
-    template = draft(typed, ("workers=1,2",), devices="cpu:1").template.words
+    template = drafted(typed)[0].template.words
     values: Mapping[str, object] = {"workers": 2}
     assert command_line(typed, template, values, {"workers": 1}) == line

@@ -13,9 +13,17 @@ from rich.console import Console
 
 from tuner.cli.options import DATABASE, RUNS, Runs, devices_option, exposed, open_console, say
 from tuner.drafting import draft as drafting
-from tuner.drafting.searches import ask_searches, shown
-from tuner.drafting.watching import Watched
-from tuner.drafting.writing import against, preset_text, sample_choices, samples_said, study_text, typed_in
+from tuner.drafting.searches import ask_searches, check, nothing_varies, searches, shown
+from tuner.drafting.watching import Watched, iteration_s
+from tuner.drafting.writing import (
+    against,
+    counted_in_words,
+    preset_text,
+    sample_choices,
+    samples_said,
+    study_text,
+    typed_in,
+)
 from tuner.errors import OutputError, StudyError
 from tuner.probe import duration
 from tuner.study import load
@@ -49,6 +57,9 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
 FreeBatch = Annotated[
     bool, typer.Option("--free-batch", help="Let batch and environments grow, which changes what is learnt.")
 ]
+FreePrecision = Annotated[
+    bool, typer.Option("--free-precision", help="Let the precision vary, which may change what is learnt.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Take what is proposed, without a question.")]
 
 
@@ -64,6 +75,7 @@ class Wanted:
     preset: str | None = None
     seconds: float = 60.0
     free_batch: bool = False
+    free_precision: bool = False
     yes: bool = False
     force: bool = False
     runs: Path = RUNS
@@ -72,6 +84,13 @@ class Wanted:
         """Raises StudyError for a preset that nobody knows."""
         if self.preset is not None and self.preset not in PRESETS:
             raise StudyError(f"no preset is called {self.preset!r}; known: {', '.join(PRESETS)}")
+
+    @property
+    def free(self) -> list[str]:
+        """The parts of the training that may change."""
+        named = " ".join(self.search or ())
+        is_named = any(word in named for word in ("dtype", "precision", "amp", "bf16", "tf32", "fp16"))
+        return [*["batch"] * self.free_batch, *["precision"] * (self.free_precision or is_named)]
 
     def file(self, name: str) -> Path:
         """Return the study file."""
@@ -92,6 +111,7 @@ def init(
     python: Python = None,
     seconds: Seconds = 60.0,
     free_batch: FreeBatch = False,
+    free_precision: FreePrecision = False,
     yes: Yes = False,
     force: Force = False,
     runs: Runs = RUNS,
@@ -109,6 +129,7 @@ def init(
         preset=preset,
         seconds=seconds,
         free_batch=free_batch,
+        free_precision=free_precision,
         yes=yes,
         force=force,
         runs=runs,
@@ -141,37 +162,29 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
     if (folder / DATABASE).exists():
         console.print(f"{folder} has trials of another {file}: they stay, and may count otherwise; --name begins anew")
     ask = None if wanted.yes or wanted.search else _asker(console)
-    drafted = drafting.draft(
-        command,
-        wanted.search or [],
-        devices=wanted.devices,
-        preset=wanted.preset,
-        python=wanted.python,
-        free_batch=wanted.free_batch,
-        print_help=drafting.printed_help(folder / "help", say=console.print),
-        ask=ask,
-    )
-    if to_search and not drafted.varies:
-        kept = " and ".join(search.flag for search in drafted.searched)
-        raise StudyError(
-            f"only {kept} could vary, and that changes what is learnt; --free-batch lets it vary, "
-            "and --search FLAG=VALUE,VALUE names other flags"
-        )
-    if ask is None:
-        _propose(console, drafted, wanted)
+    check(wanted.search or [])
+    drafted = drafting.draft(command, devices=wanted.devices, preset=wanted.preset, python=wanted.python)
     console.print(f"watching the command for up to {duration(wanted.seconds)}, on {drafted.devices}")
     for replaced, instead in drafted.template.replaced:
         console.print(f"  {replaced} → {instead}" if replaced else f"  added: {instead}")
     watched, uses = drafting.first_run(name, drafted, folder / "init", wanted.seconds)
-    found = watched.found
-    drafted = drafting.widened(drafted, uses)
-    used_devices = drafting.narrowed(drafted.devices, uses, watched.spawned)
-    ranks = drafting.working_ranks(used_devices, uses)
+    used_devices, ranks = drafting.devices_of(drafted, watched, uses)
     _understood(console, drafted, watched, uses, ranks)
-    refuted = partial(against, drafted, found, ranks=ranks)
-    choices = [] if wanted.yes else sample_choices(drafted, found, ranks)
-    samples = _samples(console, choices, refuted, found.called)
-    text = study_text(name, drafted, watched, used_devices, uses, samples=samples)
+    known = drafting.known_of(
+        drafted, watched, uses, free_batch=wanted.free_batch, free_precision=wanted.free_precision
+    )
+    found = tuple(ask(known)) if ask else searches(known, wanted.search or [])
+    drafted = drafting.widened(drafting.searching(drafted, found, known), uses)
+    if to_search and not drafted.varies:
+        raise StudyError(nothing_varies(drafted.searched, known))
+    if ask is None:
+        _propose(console, drafted, wanted)
+    samples = ""
+    if printed := watched.found:
+        refuted = partial(against, drafted, printed, ranks=ranks)
+        choices = [] if wanted.yes else sample_choices(drafted, printed, ranks)
+        samples = _samples(console, choices, refuted, printed.called)
+    text = study_text(name, drafted, watched, used_devices, uses, samples=samples, free=wanted.free)
     _write(file, text)
     if keys := exposed(load(str(file))):
         _make_private(file)
@@ -256,17 +269,19 @@ def _propose(console: Console, drafted: drafting.Draft, wanted: Wanted) -> None:
 def _understood(
     console: Console, drafted: drafting.Draft, watched: Watched, uses: list[drafting.Used], ranks: int
 ) -> None:
-    found = watched.found
-    how = f"preset {found.preset}" if found.preset else "lines of one form" if found.patterns else "report()"
-    how = f"the file {found.file.pattern}" if found.file else how
     console.print(f"understood after {duration(watched.seconds)}:")
-    first, last = found.reports[0], found.reports[-1]
-    many = f"{len(found.reports)} iteration(s) seen, numbered {first.iteration} to {last.iteration}"
-    console.print(f"  progress by {how}: {many}")
-    each = "" if found.iteration_s is None else f", {found.iteration_s:.2g} s per iteration"
-    console.print(f"  the first after {first.t_s:.1f} s{each}")
-    console.print(f"  last line: {found.lines[-1][-120:]}")
-    console.print(f"  samples: {samples_said(drafted, found, ranks)}")
+    first, last = watched.reports[0], watched.reports[-1]
+    if watched.training:
+        console.print(f"  samples: {counted_in_words(watched.training)}")
+    elif found := watched.found:
+        how = f"preset {found.preset}" if found.preset else "lines of one form" if found.patterns else "report()"
+        how = f"the file {found.file.pattern}" if found.file else how
+        console.print(f"  not counted inside the training: {watched.uncounted}")
+        console.print(f"  progress by {how}; last line: {found.lines[-1][-120:]}")
+        console.print(f"  samples: {samples_said(drafted, found, ranks)}")
+    seconds = iteration_s(watched.reports)
+    each = "" if seconds is None else f", {seconds:.2g} s each"
+    console.print(f"  iterations {first.iteration} to {last.iteration}, the first after {first.t_s:.1f} s{each}")
     for use in uses:
         util = "unknown" if use.util_pct is None else f"{use.util_pct:.0f} % busy"
         memory = "" if use.mem_peak_mib is None else f", {use.mem_peak_mib:.0f} MiB"

@@ -12,7 +12,20 @@ from rich.console import Console
 from tuner.cli import options
 from tuner.cli.case_tables import front_tables, print_tables, summary_table
 from tuner.cli.hints import at_the_top, notes, of_all, out_of_time, plan_best, script_of_best
-from tuner.cli.init import Command, Force, FreeBatch, Name, Preset, Python, Searches, Seconds, Wanted, Yes, made_study
+from tuner.cli.init import (
+    Command,
+    Force,
+    FreeBatch,
+    FreePrecision,
+    Name,
+    Preset,
+    Python,
+    Searches,
+    Seconds,
+    Wanted,
+    Yes,
+    made_study,
+)
 from tuner.cli.report import report_at_the_end
 from tuner.cli.screen import JsonScreen, Screen
 from tuner.cli.slurm import submit_workers
@@ -54,6 +67,7 @@ def optimize(
     study: Annotated[str | None, options.STUDY] = None,
     search: Searches = None,
     free_batch: FreeBatch = False,
+    free_precision: FreePrecision = False,
     yes: Yes = False,
     name: Name = None,
     python: Python = None,
@@ -83,6 +97,7 @@ def optimize(
         preset=preset,
         seconds=seconds,
         free_batch=free_batch,
+        free_precision=free_precision,
         yes=yes,
         force=force,
         runs=runs,

@@ -36,9 +36,15 @@ class Flag:
     """Its spellings without leading dashes, long ones first."""
     choices: tuple[str, ...] = ()
     default: str | None = None
-    """The value that the script uses where the command lacks the flag; None where nobody says it."""
+    """The value in force: the typed one, or else that of the script; None where nobody says it."""
     is_switch: bool = False
     """Whether the flag may stand without a value, and is off without it."""
+    off: tuple[str, ...] = ()
+    """The spellings that switch it off, such as `no-compile`."""
+    is_on: bool = False
+    """Whether it is true in the run."""
+    typed: bool = False
+    """Whether the command names it."""
 
     @property
     def parameter(self) -> str:

@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -15,7 +15,7 @@ from typing import Any
 from tuner.devices.cpu import usable_cores
 from tuner.devices.found import open_devices
 from tuner.drafting import command_lines
-from tuner.drafting.script_help import help_command, known_flags, source_of, uses_hydra
+from tuner.drafting.run_flags import flags_in_files, flags_of, source_of, uses_hydra
 from tuner.drafting.searches import (
     ACCUMULATES,
     BATCHES,
@@ -25,21 +25,18 @@ from tuner.drafting.searches import (
     Known,
     SearchedFlag,
     proposed,
-    searches,
 )
-from tuner.drafting.watching import Watched, read_all, watch
+from tuner.drafting.watching import Watched, watch
 from tuner.errors import StudyError, TrainerError
 from tuner.probe import IDLE_PCT, Device, DeviceSample, MonotonicClock, Process, SamplingRecorder, Slot
 from tuner.running.prober import run_in
 from tuner.running.workbench import launch_variables
-from tuner.study import Config, ProbeSpec, StudySpec, TrainerSpec, literal_word
+from tuner.study import Config, StudySpec, Value, literal_word
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.presets import INTERACTIVE, PRESETS, Preset
 
 Ask = Callable[[Known], Sequence[SearchedFlag]]
 """Asks a person which of a command's flags are searched."""
-HELP_S = 30.0
-"""The longest time that a script has to print its help. It may import its libraries first."""
 WAITS_PCT, MOST_WORKERS, MOST_DOUBLINGS = 50.0, 64, 12
 """Where devices are less busy, more workers than cores are tried, up to so many; sizes double at most so often."""
 USED_MIB = 300.0
@@ -65,6 +62,8 @@ class Draft:
     words: tuple[str, ...]
     """The command without variables before it."""
     env: Mapping[str, str]
+    own_env: Mapping[str, str]
+    """The variables before the command."""
     template: command_lines.Template
     searches: tuple[SearchedFlag, ...]
     devices: str
@@ -76,7 +75,7 @@ class Draft:
     precision: tuple[SearchedFlag, ...] = ()
     """The flags of the precision that nobody has confirmed, and that are not searched."""
     flags: tuple[command_lines.Flag, ...] = ()
-    """The flags of the command's script, as far as its help tells them."""
+    """The flags of the command's script, as far as they are known."""
 
     @property
     def searched(self) -> tuple[SearchedFlag, ...]:
@@ -97,8 +96,28 @@ class Draft:
     @property
     def trainer(self) -> dict[str, Any]:
         """The trainer of the study before its progress is known."""
-        options = {"command": self.template.words, "env": self.env, "computed": self.computed}
+        options = {"command": self.template.words, "env": self.env, "computed": self.computed, "files": self.files}
+        options["count"] = "inside"
         return {"name": "command", "python": self.python, "options": options}
+
+    @property
+    def unset(self) -> dict[str, Value]:
+        """The searched flags that the command does not name, with the values that the script has without them."""
+        typed = {one.parameter for one in command_lines.settings(self.words, self.flags)}
+        return {
+            search.parameter: search.typed
+            for search in self.searched
+            if search.typed is not None and not (search.is_switch or search.file) and search.parameter not in typed
+        }
+
+    @property
+    def files(self) -> dict[str, dict[str, str]]:
+        """Configuration file → parameter → the keys to its value."""
+        found: dict[str, dict[str, str]] = {}
+        for search in self.searches:
+            if search.file:
+                found.setdefault(search.file, {})[search.parameter] = search.flag.partition(":")[2]
+        return found
 
     @property
     def varies(self) -> bool:
@@ -198,75 +217,82 @@ def typed_words(command: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
 
 def draft(
     command: Sequence[str],
-    asked: Sequence[str] = (),
     *,
     devices: str | None = None,
     preset: str | None = None,
     python: str | None = None,
-    free_batch: bool = False,
-    print_help: Callable[[Sequence[str], str], str] = lambda words, python: "",
-    ask: Ask | None = None,
 ) -> Draft:
-    """Read a command line. `ask` is called where nothing is `asked` for; `print_help` returns what a script prints.
-
-    Raises StudyError where nothing can be searched or a flag would be added in vain, DeviceError for unknown devices.
-    """
+    """Read a command line that nobody has watched yet: nothing is searched. Raises DeviceError for unknown devices."""
     env, words = typed_words(command)
     python = python or environment(words[0])
     likely = (preset,) if preset else imported(words)
-    chosen = devices or _devices(command_lines.ranks(words))
-    opened = open_devices(chosen).devices
-    known = Known(
-        words=words,
-        cores=max(1, usable_cores() // len(opened)),
-        flags=known_flags(words, lambda words: print_help(words, python or "")),
-        on_gpu=opened[0].is_gpu,
-        free_batch=free_batch,
-    )
-    found = tuple(ask(known)) if ask and not asked else searches(known, asked)
-    placeholders = {search.flag: search.placeholder for search in found}
     presets: list[Preset] = [PRESETS[name] for name in likely]
-    folder = {"hydra.run.dir": "{out_dir}"} if uses_hydra(words) else {}
-    filled = command_lines.template(words, {**placeholders, **folder}, env.values(), known.flags)
-    _check_added(words, filled)
-    return Draft(
+    drafted = Draft(
         typed=(*(f"{name}={value}" for name, value in env.items()), *words),
         words=tuple(words),
         env={
             **(presets[0].env if presets else {}),
             **(INTERACTIVE if "rich" in modules(words) else {}),
-            **{name: command_lines.literal_text(value, placeholders) for name, value in env.items()},
+            **{name: command_lines.literal_text(text, _placeholders_in(text)) for name, text in env.items()},
         },
-        template=filled,
-        searches=found,
-        devices=chosen,
+        own_env=env,
+        template=command_lines.Template(words=(), replaced=()),
+        searches=(),
+        devices=devices or _devices(command_lines.ranks(words)),
         likely=likely,
         python=python,
-        precision=tuple(one for one in proposed(known) if one.is_precision and one.flag not in placeholders),
-        flags=tuple(known.flags),
+    )
+    return replace(drafted, template=_template(drafted))
+
+
+def _placeholders_in(text: str) -> dict[str, str]:
+    return {found: found for found in re.findall(r"\{[A-Za-z_]\w*\}", text)}
+
+
+def known_of(
+    drafted: Draft, watched: Watched, uses: Sequence["Used"], *, free_batch: bool = False, free_precision: bool = False
+) -> Known:
+    """Return what is known of a command that was watched."""
+    read = flags_of(watched.processes, drafted.words)
+    return Known(
+        words=drafted.words,
+        cores=max(1, usable_cores() // max(1, len(uses))),
+        flags=(*read.flags, *_beside(flags_in_files(watched.processes), read.flags)),
+        reader=read.reader,
+        knows_all=read.is_known,
+        training=watched.training,
+        on_gpu=any(use.device.is_gpu for use in uses),
+        free_batch=free_batch,
+        free_precision=free_precision,
     )
 
 
-def printed_help(
-    folder: Path, limit_s: float = HELP_S, *, say: Callable[[str], None] = lambda line: None
-) -> Callable[[Sequence[str], str], str]:
-    """Return what runs the help of a command's script, without a GPU and for seconds at most.
+def _beside(in_files: Iterable[command_lines.Flag], flags: Sequence[command_lines.Flag]) -> list[command_lines.Flag]:
+    """Return the settings in files that no flag of the script has: a flag goes before a file."""
+    named = {flag.parameter for flag in flags if flag.typed}
+    return [flag for flag in in_files if flag.parameter not in named]
 
-    `folder` keeps a log. `say` tells the person which command runs, because a script can take long to say its flags.
-    """
 
-    def ask(words: Sequence[str], python: str) -> str:
-        command = [command_lines.literal_text(word, {}) for word in help_command(words, python)]
-        if not command:
-            return ""
-        say(f"reading the flags: {shlex.join(command)}")
-        trainer, clock = CommandTrainer(TrainerSpec(name="command", options={"command": command})), MonotonicClock()
-        hidden = {"CUDA_VISIBLE_DEVICES": "", "COLUMNS": "300", "NO_COLOR": "1", "TERM": "dumb"}
-        slot = Slot(devices=open_devices("cpu").devices, out_dir=folder.resolve(), limits=ProbeSpec(), variables=hidden)
-        plan = partial(trainer.plan, trainer.cases()[0], {})
-        return run_in(slot, plan, partial(read_all, launch=partial(Process, clock=clock), clock=clock, limit_s=limit_s))
+def searching(drafted: Draft, found: Sequence[SearchedFlag], known: Known) -> Draft:
+    """Return a draft that searches these flags. Raises StudyError where a flag would be added in vain."""
+    named = {search.flag for search in found}
+    left = tuple(one for one in proposed(known) if one.is_precision and one.flag not in named)
+    whole = replace(drafted, searches=tuple(found), precision=left, flags=tuple(known.flags))
+    whole = replace(whole, template=_template(whole), env=_with_placeholders(whole))
+    _check_added(whole.words, whole.template)
+    return whole
 
-    return ask
+
+def _template(drafted: Draft) -> command_lines.Template:
+    placeholders = {search.flag: search.placeholder for search in drafted.searches if not search.file}
+    folder = {"hydra.run.dir": "{out_dir}"} if uses_hydra(drafted.words) else {}
+    return command_lines.template(drafted.words, {**placeholders, **folder}, drafted.own_env.values(), drafted.flags)
+
+
+def _with_placeholders(drafted: Draft) -> dict[str, str]:
+    placeholders = {search.flag: search.placeholder for search in drafted.searches}
+    typed = {name: command_lines.literal_text(value, placeholders) for name, value in drafted.own_env.items()}
+    return {**drafted.env, **typed}
 
 
 def widened(drafted: Draft, uses: Sequence["Used"]) -> Draft:
@@ -333,7 +359,7 @@ def modules(words: Sequence[str]) -> frozenset[str]:
 
 def used(watched: Watched, devices: Sequence[Device]) -> list[Used]:
     """Return how the command used each device, from its first iteration on."""
-    begin_s = watched.found.reports[0].t_s if len(watched.found.reports) > 1 else 0.0
+    begin_s = watched.reports[0].t_s if len(watched.reports) > 1 else 0.0
     return [
         _used(device, [one for one in watched.samples if one.device == place], begin_s)
         for place, device in enumerate(devices)
@@ -364,6 +390,17 @@ def narrowed(devices: str, uses: Sequence[Used], spawned: int = 0) -> str:
     return ",".join(uses[place].device.name.removeprefix("cuda:") for place in working)
 
 
+def devices_of(drafted: Draft, watched: Watched, uses: Sequence[Used]) -> tuple[str, int]:
+    """Return the devices that a command has used, as a study names them, and its ranks.
+
+    On the CPU, each process whose optimizer steps is a rank, where these are counted.
+    """
+    if watched.training and not uses[0].device.is_gpu:
+        return f"cpu:{watched.training.ranks}", watched.training.ranks
+    devices = narrowed(drafted.devices, uses, watched.spawned)
+    return devices, working_ranks(devices, uses)
+
+
 def working_ranks(devices: str, uses: Sequence[Used]) -> int:
     """Return how many ranks a command has on its `narrowed` devices."""
     named = devices.removeprefix("cpu:")
@@ -381,7 +418,9 @@ def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> tuple[Wa
 
     Raises TrainerError where the command cannot be understood, DeviceError where devices cannot be read.
     """
-    spec = StudySpec.model_validate({"name": name, "trainer": draft.trainer, "space": draft.space()})
+    spec = StudySpec.model_validate(
+        {"name": name, "trainer": draft.trainer, "space": draft.space() or {"nothing": {"choices": [0]}}}
+    )
     trainer, source, clock = CommandTrainer(spec.trainer), open_devices(draft.devices), MonotonicClock()
     if program := trainer.missing_program():
         raise TrainerError(

@@ -6,18 +6,25 @@ from contextlib import suppress
 from math import hypot, sqrt
 from pathlib import Path
 from statistics import fmean
+from types import MappingProxyType
 
+from tuner.count import TrainingCounts, differences
 from tuner.drafting.command_lines import literal_text, retyped
 from tuner.drafting.draft import typed_words
 from tuner.export import SPEEDS, CaseView, figure, with_error
 from tuner.kept.trial import KeptProbe
-from tuner.probe import WITHOUT_PAUSE, folder_of, over, plain
+from tuner.probe import WITHOUT_PAUSE, duration, folder_of, over, plain
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
-from tuner.study import Case, escaped, launch_digest, shell_join
+from tuner.study import Case, Config, escaped, launch_digest, shell_join
 from tuner.trainers.command import CommandTrainer
+from tuner.trainers.config_files import copy_name, with_copies
 from tuner.trainers.template import fill
 
+LEAST_SHARE = 0.01
+"""A smaller share of the time is not named."""
+LATER_S = 5.0
+"""A start that takes fewer seconds more is not named."""
 COPY = "the command line to copy:"
 LARGE = 1000.0
 """A speed from which digits after the point say nothing."""
@@ -36,6 +43,8 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     own = bench.space_for(Case(name=view.name)).own or {}
     mine = next((one for one in view.configs if one.launch == launch_digest(own)), None)
     yield f"your command: {_speed(mine, view)}"
+    if mine and (training := _training(mine)):
+        yield from _limits_of(training)
     if mine and mine.launch == best.launch:
         yield from _stays(view)
         return
@@ -48,8 +57,21 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     else:
         yield f"the best:     {_speed(best, view)}"
         yield from (f"  how many times as many is unknown: {why}" for why in [doubt] if why)
+    if mine:
+        yield from _trainings(mine, best)
+        yield from _start_ups(mine, best)
     if warning := _new_warning(bench.folder, best, mine):
         yield f"  the best warns, and your command did not: {warning}"
+    yield from _changes(bench, trainer, view, command, own)
+
+
+def _changes(
+    bench: Workbench, trainer: CommandTrainer, view: CaseView, command: Sequence[str], own: Config
+) -> Iterator[str]:
+    """Yield what the best config changes in the person's command, and the line to copy."""
+    best = view.best
+    if best is None:
+        return
     ranks = len(bench.devices)
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best.config, ranks)
     whys = dict.fromkeys(view.changes_learning(best.config), "; this changes what is learnt")
@@ -61,25 +83,72 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
             yield f"  {name}: has no effect any more"
         elif str(before[name]) != str(after[name]):
             yield f"  {name}: {before[name]} → {after[name]}{whys.get(name, '')}"
-    if line := command_line(command, bench.spec.trainer.command, after, before):
+    copies = {name: copy_name(Path(name)) for name in trainer.copies(best.config)}
+    if line := command_line(command, bench.spec.trainer.command, after, before, copies):
+        for name, text in trainer.copies(best.config).items():
+            written = trainer.folder / copies[name]
+            written.write_text(text, encoding="utf-8")
+            yield f"wrote {written}, which is {name} with these values"
         yield COPY
         yield line
 
 
 def command_line(
-    command: Sequence[str], template: Sequence[str], values: Mapping[str, object], own: Mapping[str, object]
+    command: Sequence[str],
+    template: Sequence[str],
+    values: Mapping[str, object],
+    own: Mapping[str, object],
+    copies: Mapping[str, Path | str] = MappingProxyType({}),
 ) -> str | None:
     """Return a typed command with the values of a config in shell quoting: a shell starts what was measured.
 
-    `template` is the study's command, and `own` are the values with which the command was typed. Returns None where the
-    template no longer belongs to the command.
+    `template` is the study's command, and `own` are the values with which the command was typed. `copies`:
+    a file as the command names it → the one to take. Returns None where the template no longer belongs to the command.
     """
     env, words = typed_words(command)
     if not (line := retyped(words, template, values, own)):
         return None
     placed = {name: f"{{{name}}}" for name in values}
     filled = {name: text for name, value in env.items() for text in fill((literal_text(value, placed),), values)}
-    return shell_join(map(escaped, line), {name: escaped(value) for name, value in filled.items()})
+    return shell_join(map(escaped, with_copies(line, copies)), {name: escaped(value) for name, value in filled.items()})
+
+
+def _training(one: Standing) -> TrainingCounts | None:
+    """Return what was counted inside a config's newest probe; None where nothing was."""
+    return next((trial.probe.training for trial in reversed(one.trials) if trial.probe.training), None)
+
+
+def _limits_of(training: TrainingCounts) -> Iterator[str]:
+    """Yield what the command's time goes to, as far as it is counted inside."""
+    if shares := training.shares:
+        known = {"waiting for data": shares.data, "evaluation": shares.evaluation, "saves": shares.saves}
+        said = ", ".join(f"{100 * share:.0f} % {what}" for what, share in known.items() if share >= LEAST_SHARE)
+        yield f"  its time: {said}, the rest training steps" if said else "  its time: training steps alone"
+
+
+def _trainings(mine: Standing, best: Standing) -> Iterator[str]:
+    """Yield whether the best config trains the same as the person's own, by the counts of the first steps."""
+    own, found = _training(mine), _training(best)
+    if own is None or found is None:
+        return
+    changed = differences(own.signature, found.signature)
+    each = own.signature.samples_per_step
+    same = f"the same training: {each:.6g} samples in each step, " if each else "the same training: "
+    if changed:
+        yield f"  this changes what is learnt: {'; '.join(map(str, changed))}"
+    else:
+        yield f"  {same}{own.signature.parameters:,} parameters, {own.signature.precision}"
+
+
+def _start_ups(mine: Standing, best: Standing) -> Iterator[str]:
+    """Yield from which length of training on a slower start pays."""
+    own_s, best_s = (over(fmean, [trial.probe.start_up_s for trial in one.trials]) for one in (mine, best))
+    before, after = mine.samples_per_s, best.samples_per_s
+    if own_s is None or best_s is None or not before or not after or after <= before:
+        return
+    if (later_s := best_s - own_s) >= LATER_S:
+        pays = duration(later_s * after / (after - before))
+        yield f"  the best starts {duration(later_s)} later: it pays where your command trains for over {pays}"
 
 
 def _stays(view: CaseView) -> Iterator[str]:

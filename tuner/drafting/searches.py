@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from tuner.count import TrainingCounts
 from tuner.drafting.command_lines import Flag, Setting, as_parameter, settings
 from tuner.errors import StudyError
 from tuner.study import LADDER, Value, doublings, written
@@ -24,9 +25,17 @@ ACCUMULATES = re.compile(r"^(?!eval|val).*accum")
 """A number of batches whose gradients are added up before a step of the optimizer."""
 _LEARNING = re.compile(r"batch|epochs|num_steps|n_steps|rollout|horizon|accumul")
 _PRECISION = re.compile(r"^(?:use_|native_)?(?:amp|bf16|tf32|dtype|precision|mixed_precision|amp_dtype)$|^allow_tf32$")
-_SPEED = re.compile(r"^(?!no_).*(?:channels_last|(?:^|[_.])compile(?:_model|\.enable)?|pin_mem(?:ory)?)$")
+_SPEED = re.compile(
+    r"^(?!no_).*(?:channels_last|(?:^|[_.])compile(?:_model|\.enable)?|pin_mem(?:ory)?|(?:^|_)fused(?:_adamw?|_optim\w*)?)$"
+)
 """Switches that change the speed alone."""
-_ON_CARDS = re.compile(r"compile|pin_mem|tf32")
+_SAVES_MEMORY = re.compile(r"recompute|(?:activation|gradient)_checkpoint|offload")
+"""Switches that save memory and cost time: worth a try where they are on."""
+_DEGREE = re.compile(r"(?:tensor|pipeline)(?:_model)?_parallel(?:_size|_degree)?$|(?:tp|pp)(?:_size|_degree)?$")
+"""How many ranks share a model's tensors or its layers."""
+LEAST_WAIT = 0.02
+"""Where a smaller share of the time waits for data, no loader setting is searched."""
+_ON_CARDS = re.compile(r"compile|pin_mem|tf32|fused")
 """Switches that help on a GPU alone."""
 _COARSE = {"float32": "bfloat16", "fp32": "bf16", "32": "bf16-mixed", "32-true": "bf16-mixed", "no": "bf16"}
 """A usual word for a precision → the word for a mixed one."""
@@ -36,7 +45,7 @@ _PREFETCHED = (2, 4, 8)
 _WORKERS_TRIED = (0, 2, 4, 8, 16)
 _LEAST_WORKERS = 2
 _SWITCHED = {"true", "false", "on", "off", "yes", "no"}
-_NAME = re.compile(r"[A-Za-z][\w.-]*")
+_NAME = re.compile(r"[A-Za-z][\w./-]*(?::[\w.-]+)?")
 _CONFIG_FILE = re.compile(r"\.(?:ya?ml|json|toml|ini|cfg|gin)$")
 _BOUNDS = re.compile(r"(\d{1,15})\.\.(\d{1,15})")
 
@@ -65,6 +74,11 @@ class SearchedFlag:
     def parameter(self) -> str:
         """The flag's name in the study; a switch keeps its spelling."""
         return self.flag if self.is_switch else as_parameter(self.flag)
+
+    @property
+    def file(self) -> str:
+        """The configuration file that holds the value; empty for a flag."""
+        return self.flag.partition(":")[0] if ":" in self.flag else ""
 
     @property
     def placeholder(self) -> str:
@@ -121,21 +135,42 @@ class SearchedFlag:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """What is known of a command before it runs."""
+    """What is known of a command once it has been watched."""
 
     words: Sequence[str]
     cores: int
     """The cores of a rank."""
     flags: Sequence[Flag] = ()
-    """The flags of its script, as far as its help tells them."""
+    """The flags of its script, with the values in force."""
+    reader: str = ""
+    """What reads the flags, such as `argparse`; empty where nothing is known to."""
+    knows_all: bool = False
+    """Whether the script has no other flags than these."""
+    training: TrainingCounts | None = None
+    """What was counted inside the training; None where nothing was."""
     on_gpu: bool = False
     free_batch: bool = False
     """Whether sizes may vary that change what is learnt."""
+    free_precision: bool = False
+    """Whether the precision may vary, which may change what is learnt."""
 
     @property
     def typed(self) -> dict[str, Setting]:
         """Parameter → its setting in the command."""
         return {one.parameter: one for one in settings(self.words, self.flags)}
+
+    @property
+    def waits_for_data(self) -> bool:
+        """Whether a loader setting may gain anything. True where nothing was counted."""
+        shares = self.training.shares if self.training else None
+        return shares is None or (
+            self.training is not None and self.training.passes is not None and shares.data >= LEAST_WAIT
+        )
+
+    @property
+    def micro_batches(self) -> int:
+        """How many batches make a step of the optimizer, as far as they are counted."""
+        return max(1, round((self.training and self.training.micro_batches) or 1))
 
     @property
     def all(self) -> list[Flag]:
@@ -157,29 +192,58 @@ def searches(known: Known, asked: Sequence[str] = ()) -> tuple[SearchedFlag, ...
         names = [search.parameter for search in found]
         if twice := [name for name in names if names.count(name) > 1]:
             raise StudyError(f"--search {twice[0]} is given more than once; write all its values in one option")
-    elif not (found := [one for one in proposed(known) if not one.is_precision]):
+    elif not (found := [one for one in proposed(known) if known.free_precision or not one.is_precision]):
         raise StudyError(_nothing_known(known))
     return _balanced(known, found)
 
 
 def proposed(known: Known) -> list[SearchedFlag]:
     """Return what is worth a search, precision included. Sizes that change what is learnt keep their values."""
-    typed = [one for one in known.all if one.parameter in known.typed]
-    sizes = [one for one in typed if one.parameter in BATCHES or _is_environments(one.parameter)]
-    sizes = sizes or [one for one in typed if _BATCH.match(one.parameter)]
-    found = [_size(one, known.free_batch) for one in sizes if one.number is not None]
+    found = [_of_size(one, known) for one in _sizes(known) if one.number is not None]
     workers = next((one for one in known.all if one.parameter in WORKERS and one.number is not None), None)
+    workers = workers if known.waits_for_data else None
     if workers:
         found.append(_workers(workers, known.cores))
+    found += _degrees(known)
     for flag in known.all:
         name = flag.names[0].replace("-", "_")
         if _ON_CARDS.search(name) and not known.on_gpu:
             continue
-        if (_SPEED.search(name) or _PRECISION.search(flag.parameter)) and (switched := _switched(flag, known)):
+        is_worth = bool(_SPEED.search(name)) and (known.waits_for_data or "pin_mem" not in name)
+        is_worth = (
+            is_worth or bool(_PRECISION.search(flag.parameter)) or (flag.is_on and bool(_SAVES_MEMORY.search(name)))
+        )
+        if is_worth and (switched := _switched(flag, known)):
             found.append(switched)
         elif workers and flag.parameter in NEEDS_WORKERS:
             found += _of_loader(flag, known)
     return found
+
+
+def _sizes(known: Known) -> list[Flag]:
+    """Return the flags of batches and environments: typed ones, else the script's own. A part of a batch goes first."""
+    typed = [one for one in known.all if one.parameter in known.typed]
+    found = [one for one in typed if one.parameter in BATCHES or _is_environments(one.parameter)]
+    found = found or [one for one in typed if _BATCH.match(one.parameter)]
+    found = found or [one for one in known.all if one.parameter in BATCHES][:1]
+    return [one for one in found if "micro" in one.parameter or "per_device" in one.parameter] or found
+
+
+def _of_size(flag: Flag, known: Known) -> SearchedFlag:
+    """Return a size as it is searched. A batch may vary where several batches make a step: then the step may stay."""
+    steps = known.micro_batches
+    if known.free_batch or _is_environments(flag.parameter) or steps <= 1:
+        return _size(flag, known.free_batch)
+    return replace(_size(flag, free=False), values=balanced_sizes(flag.number or 1, steps), is_balanced=True)
+
+
+def _degrees(known: Known) -> Iterator[SearchedFlag]:
+    """Yield the degrees of parallelism, each over the divisors of the number of ranks."""
+    ranks = known.training.ranks if known.training else 1
+    divisors = tuple(degree for degree in range(1, ranks + 1) if ranks % degree == 0)
+    for flag in known.all if ranks > 1 else ():
+        if _DEGREE.match(flag.parameter) and flag.number in divisors:
+            yield SearchedFlag(flag=flag.names[0], values=divisors, typed=flag.number)
 
 
 def _size(flag: Flag, free: bool) -> SearchedFlag:
@@ -209,6 +273,8 @@ def _switched(flag: Flag, known: Known) -> SearchedFlag | None:
     """Return a switch that is there or not, or a flag with its own value and the opposite; None for any other flag."""
     name, own = flag.names[0], flag.default or ""
     stands_alone = flag.is_switch or f"--{name}" in known.words
+    if stands_alone and flag.off and flag.is_on and not flag.typed:
+        return SearchedFlag(flag=flag.off[0], values=(False, True), typed=False, is_switch=True)
     if stands_alone and flag.parameter not in known.typed:
         return SearchedFlag(flag=name, values=(False, True), typed=f"--{name}" in known.words, is_switch=True)
     coarse = next((one for one in flag.choices if re.search(r"bf16|bfloat16", one)), _COARSE.get(own))
@@ -228,6 +294,11 @@ def _balanced(known: Known, found: Sequence[SearchedFlag]) -> tuple[SearchedFlag
         return tuple(found)
     total = batch.typed * steps
     sizes = batch.values if batch.varies else balanced_sizes(batch.typed, steps)
+    ranks = (
+        known.training.data_ranks if known.training and steps == known.training.data_ranks * known.micro_batches else 1
+    )
+    if not batch.varies or batch.is_balanced:
+        sizes = tuple(size for size in balanced_sizes(batch.typed, steps // ranks) if (total // size) % ranks == 0)
     divide = all(isinstance(size, int) and size > 0 and total % size == 0 for size in sizes)
     if batch.grows or not divide or any(one.parameter == flag.parameter for one in found):
         return tuple(found)
@@ -261,13 +332,35 @@ def _nothing_known(known: Known) -> str:
     return f'{said}; values in {file}: see "A config file" in docs/trainers.md' if file else said
 
 
+def check(asked: Sequence[str]) -> None:
+    """Raise StudyError for a `--search` of another form, before anything runs."""
+    for text in asked:
+        flag, equals, values = text.partition("=")
+        if not _NAME.fullmatch(flag.lstrip("-")) or (equals and not values.strip(", ")):
+            raise StudyError(f"--search {text}: write FLAG=8,16,32 or FLAG=8..1024")
+
+
+def nothing_varies(found: Sequence[SearchedFlag], known: Known) -> str:
+    """Return why nothing can be searched, and what would change that."""
+    kept = " and ".join(search.flag for search in found)
+    free = "--free-batch lets it vary"
+    if any(one.is_precision for one in proposed(known)) and not known.free_precision:
+        free += ", --free-precision lets the precision vary"
+    data = "" if known.waits_for_data else "; no loader setting can gain more than 2 %"
+    return (
+        f"only {kept} could vary, and that changes what is learnt{data}; {free}, "
+        "and --search FLAG=VALUE,VALUE names other flags"
+    )
+
+
 def _asked(text: str, known: Known) -> SearchedFlag:
     """Read `num_envs=256..65536`, `num_workers=0,2,4`, `batch_size` or, of a flag without a value, `amp=true,false`."""
     flag, equals, values = text.partition("=")
     flag = flag.lstrip("-")
-    if not _NAME.fullmatch(flag) or (equals and not values.strip(", ")):
-        raise StudyError(f"--search {text}: write FLAG=8,16,32 or FLAG=8..1024")
     listed = next((one for one in known.flags if flag in one.names or as_parameter(flag) == one.parameter), None)
+    if listed is None and known.knows_all and not _is_in(known.words, flag):
+        names = ", ".join(sorted(one.names[0] for one in known.flags)) or "none"
+        raise StudyError(f"--search {text}: the script has no flag {flag}; {known.reader or 'no parser'} read: {names}")
     setting = known.typed.get(listed.parameter if listed else as_parameter(flag))
     flag = listed.names[0] if listed else flag
     if not equals:
@@ -295,6 +388,11 @@ def _asked(text: str, known: Known) -> SearchedFlag:
         raise StudyError(f"--search {text}: both bounds of FLAG=8..1024 are whole numbers; or list values, as 0.1,0.2")
     named = tuple(dict.fromkeys(_value(value.strip()) for value in values.split(",") if value.strip()))
     return SearchedFlag(flag=flag, values=named if own is None or own in named else (own, *named), typed=own)
+
+
+def _is_in(words: Sequence[str], flag: str) -> bool:
+    """Return whether the command names a flag, or has its placeholder."""
+    return f"{{{as_parameter(flag)}}}" in " ".join(words) or any(one.is_called(flag) for one in settings(words))
 
 
 def _value(text: str) -> Value:

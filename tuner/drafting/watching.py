@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 import psutil
 
+from tuner.count import ProcessCounts, TrainingCounts
 from tuner.drafting.progress_found import Found, find_progress
 from tuner.drafting.progress_written import WrittenProgress, elsewhere
 from tuner.errors import TrainerError
@@ -17,12 +18,17 @@ from tuner.probe import (
     Evidence,
     FailureKind,
     Launch,
+    LinePatterns,
     OutputLine,
     ProbePlan,
+    Progress,
+    ProgressReader,
     Recorder,
     RunningTrainer,
     duration,
 )
+from tuner.probe.count_files import COUNTED, counts, read_processes
+from tuner.probe.progress_reader import record
 
 POLL_S = 0.1
 LOOK_S, LOOK_SHARE = 1.0, 4.0
@@ -49,9 +55,18 @@ _TERMINAL = re.compile(
 class Watched:
     """What a command printed and how it used the devices."""
 
-    found: Found
-    samples: tuple[DeviceSample, ...]
-    seconds: float
+    found: Found | None = None
+    """How its lines show the progress; None where steps and samples are counted inside."""
+    training: TrainingCounts | None = None
+    """What was counted inside; None where nothing was."""
+    uncounted: str | None = None
+    """Why nothing was counted inside."""
+    reports: tuple[Progress, ...] = ()
+    """Its iterations: counted inside, or printed."""
+    processes: tuple[ProcessCounts, ...] = ()
+    """What its processes have told."""
+    samples: tuple[DeviceSample, ...] = ()
+    seconds: float = 0.0
     spawned: int = 0
     """The processes that the command has spawned by Python's `multiprocessing`, without those of these processes."""
 
@@ -76,23 +91,80 @@ def watch(
     trainer = launch(plan)
     lines: list[OutputLine] = []
     written = WrittenProgress(plan.slot.out_dir, (plan.slot.console, plan.slot.progress), clock, origin_s)
+    counted = CountedLines(origin_s)
 
     def understood(last: bool) -> Found | None:
         return find_progress(lines, tuple(likely), last=last) or written.look()
 
     try:
         recorder.start(trainer.pid, origin_s)
-        found = _follow(trainer, lines, lambda: clock.now() - origin_s, limit_s, understood)
+        found = _follow(trainer, lines, lambda: clock.now() - origin_s, limit_s, understood, counted=counted)
         exit_code = trainer.exit_code()
         ranks = spawned(trainer.pid)
     finally:
         trainer.end()
         recorder.stop()
     seconds = clock.now() - origin_s
-    if found is None or exit_code not in {None, 0}:
+    processes = tuple(read_processes(plan.slot.counts))
+    training = counted.training if counted.reports else None
+    if (found is None and training is None) or exit_code not in {None, 0}:
         complaint = _complaint(lines, exit_code, seconds, plan, written.unclear() or _outside(plan))
         raise TrainerError(f"{complaint}; init rewrote {rewritten}" if rewritten else complaint)
-    return Watched(found=found, samples=tuple(recorder.samples()), seconds=seconds, spawned=ranks)
+    return Watched(
+        found=None if training else found,
+        training=training,
+        uncounted=None if training else counted.why or _unseen(processes),
+        reports=tuple(counted.reports if training else found.reports if found else ()),
+        processes=processes,
+        samples=tuple(recorder.samples()),
+        seconds=seconds,
+        spawned=ranks,
+    )
+
+
+class CountedLines:
+    """What was counted inside a training while it is watched."""
+
+    def __init__(self, origin_s: float) -> None:
+        self._reader = ProgressReader(LinePatterns(), origin_s)
+        self.reports: list[Progress] = []
+        self.training: TrainingCounts | None = None
+        self.why: str | None = None
+        """Why samples are not counted."""
+        self.has_begun = False
+        """Whether an optimizer has made a step."""
+
+    def feed(self, lines: Iterable[OutputLine]) -> None:
+        """Take the messages among some lines into account."""
+        for line in lines:
+            if line.stream == "console":
+                continue
+            message = record(line.text)
+            self.training, self.why = counts(message.get("counts")) or self.training, message.get("why", self.why)
+            self.has_begun = self.has_begun or bool(message.get("begun"))
+            if message.get(COUNTED) and (report := self._reader.feed(line)):
+                self.reports.append(report)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether enough steps over enough time were counted."""
+        long = len(self.reports) > ENOUGH_ITERATIONS and self.reports[-1].t_s - self.reports[1].t_s >= ENOUGH_S
+        return self.training is not None and long
+
+
+def iteration_s(reports: Sequence[Progress]) -> float | None:
+    """Return the mean seconds of an iteration after the first; None where fewer than two were seen."""
+    if len(reports) < 2 or reports[-1].iteration == reports[0].iteration:
+        return None
+    return (reports[-1].t_s - reports[0].t_s) / (reports[-1].iteration - reports[0].iteration)
+
+
+def _unseen(processes: Sequence[ProcessCounts]) -> str:
+    """Return why nothing was counted inside a training."""
+    if not processes:
+        return "no Python process of the command let the counting in, as with `python -I` or in a container"
+    off = next((process.off[0] for process in processes if process.off), None)
+    return off or "no optimizer of torch has made enough steps"
 
 
 def spawned(pid: int) -> int:
@@ -105,40 +177,35 @@ def spawned(pid: int) -> int:
     return sum(parent not in found for parent in found.values())
 
 
-def read_all(plan: ProbePlan, *, launch: Launch, clock: Clock, limit_s: float) -> str:
-    """Run a plan to its end, for so many seconds at most, and return the last that it has printed."""
-    origin_s, lines = clock.now(), list[OutputLine]()
-    trainer = launch(plan)
-    try:
-        over = False
-        while not over:
-            over = trainer.exit_code() is not None or clock.now() - origin_s >= limit_s
-            lines += trainer.lines(0.0 if over else POLL_S)
-            del lines[: -_kept(lines)]
-    finally:
-        trainer.end()
-    return "\n".join(line.text for line in lines if line.stream == "console")
-
-
 def _follow(
     trainer: RunningTrainer,
     lines: list[OutputLine],
     now: Callable[[], float],
     limit_s: float,
     understood: Callable[[bool], Found | None],
+    *,
+    counted: CountedLines,
 ) -> Found | None:
-    """Collect lines until the progress is understood, the command has ended or the time is over."""
+    """Collect lines until the training is counted or its lines are understood, it has ended or the time is over.
+
+    A training whose optimizer steps is waited for: then its lines need not be understood.
+    """
     look_s = 0.0
     while True:
         exited = trainer.exit_code() is not None  # first, so that the last lines are read below
-        lines += map(_shortened, trainer.lines(0.0 if exited else POLL_S))
+        new = trainer.lines(0.0 if exited else POLL_S)
+        counted.feed(new)
+        lines += map(_shortened, new)
         del lines[: -_kept(lines)]
         now_s = now()
         over = exited or now_s >= limit_s
+        if counted.is_enough:
+            return None
         if now_s < look_s and not over:
             continue
         found = understood(over)
-        if over or (found is not None and _is_enough(found, limit_s - now_s)):
+        waits = counted.has_begun and counted.why is None
+        if over or (found is not None and not waits and _is_enough(found, limit_s - now_s)):
             return found
         look_s = now() + max(LOOK_S, LOOK_SHARE * (now() - now_s))
 

@@ -3,17 +3,18 @@
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import SequenceMatcher
 from statistics import fmean
 from typing import Any
 
+from tuner.count import PARTS, TrainingCounts
 from tuner.drafting.amounts import Checked, check
 from tuner.drafting.command_lines import settings
 from tuner.drafting.draft import Draft, Used, working_ranks
 from tuner.drafting.progress_found import Found
 from tuner.drafting.searches import ENVIRONMENTS
-from tuner.drafting.watching import Watched
+from tuner.drafting.watching import Watched, iteration_s
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S
 from tuner.study import literal_line, literal_words
 from tuner.trainers.command_options import COUNTS
@@ -192,19 +193,34 @@ def counted(draft: Draft, found: Found, ranks: int) -> bool:
 
 
 def study_text(
-    name: str, draft: Draft, watched: Watched, devices: str, uses: Sequence[Used], *, samples: str = ""
+    name: str,
+    draft: Draft,
+    watched: Watched,
+    devices: str,
+    uses: Sequence[Used],
+    *,
+    samples: str = "",
+    free: Collection[str] = (),
 ) -> str:
     """Return the text of a study file for a command that was watched.
 
-    `samples`: the samples of an iteration as a person has said them; see `sample_choices`.
+    Args:
+        name: the study's name.
+        draft: the command, and what is searched.
+        watched: what it did while it was watched.
+        devices: the devices that it used.
+        uses: how it used them.
+        samples: the samples of an iteration as a person has said them; see `sample_choices`.
+        free: the parts of the training that may change.
     """
-    found, ranks = watched.found, working_ranks(devices, uses)
-    is_unclear = bool(samples) or of_one_rank(draft, found, ranks) is not None
-    is_counted = bool(samples) or counted(draft, found, ranks)
-    said = [f"samples_per_iteration: '{samples}'"] if samples else sample_lines(draft, found, ranks)
-    patterns = found.patterns
-    if is_unclear:  # then no samples and no speeds are taken from the lines
-        patterns = tuple(re.sub(r"\(\?P<samples(?:_per_s)?>", "(?:", pattern) for pattern in patterns)
+    if watched.training:
+        lines = _counted(draft, watched.training, free)
+        objective = [f"objective: {SAMPLES_PER_S}"]
+        preset = None
+    else:
+        lines, objective = _printed(draft, watched, devices, uses, samples)
+        preset = watched.found.preset if watched.found else None
+    first, each = watched.reports[0], iteration_s(watched.reports)
     return "\n".join(
         [
             made_from(draft.typed),
@@ -215,20 +231,56 @@ def study_text(
             *([f"  python: {text(draft.python)}  # programs beside it are found, too"] if draft.python else []),
             "  options:",
             f"    command: {text(' '.join(map(_word, draft.template.words)))}",
-            *_progress(found, patterns),
-            *(f"    {line}" for line in said),
-            *_env(draft.env, found.preset),
-            *_learning(draft),
+            *lines,
+            *([f"    unset: {_flow(draft.unset)}  # the flag is left out at this value"] if draft.unset else []),
+            *([f"    files: {_flow(draft.files)}  # a probe gets a changed copy"] if draft.files else []),
+            *_env(draft.env, preset),
+            *_learning(draft, is_counted=watched.training is not None),
             f"devices: {text(devices)}  # {_seen(uses)}",
-            *_objective(draft, found, is_counted=is_counted),
+            *objective,
             "space:",
             *(f"  {parameter}: {_flow(values)}{_kept(values)}" for parameter, values in draft.space().items()),
-            f"# The first iteration came after {found.reports[0].t_s:.0f} s{_each(found.iteration_s)}.",
+            f"# The first iteration came after {first.t_s:.0f} s{_each(each)}.",
             "probe: {iterations: 8, max_seconds: 420}",
             "search: {trials: 24}",
             "",
         ]
     )
+
+
+def counted_in_words(training: TrainingCounts) -> str:
+    """Return how the samples of a training are counted, as a line for the person."""
+    each = training.signature.samples_per_step
+    ranks = f" on {training.data_ranks} of {training.ranks} ranks" if training.ranks > 1 else ""
+    step = f"{each:.6g} in each optimizer step{ranks}, " if each else ""
+    return f"{step}counted inside the training by {training.witness}"
+
+
+def _counted(draft: Draft, training: TrainingCounts, free: Collection[str]) -> list[str]:
+    keeps = [part for part in PARTS if part not in free]
+    return [
+        f"    # samples: {one_line(counted_in_words(training))}",
+        "    count: inside",
+        f"    keeps: {_flow(keeps)}  # a config that changes one of these is never the best",
+    ]
+
+
+def _printed(
+    draft: Draft, watched: Watched, devices: str, uses: Sequence[Used], samples: str
+) -> tuple[list[str], list[str]]:
+    """Return the lines for the progress and for the objective of a command whose lines are read."""
+    found, ranks = watched.found, working_ranks(devices, uses)
+    if found is None:
+        raise ValueError("neither counts nor printed progress")
+    is_unclear = bool(samples) or of_one_rank(draft, found, ranks) is not None
+    is_counted = bool(samples) or counted(draft, found, ranks)
+    said = [f"samples_per_iteration: '{samples}'"] if samples else sample_lines(draft, found, ranks)
+    patterns = found.patterns
+    if is_unclear:  # then no samples and no speeds are taken from the lines
+        patterns = tuple(re.sub(r"\(\?P<samples(?:_per_s)?>", "(?:", pattern) for pattern in patterns)
+    why = [f"    # not counted inside the training: {one_line(watched.uncounted)}"] if watched.uncounted else []
+    lines = [*why, "    count: printed", *_progress(found, patterns), *(f"    {line}" for line in said)]
+    return lines, _objective(draft, found, is_counted=is_counted)
 
 
 def _objective(draft: Draft, found: Found, *, is_counted: bool) -> list[str]:
@@ -311,10 +363,12 @@ def _env(env: Mapping[str, str], preset: str | None) -> list[str]:
     return [f"    env: {_flow(dict(sorted(own)))}"] if own else []
 
 
-def _learning(draft: Draft) -> list[str]:
+def _learning(draft: Draft, *, is_counted: bool) -> list[str]:
     names = [search.parameter for search in draft.searched if search.changes_learning]
     computed = f"    computed: {_flow(draft.computed)}  # the total batch stays; batch norm sees its parts"
     changing = f"    learning: {_flow(names)}  # these change what is learnt, the others only the speed"
+    if is_counted and not names:
+        return [computed] if draft.computed else []
     kept = "    learning: keep  # no value below changes what is learnt"
     return [*([computed] if draft.computed else []), changing if names else kept]
 
@@ -346,7 +400,7 @@ def text(words: str) -> str:
 def _flow(value: Any) -> str:
     """Return a value as YAML on one line."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_flow(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{_flow(key)}: {_flow(one)}" for key, one in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_flow, value)) + "]"
     if isinstance(value, str):

@@ -47,6 +47,7 @@ from tuner.probe.protocols import (
     Launch,
     MonotonicClock,
     More,
+    OtherTraining,
     OutputLine,
     Prober,
     Pruned,
@@ -65,6 +66,7 @@ from tuner.probe.result import (
     ProbeNumbers,
     ProbeResult,
     Progress,
+    other_training,
     unlaunched,
     unreadable,
 )

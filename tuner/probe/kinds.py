@@ -62,6 +62,7 @@ class FailureKind(StrEnum):
     MISSING_ASSET = "missing_asset"
     INVALID_COMMAND = "invalid_command"
     INVALID_CONFIG = "invalid_config"
+    OTHER_TRAINING = "other_training"
     CRASH = "crash"
     NCCL = "nccl"
     NO_PROGRESS = "no_progress"

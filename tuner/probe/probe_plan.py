@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from tuner.count import counting
 from tuner.study import Config, ProbeSpec, escaped, expanded, literal_keys, looked_up
 
 
@@ -67,6 +68,11 @@ class Slot:
     def progress(self) -> Path:
         """The JSON-lines file that the variable TUNER_PROGRESS names."""
         return self.out_dir / "progress.jsonl"
+
+    @property
+    def counts(self) -> Path:
+        """The folder in which the trainer's processes tell what they count."""
+        return self.out_dir / "counts"
 
 
 SCORE_GROUP = "return"
@@ -145,6 +151,8 @@ class ProbePlan:
     slot: Slot
     progress: LinePatterns = LinePatterns()
     progress_file: ProgressFile | None = None
+    is_counted: bool = False
+    """Whether steps and samples are counted inside the trainer's processes."""
     total_batch: float | None = None
     """The samples of one step of the optimizer on all ranks together; None where the study does not say."""
     expected: tuple[Path, ...] = ()
@@ -163,8 +171,12 @@ class ProbePlan:
         return tuple(expanded(word, inherited) for word in self.argv)
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """Return all variables of the process to start: the inherited ones and `env` with its references looked up."""
-        return {**inherited, **{name: expanded(text, inherited) for name, text in self.env.items()}}
+        """Return all variables of the process to start: the inherited ones and `env` with its references looked up.
+
+        Where the trainer is counted inside, the variables that begin the counting are among them.
+        """
+        found = {**inherited, **{name: expanded(text, inherited) for name, text in self.env.items()}}
+        return found | counting(self.slot.counts, found) if self.is_counted else found
 
     def hidden(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Return what no log may hold: name → value.

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from tuner.errors import LaunchError, TrainerError
 from tuner.probe import guard
+from tuner.probe.count_files import CountFiles
 from tuner.probe.guard import MARK, identity
 from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Mask, Tail, unwritable
 from tuner.probe.probe_plan import ProbePlan, search_path
@@ -107,6 +108,7 @@ class Process:
         end_orphans(bounds.kill_s)
         self._tail = Tail(plan.slot.progress, bounds.tail_bytes)
         self._is_unread = False
+        self._counts = CountFiles(plan.slot.counts, bounds.tail_bytes) if plan.is_counted else None
         self._file = plan.progress_file and ProgressFileReader(plan.progress_file, clock, bounds.tail_bytes)
         self._mask = Mask(plan.hidden(os.environ))
         self._guard, self._socket, pipe = _start_guard(plan, bounds.term_grace_s)
@@ -133,7 +135,8 @@ class Process:
         """Return new console lines and progress records; see `RunningTrainer.lines`."""
         lines = self._console.lines(timeout_s)
         now_s = self._clock.now() - self._origin_s
-        records = [*self._reports(), *(self._file.read() if self._file else ())]
+        counted = self._counts.read() if self._counts else ()
+        records = [*self._reports(), *(self._file.read() if self._file else ()), *counted]
         return lines + [OutputLine(t_s=now_s, text=self._mask.text(text), stream="progress") for text in records]
 
     def _reports(self) -> list[str]:
@@ -203,6 +206,8 @@ def prepare(plan: ProbePlan) -> None:
     """Make the plan's out dir where it is missing, and write the plan's files. Raises OutputError when this fails."""
     try:
         plan.slot.out_dir.mkdir(parents=True, exist_ok=True)
+        if plan.is_counted:
+            plan.slot.counts.mkdir(mode=0o700, exist_ok=True)
         for path, text in plan.files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")

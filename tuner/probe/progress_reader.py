@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from math import nan
 from typing import Any, TypeVar
 
+from tuner.probe.count_files import COUNTED
 from tuner.probe.counting import (
     EVALUATES,
     MOST,
@@ -117,6 +118,7 @@ class ProgressReader:
         self._batch, self._held = 0, 0
         self._starts = 0
         self._tells_epochs = False
+        self._reports = self._counts_inside = self._is_first_count = False
         self._highest: dict[tuple[int | None, str], float] = {}
 
     @property
@@ -134,6 +136,10 @@ class ProgressReader:
             return None
         if told is not None and told.get("doubt"):
             self._suspect(str(told["doubt"]))
+        if not self._takes(told):
+            if told is None:
+                self._note_pause(line.text)
+            return None
         rank = _count(fields.get("rank"))
         if rank is None and fields.get("rank") is not None:
             return None
@@ -146,9 +152,10 @@ class ProgressReader:
             return None
         if told is None and not fields.keys() & {"samples", "samples_per_s"}:
             self._note_batch(f"{fields.get(_NAME, '')} {fields.get(_AFTER, '')}")
-        pause, self._pause = self._pause, None
+        pause, self._pause = _pause(told) if self._counts_inside else self._pause, None
         starts = sum(one.taken_over for one in self._bars.values())
-        begins_anew, self._starts = self._starts < starts <= _MOST_STARTS, starts
+        begins_anew, self._starts = self._starts < starts <= _MOST_STARTS or self._is_first_count, starts
+        self._is_first_count = False
         began_s = self._highest.get((rank, "t_s"), 0.0)
         t_s = self._time_s(rank, number(fields.get("t_s")), line)
         return Progress(
@@ -166,6 +173,19 @@ class ProgressReader:
             end=None if told else fields.get(_end_of("iteration")),
             begins_anew=begins_anew,
         )
+
+    def _takes(self, told: dict[str, Any] | None) -> bool:
+        """Return whether a report counts: what the trainer reports itself, else what is counted inside, else lines."""
+        if told is None:
+            return not self._counts_inside
+        if not told.get(COUNTED):
+            self._reports = self._reports or "iteration" in told
+            return True
+        if not self._reports and not self._counts_inside:
+            self._counts_inside = self._is_first_count = True
+            self.doubt = None
+            self._highest.clear()
+        return self._counts_inside
 
     @property
     def epochs(self) -> int | None:
@@ -276,6 +296,12 @@ class ProgressReader:
                     whole, self._partial = self._partial, {}
                     return self._over_epochs(whole, t_s)
         return None
+
+
+def _pause(told: dict[str, Any] | None) -> Pause | None:
+    """Return the pause that a message tells of; None where it tells of none."""
+    pause = (told or {}).get("pause")
+    return Pause(str(pause.get("what")), number(pause.get("every"))) if isinstance(pause, dict) else None
 
 
 def _end_of(name: str) -> str:

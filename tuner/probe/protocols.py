@@ -41,7 +41,14 @@ class Interrupted:
     """The user wants to stop, or the time is over: the probe ends and its value does not count."""
 
 
-Answer = Go | More | LastIteration | Enough | Pruned | Interrupted
+@dataclass(frozen=True, slots=True)
+class OtherTraining:
+    """The first steps show another training than the person's own: the probe ends and its value does not count."""
+
+    why: str
+
+
+Answer = Go | More | LastIteration | Enough | Pruned | OtherTraining | Interrupted
 Stop = Callable[[ProbeResult | None], Answer]
 """A probe calls this function after every iteration with the result so far, and with None at every other poll."""
 
@@ -54,7 +61,7 @@ def never(_: ProbeResult | None) -> Go:
 def remembering(stop: Stop) -> Stop:
     """Return a `stop` that answers `Enough` one iteration after `stop` has answered `LastIteration`.
 
-    `Pruned`, `Enough` and `Interrupted` pass unchanged.
+    `Pruned`, `OtherTraining`, `Enough` and `Interrupted` pass unchanged.
     """
     announced = False
 

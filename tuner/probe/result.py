@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from tuner.count import TrainingCounts
 from tuner.probe.kinds import FailureKind
 from tuner.study import Config
 
@@ -22,6 +23,11 @@ class Failure:
 
 STOPPED = Failure(kind=FailureKind.INTERRUPTED, rule="request", detail="stopped on request")
 """The failure of a probe that Ctrl-C or the end of the study's time stopped before it measured anything."""
+
+
+def other_training(why: str) -> Failure:
+    """Return the failure of a config that trains something else than the person's own command."""
+    return Failure(kind=FailureKind.OTHER_TRAINING, rule="signature", detail=f"it changes what is learnt: {why}")
 
 
 def unreadable(why: str) -> Failure:
@@ -213,6 +219,8 @@ class ProbeNumbers:
     """What a reader of the numbers should know, such as a change of level within the window."""
     host: Mapping[str, str] = field(default_factory=dict)
     """The `name` and `system` of the machine, and the `devices` that measured, as `Device.identity` names them."""
+    training: TrainingCounts | None = None
+    """What was counted inside the training; None where nothing was."""
     ready_s: float | None = None
     """The part of `total_s` until the session was ready: 0 for an open session, None without a session."""
 

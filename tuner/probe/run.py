@@ -16,13 +16,14 @@ from tuner.probe.protocols import (
     LastIteration,
     Launch,
     More,
+    OtherTraining,
     Pruned,
     Recorder,
     RunningTrainer,
     Stop,
     remembering,
 )
-from tuner.probe.result import DeviceSummary, ProbeResult
+from tuner.probe.result import DeviceSummary, ProbeResult, other_training
 from tuner.probe.series import write_series
 from tuner.probe.summaries import (
     Estimate,
@@ -99,6 +100,8 @@ class _Probe:
         samples, cards = self._recorder.samples(), self._recorder.source.devices
         window = self._window(ran_out=end is ProbeEnd.EXITED)
         write_series(self._plan.slot.out_dir, samples, cards, marks=self._watch.marks, window=window)
+        if end is ProbeEnd.OTHER_TRAINING:
+            return _without_number(replace(result, failure=other_training(why or "")), len(self._watch.marks))
         failure = self._watch.failure(
             end,
             exit_code=exit_code,
@@ -151,6 +154,7 @@ class _Probe:
             samples=marks[-1].samples if marks else None,
             iterations=len(marks),
             score=self._reader.score,
+            training=self._watch.training,
         )
         if window is None:
             return known
@@ -230,6 +234,8 @@ def _ended_by(answer: Answer) -> tuple[ProbeEnd, str | None] | None:
             return ProbeEnd.ENOUGH, None
         case Pruned(why):
             return ProbeEnd.STOPPED, why
+        case OtherTraining(why):
+            return ProbeEnd.OTHER_TRAINING, why
     return None
 
 

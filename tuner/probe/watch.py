@@ -10,6 +10,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from tuner.count import TrainingCounts
+from tuner.probe.count_files import counts
 from tuner.probe.evidence import NO_OUTPUT, OUT_OF_MEMORY, Evidence
 from tuner.probe.kinds import KILLED, FailureKind
 from tuner.probe.probe_plan import Device
@@ -57,6 +59,8 @@ class ProbeEnd(StrEnum):
     """The probe reached its time limit."""
     STOPPED = "stopped"
     """The pruner stopped it."""
+    OTHER_TRAINING = "other_training"
+    """The first steps show another training than the person's own."""
     LOST = "lost"
     """The devices can no longer be read."""
     INTERRUPTED = "interrupted"
@@ -78,6 +82,10 @@ class Watch:
         self._unusable = False
         self.backlog: str | None = None
         """Why the newest rows of the progress file are not known yet; None where all are."""
+        self.training: TrainingCounts | None = None
+        """What was counted inside the training; None where nothing was."""
+        self.uncounted: str | None = None
+        """Why nothing was counted inside."""
         self.progress: list[Progress] = []
         self.marks: list[Mark] = []
 
@@ -112,6 +120,8 @@ class Watch:
                 self._unread, self._unusable = str(message.get("detail")), not message.get("missing")
             case "backlog":
                 self.backlog = message.get("detail")
+            case "training":
+                self.training, self.uncounted = counts(message.get("counts")) or self.training, message.get("why")
 
     def _close_blocks(self, now_s: float) -> None:
         """Count blocks of time as iterations where the trainer reports none.

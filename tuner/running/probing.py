@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from tuner.count import PARTS, TrainingCounts, differences
 from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerError
 from tuner.probe import (
     Answer,
@@ -12,6 +13,7 @@ from tuner.probe import (
     FailureKind,
     Go,
     Interrupted,
+    OtherTraining,
     ProbePlan,
     ProbeResult,
     Pruned,
@@ -19,6 +21,7 @@ from tuner.probe import (
     Stop,
     error,
     measured,
+    other_training,
     unlaunched,
     value,
     with_sure_speed,
@@ -52,6 +55,8 @@ class Probing:
         self._space = space
         self._constraints = spec.build_constraints()
         self._compares = compare_with_default(self._constraints)
+        self._own_training: TrainingCounts | None = None
+        """What was counted in a probe of the person's own config."""
         self._failed_sessions = 0
         """The sessions in a row that failed, none of them by a config's fault."""
         self.folder = job.bench.folder / "probes" / case.name
@@ -97,6 +102,8 @@ class Probing:
         )
         result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
         result = with_sure_speed(result, self._spec.needed)
+        if result.ok and (change := self._changes(result)):
+            result = replace(result, failure=other_training(change))
         return result, self._judge(result, asked), plan
 
     def _judge(self, result: ProbeResult, asked: Asked) -> Verdict:
@@ -117,6 +124,20 @@ class Probing:
         )
         never = self._job.purpose.ineligible(result) if verdict.value is not None else None
         return replace(verdict, ineligible=verdict.ineligible or never)
+
+    def _changes(self, result: ProbeResult) -> str | None:
+        """Return in which kept parts a config trains something else than the person's own config; None in none."""
+        keeps = self._job.bench.trainer.keeps
+        if not keeps or result.training is None or self._space.own is None:
+            return None
+        if same_launch(result.config, self._space.own):
+            return None
+        self._own_training = self._own_training or self._study.training_of(self._space.own)
+        if self._own_training is None:
+            return None
+        own, other = self._own_training.signature, result.training.signature
+        found = differences(own, other, free=frozenset(PARTS) - keeps)
+        return "; ".join(map(str, found)) or None
 
     def _default_metrics(self, result: ProbeResult) -> Mapping[str, float | None]:
         """Return the metrics of the default config at a result's rung; the result's own where it is the default."""
@@ -163,6 +184,8 @@ class Probing:
                 return Interrupted()
             self._study.beat(asked)
             show(so_far)
+            if so_far and (change := self._changes(so_far)):
+                return OtherTraining(change)
             return self._after_iteration(asked, so_far) if so_far else Go()
 
         return stop

@@ -17,6 +17,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 from pydantic import TypeAdapter, ValidationError
 
+from tuner.count import TrainingCounts
 from tuner.errors import StoreError
 from tuner.kept.case_record import KeptCase, KeptStudy, encode
 from tuner.kept.stored import BATCH, CALIBRATES, CASE, CONFIRMS, ENDED, LEASE, ORIGIN, RUNGS, SOAKS, storable
@@ -306,6 +307,11 @@ class CaseStudy:
         """Return the metrics of the newest complete probe of this config; empty where there is none."""
         same = [trial for trial in self._read(TrialState.COMPLETE) if same_launch(trial.params, config)]
         return trials.kept(same[-1]).metrics if same else {}
+
+    def training_of(self, config: Config) -> TrainingCounts | None:
+        """Return what was counted in the newest complete probe of this config; None where nothing was."""
+        same = [trial for trial in self._read(TrialState.COMPLETE) if same_launch(trial.params, config)]
+        return trials.kept(same[-1]).probe.training if same else None
 
     def fix_rungs(self, make: Callable[[Sequence[FrozenTrial]], tuple[int, ...]]) -> tuple[int, ...]:
         """Return the rungs of an `auto` ladder. If the study has none, `make` makes them from the trials, for good."""

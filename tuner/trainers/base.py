@@ -233,6 +233,11 @@ class Trainer(ABC):
         return LEARNING & self.accepts
 
     @property
+    def keeps(self) -> frozenset[str]:
+        """The parts of a training that no config may change; see `tuner.count.PARTS`."""
+        return frozenset()
+
+    @property
     def dependencies(self) -> Dependencies | None:
         """The modules that this trainer imports, for `tuner doctor`; None where they are unknown."""
         return None

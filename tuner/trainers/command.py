@@ -43,6 +43,7 @@ from tuner.study import (
 )
 from tuner.trainers.base import STANDARD, Trainer, checked, device_names, interpreter, programs
 from tuner.trainers.command_options import COUNTS, CommandOptions, Labels
+from tuner.trainers.config_files import changed, copy_name, values_in, with_copies
 from tuner.trainers.presets import INTERACTIVE
 from tuner.trainers.template import Expression, fill, flags, placeholders
 
@@ -93,6 +94,16 @@ class CommandTrainer(Trainer):
         """The parameters that change what is learnt: those of `learning` in the options, else the standard ones."""
         return super().learning if self._options.learning is None else frozenset(self._options.learning)
 
+    @property
+    def folder(self) -> Path:
+        """The folder in which the command runs."""
+        return self._cwd
+
+    @property
+    def keeps(self) -> frozenset[str]:
+        """The parts of the training that the options keep."""
+        return frozenset(self._options.keeps)
+
     def cases(self) -> list[Case]:
         """List the cases that the options name. Raises TrainerError when the folder to run in is not there."""
         if not self._cwd.is_dir():
@@ -111,13 +122,19 @@ class CommandTrainer(Trainer):
             env = {name: text for name, text in env.items() if INTERACTIVE.get(name) != text}
         else:
             env = {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": escaped(str(slot.progress))}
+        copies = self.copies(config)
+        folder = None if slot.to_train else slot.out_dir
+        named = {name: (folder or copy_name(self._cwd / name).parent) / copy_name(Path(name)).name for name in copies}
         return ProbePlan(
             config=config,
-            argv=_launched(self._options.command, values),
+            argv=with_copies(
+                _launched(self._options.command, values),
+                {escaped(name): escaped(str(path)) for name, path in named.items()},
+            ),
             cwd=self._cwd,
             env=env,
             programs=programs(self._spec.python),
-            files={},
+            files={named[name]: text for name, text in copies.items()},
             slot=slot,
             progress=LinePatterns(
                 patterns=self._options.progress,
@@ -125,11 +142,27 @@ class CommandTrainer(Trainer):
                 samples_per_iteration=self._computed("samples_per_iteration", config, slot),
                 queue=loader_queue(config),
             ),
+            is_counted=self._options.is_counted and not slot.to_train,
             total_batch=self._computed("total_batch", config, slot),
             progress_file=self._progress_file(case, slot),
             expected=tuple(slot.out_dir / name for name in self._options.expected),
             session_key=self.session_key(case, config) or "/".join((self.name, case.name, config_digest(config))),
         )
+
+    def copies(self, config: Config) -> dict[str, str]:
+        """Return the configuration files that a config changes: the file as the command names it → its new text.
+
+        Raises:
+            TrainerError: where a file cannot be read, or has no such value.
+        """
+        found: dict[str, str] = {}
+        for name, keys in self._options.files.items():
+            path = self._cwd / name
+            now = values_in(path)
+            wanted = {place: config[parameter] for parameter, place in keys.items() if parameter in config}
+            if any(now.get(place) != value for place, value in wanted.items()):
+                found[name] = changed(path, wanted)
+        return found
 
     def session_key(self, case: Case, config: Config) -> str | None:
         """Share a session between configs that agree in the parameters of its command line and its environment."""
@@ -150,6 +183,7 @@ class CommandTrainer(Trainer):
             progress_file=None,
             expected=(),
             request=self.request(config, slot.limits.most_iterations),
+            is_counted=False,
         )
 
     def missing_program(self) -> str | None:
@@ -240,8 +274,13 @@ class CommandTrainer(Trainer):
     def _values(self, case: Case, config: Config, slot: Slot) -> dict[str, object]:
         devices = device_names(slot.devices)
         limit = {} if slot.to_train else {"iterations": slot.limits.most_iterations}
+        set_values = {
+            name: value
+            for name, value in self.with_computed(config, len(devices)).items()
+            if name not in self._options.unset or self._options.unset[name] != value
+        }
         return {
-            **self.with_computed(config, len(devices)),
+            **set_values,
             **limit,
             "case": case.name,
             "out_dir": slot.out_dir,

@@ -1,0 +1,84 @@
+"""How many samples a batch has, and what a sample looks like. Only shapes are read: no device is waited for."""
+
+MOST_DEPTH = 4
+"""Structures inside structures are followed so many levels down."""
+PICTURE_DIMENSIONS = 3
+"""A single picture has a channel, a height and a width."""
+
+
+def first_tensor(value, depth=MOST_DEPTH):
+    """Return the first tensor with a dimension in a structure of lists, tuples and dictionaries; None without one."""
+    if is_tensor(value):
+        return value if value.dim() else None
+    if depth:
+        for part in _parts(value):
+            found = first_tensor(part, depth - 1)
+            if found is not None:
+                return found
+    return None
+
+
+def is_tensor(value):
+    """Return whether a value has a shape, a number of dimensions and a type of elements, as a tensor has.
+
+    A TensorDict has them as well, and is a dictionary of tensors.
+    """
+    has_form = hasattr(value, "dim") and callable(value.dim) and hasattr(value, "dtype") and hasattr(value, "shape")
+    return has_form and not hasattr(value, "keys")
+
+
+def samples(value):
+    """Return how many samples a batch has; 0 where it has no tensor.
+
+    This is the leading dimension of the first tensor. A list of pictures of their own, or of dictionaries and tuples of
+    single samples, has as many samples as entries.
+    """
+    graphs = getattr(value, "num_graphs", None)
+    if isinstance(graphs, int):  # PyTorch Geometric joins all graphs of a batch into one
+        return graphs
+    if _is_list_of_samples(value):
+        return len(value)
+    if isinstance(value, (list, tuple)) and value and _is_list_of_samples(value[0]):
+        return len(value[0])
+    size = getattr(value, "batch_size", None)
+    if not is_tensor(value) and hasattr(size, "numel") and len(size):  # TensorDict
+        return int(size[0])
+    tensor = first_tensor(value)
+    return 0 if tensor is None else int(tensor.shape[0])
+
+
+def _is_list_of_samples(value):
+    if not isinstance(value, (list, tuple)) or not value or not all(is_tensor(part) for part in value):
+        return False
+    shapes = [tuple(part.shape) for part in value]
+    if any(len(shape) != PICTURE_DIMENSIONS for shape in shapes):
+        return False
+    ragged = len({shape[1:] for shape in shapes}) > 1
+    return ragged or all(shape[0] in (1, 3, 4) and min(shape[1:]) > shape[0] for shape in shapes)
+
+
+def tokens(value):
+    """Return the elements of the first tensor, if it holds whole numbers; 0 for any other batch."""
+    tensor = first_tensor(value)
+    if tensor is None or tensor.dim() < 2 or tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+        return 0
+    return int(tensor.numel())
+
+
+def sample_form(value):
+    """Return the shape of a sample without its batch, and its type: `[3, 224, 224] float32`; empty without a tensor."""
+    tensor = first_tensor(value)
+    if tensor is None:
+        return ""
+    return "%s %s" % ([int(size) for size in tensor.shape[1:]], str(tensor.dtype).replace("torch.", ""))
+
+
+def _parts(value):
+    """Return the parts of a structure in their order; an object's fields where it is no structure."""
+    if isinstance(value, (str, bytes, int, float, type(None))):
+        return ()
+    if hasattr(value, "values") and callable(value.values) and hasattr(value, "keys"):
+        return tuple(value.values())
+    if isinstance(value, (list, tuple)):
+        return value
+    return tuple(vars(value).values()) if hasattr(value, "__dict__") and not callable(value) else ()

@@ -1,0 +1,85 @@
+"""Writes what was counted: a JSON line for each record, into a file of this process alone."""
+
+import functools
+import json
+import os
+import sys
+import time
+
+FOLDER = "TUNER_COUNT"
+"""The environment variable that names the folder of the files."""
+RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "SLURM_NTASKS")
+RANK_VARIABLES += ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE")
+"""Environment variables by which launchers number the processes of a training."""
+MODE = 0o600
+"""Only the owner reads the files, because a command line may hold a key."""
+
+_file = {"pid": 0, "path": ""}
+_off = set()
+
+
+def tell(kind, **fields):
+    """Append one record to this process's file. Nothing happens where that is not possible.
+
+    Args:
+        kind: the type of the record.
+        fields: what JSON can hold; anything else is written as text.
+    """
+    folder = os.environ.get(FOLDER)
+    if not folder:
+        return
+    try:
+        if _file["pid"] != os.getpid():
+            _file.update(pid=os.getpid(), path=_new_file(folder))
+            _write(_file["path"], _process())
+        _write(_file["path"], dict(fields, type=kind, t_s=time.monotonic()))
+    except (OSError, ValueError):
+        pass
+
+
+def _new_file(folder):
+    return os.path.join(folder, "%d-%x.jsonl" % (os.getpid(), time.monotonic_ns()))
+
+
+def _process():
+    return {
+        "type": "process",
+        "t_s": time.monotonic(),
+        "pid": os.getpid(),
+        "ppid": os.getppid(),
+        "argv": [str(word) for word in getattr(sys, "argv", ())],
+        "python": sys.version.split()[0],
+        "env": {name: os.environ[name] for name in RANK_VARIABLES if name in os.environ},
+    }
+
+
+def _write(path, record):
+    line = json.dumps(record, default=str).encode("utf-8", "replace") + b"\n"
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, MODE)
+    try:
+        os.write(descriptor, line)  # one write, so that threads do not mix their lines
+    finally:
+        os.close(descriptor)
+
+
+def guarded(part):
+    """Return a decorator for a function that the training calls: an error in it switches `part` off.
+
+    The function then returns None, and so does every later call. The training never gets the error.
+    """
+
+    def decorate(function):
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            if part in _off:
+                return None
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                _off.add(part)
+                tell("off", part=part, why="%s: %s" % (type(error).__name__, error))
+                return None
+
+        return call
+
+    return decorate

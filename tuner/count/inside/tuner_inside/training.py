@@ -1,0 +1,277 @@
+"""What is trained: parameters, optimizer, precision, the losses of the first steps, saves, and memory."""
+
+import functools
+import hashlib
+import sys
+import time
+
+from tuner_inside.imports import when_imported
+from tuner_inside.inputs import first_tensor, is_tensor
+from tuner_inside.tell import guarded
+
+LOSS_STEPS = 8
+"""The losses of so many steps are kept, and so are the sums of so many inputs."""
+MIB = 2.0**20
+"""Bytes."""
+
+
+def is_traced():
+    """Return whether torch compiles the code that runs now: then nothing of it may be counted."""
+    compiler = getattr(sys.modules.get("torch"), "compiler", None)
+    return bool(compiler is not None and hasattr(compiler, "is_compiling") and compiler.is_compiling())
+
+
+def parameter_count(optimizer):
+    """Return how many numbers an optimizer trains in this process."""
+    return sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"])
+
+
+def facts(optimizer, modules):
+    """Return what the optimizer trains and how, as far as this process shows it."""
+    parameters = _trained(modules)
+    shapes = sorted(str(tuple(parameter.shape)) for parameter in parameters)
+    group = optimizer.param_groups[0] if optimizer.param_groups else {}
+    return {
+        "optimizer": type(optimizer).__name__,
+        "learning_rate": _number(group.get("initial_lr", group.get("lr"))),
+        "weight_decays": sorted({_number(one.get("weight_decay")) or 0.0 for one in optimizer.param_groups}),
+        "parameters": sum(parameter.numel() for parameter in parameters) or parameter_count(optimizer),
+        "tensors": len(shapes),
+        "shapes": hashlib.sha256(" ".join(shapes).encode()).hexdigest()[:16],
+        "types": sorted({_type(parameter.dtype) for parameter in parameters}),
+        "is_split": any(
+            hasattr(parameter, "device_mesh") or hasattr(parameter, "_fsdp_flattened") for parameter in parameters
+        ),
+        "device": str(parameters[0].device.type) if parameters else None,
+        "compiled": any("OptimizedModule" in type(part).__name__ for module in modules for part in module.modules()),
+    }
+
+
+def _trained(modules):
+    """Return the parameters of some modules that are trained, each once."""
+    found = {id(one): one for module in modules[:1] for one in module.parameters() if one.requires_grad}
+    return list(found.values())
+
+
+def _number(value):
+    """Return a number of an optimizer's settings. A tensor on a device is not read, because that waits for it."""
+    if is_tensor(value):
+        return float(value) if value.device.type == "cpu" else None
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _type(dtype):
+    return str(dtype).replace("torch.", "")
+
+
+class Reading:
+    """A number that lies on a device: it is copied in the background, and read once the copy is there."""
+
+    def __init__(self, tensor):
+        torch = sys.modules["torch"]
+        self._event = None
+        value = tensor.detach().double() if tensor.device.type == "cpu" else tensor.detach().float()
+        if tensor.device.type == "cuda":
+            self._value = torch.empty((), dtype=value.dtype, pin_memory=True)
+            self._value.copy_(value, non_blocking=True)
+            self._event = torch.cuda.Event()
+            self._event.record()
+        else:
+            self._value = value.clone()
+
+    def read(self):
+        """Return the number; None while it is on its way."""
+        if self._event is not None and not self._event.query():
+            return None
+        return float(self._value)
+
+
+class Firsts:
+    """The losses and the sums of the inputs of the first steps."""
+
+    def __init__(self):
+        self.losses = {}
+        """The step → readings of the losses whose gradients it adds up."""
+        self.inputs = {}
+        self.is_scaled = False
+        self.step = 0
+
+    def values(self):
+        """Return the summed losses and inputs of each step whose readings are all there."""
+        return {"losses": _sums(self.losses), "inputs": _sums(self.inputs)}
+
+
+def _sums(readings):
+    found = {}
+    for step, each in readings.items():
+        numbers = [reading.read() for reading in each]
+        if None not in numbers:
+            found[step] = sum(numbers)
+    return found
+
+
+firsts = Firsts()
+
+
+def after_step(step):
+    """Note that a step is over: what comes now belongs to the next one."""
+    firsts.step = step
+    if step == LOSS_STEPS:
+        _stop_reading_losses()
+
+
+@guarded("inputs")
+def after_input(given, step):
+    """Keep the sum of an input of the first steps, by which ranks with the same samples are known."""
+    if step >= LOSS_STEPS:
+        return
+    tensor = first_tensor(given)
+    if tensor is not None and tensor.device.type in ("cpu", "cuda") and not _is_captured(tensor):
+        total = tensor.detach().float().sum() if tensor.dtype.is_floating_point else tensor.detach().sum()
+        firsts.inputs.setdefault(step, []).append(Reading(total))
+
+
+def _is_captured(tensor):
+    cuda = sys.modules["torch"].cuda
+    return tensor.device.type == "cuda" and cuda.is_current_stream_capturing()
+
+
+def seen(optimizer, step):
+    """Return what the first steps have shown, where they are over; nothing later."""
+    found = {"precision": precision()}
+    return dict(found, **firsts.values()) if step <= 2 * LOSS_STEPS else found
+
+
+class Autocast:
+    """The types in which autocast has computed."""
+
+    types = set()
+
+
+def precision():
+    """Return how numbers are rounded: autocast's types, and whether matrices may be multiplied in TF32."""
+    torch = sys.modules["torch"]
+    tf32 = torch.get_float32_matmul_precision() != "highest"
+    return {"autocast": sorted(Autocast.types), "tf32": bool(tf32), "scaled": scaler.is_used}
+
+
+def memory():
+    """Return the peaks of the allocator of this process's card, and how often it freed its cache to try again."""
+    cuda = sys.modules["torch"].cuda
+    if not cuda.is_available() or not cuda.is_initialized():
+        return {}
+    known = cuda.memory_stats()
+    return {
+        "allocated_mib": known.get("allocated_bytes.all.peak", 0) / MIB,
+        "reserved_mib": known.get("reserved_bytes.all.peak", 0) / MIB,
+        "alloc_retries": known.get("num_alloc_retries", 0),
+    }
+
+
+class Saves:
+    """How often and for how long the training has saved."""
+
+    seconds = 0.0
+    count = 0
+
+
+class Scaler:
+    """Steps that a gradient scaler has skipped."""
+
+    skipped = 0
+    is_used = False
+
+
+saves, scaler = Saves(), Scaler()
+_backward = {}
+
+
+def _stop_reading_losses():
+    if _backward and _backward["module"].backward is _backward["ours"]:
+        _backward["module"].backward = _backward["own"]
+
+
+@guarded("losses")
+def _note_loss(tensors):
+    given = tensors if isinstance(tensors, (list, tuple)) else (tensors,)
+    loss = given[0] if given else None
+    if (
+        firsts.step < LOSS_STEPS
+        and is_tensor(loss)
+        and loss.numel() == 1
+        and not is_traced()
+        and not _is_captured(loss)
+    ):
+        firsts.losses.setdefault(firsts.step, []).append(Reading(loss.reshape(())))
+
+
+@guarded("losses")
+def _wrap_backward(module):
+    own = module.backward
+
+    @functools.wraps(own)
+    def backward(tensors, *args, **kwargs):
+        _note_loss(tensors)
+        return own(tensors, *args, **kwargs)
+
+    _backward.update(module=module, own=own, ours=backward)
+    module.backward = backward
+
+
+@guarded("saves")
+def _wrap_save(module):
+    own = module.save
+
+    @functools.wraps(own)
+    def save(*args, **kwargs):
+        begin_s = time.monotonic()
+        try:
+            return own(*args, **kwargs)
+        finally:
+            saves.seconds += time.monotonic() - begin_s
+            saves.count += 1
+
+    module.save = save
+    if sys.modules.get("torch") is not None and getattr(sys.modules["torch"], "save", None) is own:
+        sys.modules["torch"].save = save
+
+
+@guarded("precision")
+def _wrap_autocast(module):
+    own = module.autocast.__enter__
+
+    @functools.wraps(own)
+    def enter(self):
+        found = own(self)
+        _note_autocast(self)
+        return found
+
+    module.autocast.__enter__ = enter
+
+
+@guarded("precision")
+def _note_autocast(context):
+    if getattr(context, "_enabled", False):
+        Autocast.types.add(_type(getattr(context, "fast_dtype", "unknown")))
+
+
+@guarded("scaler")
+def _wrap_scaler(module):
+    own = module.GradScaler._maybe_opt_step
+
+    @functools.wraps(own)
+    def step(self, optimizer, *args, **kwargs):
+        found = own(self, optimizer, *args, **kwargs)
+        scaler.is_used = True
+        scaler.skipped += found is None
+        return found
+
+    module.GradScaler._maybe_opt_step = step
+
+
+def install():
+    """Watch losses, saves, autocast and gradient scalers, from torch's import on."""
+    when_imported("torch.autograd", _wrap_backward)
+    when_imported("torch.serialization", _wrap_save)
+    when_imported("torch.amp.autocast_mode", _wrap_autocast)
+    when_imported("torch.amp.grad_scaler", _wrap_scaler)

@@ -1,0 +1,328 @@
+"""Merges what the processes of a training have told: the samples of all ranks at each step, and the training itself.
+
+Pure: the caller passes the records in.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from tuner.count.processes import ProcessCounts, number
+from tuner.count.signature import Signature
+from tuner.count.summary import Shares, TrainingCounts
+
+BASE_STEP = 3
+"""Counts begin at this step. The module is found at the first step, and its inputs are understood at the second."""
+SURE_STEP = 5
+"""At this step it is decided what counts the samples."""
+AGREE = 0.03
+"""Loader and module agree if their samples differ by at most this share, or by a batch that was fetched ahead."""
+LEAST_PAUSE_S = 0.2
+"""A shorter evaluation or save is no pause of its own, in seconds."""
+LEAST_COMMON = 2
+"""The fewest steps whose inputs show whether two ranks train on the same samples."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Witness:
+    """What counts the samples."""
+
+    name: str
+    field: str
+    """The count in a record."""
+    within: str = ""
+    """The part of the record that holds the count."""
+    remark: str = ""
+    """Why this witness was taken, where others say something else."""
+
+    @property
+    def is_environments(self) -> bool:
+        """Whether environments count: an iteration then is a rollout."""
+        return self.within == "environments"
+
+
+UNSTEPPED = "an optimizer of reinforcement learning uses its samples several times, and no environment is counted"
+"""Why nothing counts the samples of some reinforcement learning."""
+MODULE = Witness(name="module", field="rows")
+LOADER = Witness(name="loader", field="rows", within="loader")
+BOTH = Witness(name="loader and module", field="rows", within="loader")
+ENVIRONMENTS = Witness(name="environments", field="steps", within="environments")
+_BATCHES = Witness(name="batches", field="batches", within="loader")
+_FORWARDS = Witness(name="forward passes", field="forwards")
+_TOKENS = Witness(name="tokens", field="tokens")
+
+
+class Merger:
+    """Follows the processes of a training."""
+
+    def __init__(self) -> None:
+        self.processes: dict[str, ProcessCounts] = {}
+        self._told = 0.0
+        """The last step or rollout that a mark was told for."""
+        self._next = self._before = 0
+        """The place of the leading rank's next record, and of the one of the last mark."""
+        self._witness: Witness | None = None
+        self._groups: list[list[ProcessCounts]] = []
+        """The ranks that train on the same samples, together; the first of each group counts."""
+        self.why: str | None = None
+        """Why samples are not counted; None while they are, or may be."""
+
+    def feed(self, process: str, record: Mapping[str, Any]) -> None:
+        """Take a record of a process into account."""
+        self.processes.setdefault(process, ProcessCounts(process)).feed(record)
+
+    @property
+    def trainers(self) -> list[ProcessCounts]:
+        """The processes whose optimizer steps, in the order of their ranks."""
+        found = [process for process in self.processes.values() if process.trains]
+        joined = [process for process in found if process.world > 1]
+        most = max((process.parameters for process in found), default=0)
+        chosen = joined or [process for process in found if process.parameters == most]
+        return sorted(chosen, key=lambda process: process.rank)
+
+    def marks(self) -> Iterator[dict[str, Any]]:
+        """Yield the new marks: steps or rollouts that all ranks have made, with the samples of all so far."""
+        if not self._is_decided():
+            return
+        witness = self._witness
+        if witness is None:
+            return
+        lead = self._groups[0][0]
+        reached = min(group[0].steps for group in self._groups)
+        for place in range(self._next, len(lead.points)):
+            point, step = lead.points[place], lead.points[place]["steps"]
+            if step > reached:
+                break
+            self._next = place + 1
+            iteration = point["environments"]["rollouts"] if witness.is_environments else step
+            if step < BASE_STEP or iteration <= self._told:
+                continue
+            pause = _pause(lead, self._before, place, steps_per_pass(lead))
+            self._told, self._before = iteration, place
+            yield {
+                "iteration": iteration,
+                "samples": round(self.samples_at(step)),
+                "t_s": point["at_s"],
+                **({"pause": pause} if pause else {}),
+            }
+
+    def samples_at(self, step: float) -> float:
+        """Return the samples of all ranks from the base step to a step."""
+        witness = self._witness or MODULE
+        return sum(_grown(group[0], witness, step) for group in self._groups)
+
+    def training(self) -> TrainingCounts | None:
+        """Return what is trained and what was counted so far; None before it is known what counts the samples."""
+        if self._witness is None or not self._groups:
+            return None
+        lead = self._groups[0][0]
+        last = lead.points[-1]
+        made = last["steps"] - BASE_STEP
+        if made <= 0:
+            return None
+        loader = last.get("loader", {})
+        samples = self.samples_at(last["steps"])
+        tokens = sum(_grown(group[0], _TOKENS, last["steps"]) for group in self._groups)
+        rows = sum(_grown(group[0], MODULE, last["steps"]) for group in self._groups)
+        each = None if self._witness.is_environments else samples / made
+        return TrainingCounts(
+            signature=self._signature(each, rows / made),
+            witness=f"{self._witness.name}{f'; {self._witness.remark}' if self._witness.remark else ''}",
+            shares=_shares(lead),
+            micro_batches=_grown(lead, _BATCHES if lead.is_fed else _FORWARDS, last["steps"]) / made or None,
+            ranks=len(self.trainers),
+            data_ranks=len(self._groups),
+            tokens_per_sample=tokens / rows if tokens and rows else None,
+            passes=loader.get("passes") if lead.is_fed else None,
+            steps_per_pass=steps_per_pass(lead),
+            skipped=last.get("skipped", 0),
+            compiled=bool((lead.start or {}).get("compiled")),
+            allocated_mib=_largest(self.trainers, "allocated_mib"),
+            reserved_mib=_largest(self.trainers, "reserved_mib"),
+            alloc_retries=_retries(self.trainers),
+        )
+
+    def _is_decided(self) -> bool:
+        """Return whether it is known what counts the samples, or that nothing does."""
+        if self._witness is not None:
+            return True
+        trainers = self.trainers
+        if self.why is not None or not trainers or min(one.steps for one in trainers) < SURE_STEP:
+            return False
+        if len(trainers) < trainers[0].world:
+            return False
+        groups = _groups(trainers)
+        if groups is None:
+            self.why = "which ranks train on the same samples is not known"
+            return False
+        self._groups = [_with_inputs_first(group) for group in groups]
+        found = _witness([group[0] for group in self._groups])
+        if isinstance(found, str):
+            self.why = found
+            return False
+        self._witness = found
+        return True
+
+    def _signature(self, samples_per_step: float | None, rows_per_step: float) -> Signature:
+        group, lead = self._groups[0], self._groups[0][0]
+        start: Mapping[str, Any] = lead.start or {}
+        precision = lead.points[-1].get("precision", {})
+        types = ", ".join(start.get("types", ()))
+        cast = ", ".join(precision.get("autocast", ()))
+        tf32 = ", TF32" if precision.get("tf32") and start.get("device") == "cuda" and "float32" in types else ""
+        losses = () if precision.get("scaled") else _losses(_leads(self._groups))
+        return Signature(
+            samples_per_step=samples_per_step if samples_per_step is not None else rows_per_step,
+            sample=lead.points[-1].get("form", ""),
+            parameters=sum(process.parameters for process in group) if _splits_model(group, start) else lead.parameters,
+            shapes=str(start.get("shapes", "")),
+            is_split=_splits_model(group, start),
+            optimizer=_plain_name(str(start.get("optimizer", ""))),
+            learning_rate=start.get("learning_rate"),
+            weight_decays=tuple(start.get("weight_decays", ())),
+            precision=f"{types}{f', autocast {cast}' if cast else ''}{tf32}",
+            losses=losses,
+        )
+
+
+def _pause(lead: ProcessCounts, before: int, place: int, every: float | None) -> dict[str, Any] | None:
+    """Return what a rank did between two records beside training; None where it was too short to matter."""
+
+    def grown(name: str, within: str = "") -> float:
+        return number(lead.points[place], name, within) - number(lead.points[before], name, within)
+
+    if lead.is_fed and grown("passes", "loader") >= 1:
+        return {"what": "an epoch's end", "every": every}
+    if grown("evaluates_s") >= LEAST_PAUSE_S:
+        return {"what": "an evaluation"}
+    return {"what": "a checkpoint"} if grown("saves_s") >= LEAST_PAUSE_S else None
+
+
+def steps_per_pass(lead: ProcessCounts) -> float | None:
+    """Return the optimizer steps of a rank's pass over the data; None where no loader with a length feeds it."""
+    loader = lead.points[-1].get("loader", {}) if lead.is_fed else {}
+    rows, size = loader.get("rows"), loader.get("size")
+    return lead.steps * size / rows if rows and size else None
+
+
+def _leads(groups: Sequence[Sequence[ProcessCounts]]) -> list[ProcessCounts]:
+    """Return the process of each group that computes losses: the last stage of a pipeline has them."""
+    return [next((process for process in group if process.losses), group[0]) for group in groups]
+
+
+def _losses(leads: Sequence[ProcessCounts]) -> tuple[float, ...]:
+    """Return the mean loss of each of the first steps, up to one that some rank has not told."""
+    found: list[float] = []
+    for step in range(max((len(process.losses) for process in leads), default=0)):
+        known = [process.losses[step] for process in leads if step in process.losses]
+        if len(known) < len(leads):
+            break
+        found.append(fmean(known))
+    return tuple(found)
+
+
+def _splits_model(group: Sequence[ProcessCounts], start: Mapping[str, Any]) -> bool:
+    return len(group) > 1 or bool(start.get("is_split"))
+
+
+def _plain_name(optimizer: str) -> str:
+    """Return an optimizer's name without the words for its fused, sharded and host forms."""
+    for word in ("Fused", "DeepSpeedCPU", "Sharded", "Distributed"):
+        optimizer = optimizer.removeprefix(word)
+    return optimizer
+
+
+def _grown(process: ProcessCounts, witness: Witness, step: float) -> float:
+    first = process.total(witness.field, BASE_STEP, within=witness.within)
+    return process.total(witness.field, step, within=witness.within) - first
+
+
+def _with_inputs_first(group: Sequence[ProcessCounts]) -> list[ProcessCounts]:
+    """Return the ranks of a group with one that sees inputs first: later stages of a pipeline see none."""
+    return sorted(group, key=lambda process: not (process.points[-1].get("tokens") or process.points[-1].get("rows")))
+
+
+def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]] | None:
+    """Return the ranks that train on the same samples, together; None where that is not known."""
+    if len(trainers) == 1 and trainers[0].world == 1:
+        return [[trainers[0]]]
+    told = [process.data_rank for process in trainers]
+    if trainers[0].world > 1 and None not in told:
+        return [[process for process in trainers if process.data_rank == rank] for rank in dict.fromkeys(told)]
+    return _by_inputs(trainers)
+
+
+def _by_inputs(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]] | None:
+    """Group ranks by the sums of their inputs. Inputs that are alike at each step tell nothing."""
+    steps = set.intersection(*(set(process.inputs) for process in trainers))
+    if len(steps) < LEAST_COMMON:
+        return None
+    found: dict[tuple[float, ...], list[ProcessCounts]] = {}
+    for process in trainers:
+        found.setdefault(tuple(process.inputs[step] for step in sorted(steps)), []).append(process)
+    if any(len(set(inputs)) == 1 for inputs in found):
+        return None
+    return list(found.values())
+
+
+def _witness(leads: Sequence[ProcessCounts]) -> Witness | str:
+    """Return what counts the samples of some ranks, or why nothing does."""
+    step = min(process.steps for process in leads)
+    module = sum(_grown(process, MODULE, step) for process in leads)
+    loader = sum(_grown(process, LOADER, step) for process in leads)
+    is_fed = any(process.is_fed for process in leads) and loader > 0
+    stepped = all(process.points[-1].get("environments") for process in leads)
+    reuses = any((process.start or {}).get("reuses") for process in leads)
+    if not is_fed and reuses:
+        return ENVIRONMENTS if stepped else UNSTEPPED
+    if not is_fed:
+        return MODULE if module else _unseen(leads)
+    return _of_two(leads, step, loader, module)
+
+
+def _of_two(leads: Sequence[ProcessCounts], step: float, loader: float, module: float) -> Witness:
+    """Return which of the loader's and the module's counts is that of the samples."""
+    batch = loader / max(step - BASE_STEP, 1)
+    if not module or abs(loader - module) <= AGREE * max(loader, module):
+        return BOTH if module else LOADER
+    if abs(loader - module) <= batch:  # a batch is fetched ahead
+        return Witness(name="loader and module", field="rows")
+    times = module / loader
+    if loader == sum(_grown(process, _BATCHES, step) for process in leads) and times > 1:
+        return Witness(name="module", field="rows", remark=f"each of the loader's samples is a batch of {times:.4g}")
+    return Witness(
+        name="loader", field="rows", within="loader", remark=f"the module takes {times:.4g} times as many inputs"
+    )
+
+
+def _unseen(leads: Sequence[ProcessCounts]) -> str:
+    why = next((process.points[-1].get("why") for process in leads if process.points[-1].get("why")), None)
+    off = next((process.off[0] for process in leads if process.off), None)
+    return off or why or "the inputs of the trained module are not seen"
+
+
+def _shares(lead: ProcessCounts) -> Shares | None:
+    base = next((point for point in lead.points if point["steps"] >= BASE_STEP), None)
+    last = lead.points[-1]
+    if base is None or last["at_s"] <= base["at_s"]:
+        return None
+    seconds = last["at_s"] - base["at_s"]
+
+    def share(name: str, within: str = "") -> float:
+        return min(1.0, max(0.0, (number(last, name, within) - number(base, name, within)) / seconds))
+
+    return Shares(
+        data=share("wait_s", "loader") if lead.is_fed else 0.0,
+        evaluation=share("evaluates_s"),
+        saves=share("saves_s"),
+    )
+
+
+def _largest(trainers: Sequence[ProcessCounts], name: str) -> float | None:
+    return max((process.points[-1][name] for process in trainers if name in process.points[-1]), default=None)
+
+
+def _retries(trainers: Sequence[ProcessCounts]) -> int | None:
+    known = [process.points[-1]["alloc_retries"] for process in trainers if "alloc_retries" in process.points[-1]]
+    return sum(known) if known else None

@@ -1,0 +1,166 @@
+"""What one process of a training has told: its settings, what it trains, and its counts after each told step. Pure."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
+
+FED = 0.9
+"""The least share of the steps that come right after a loader's batch, where this loader feeds the training."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScriptFlag:
+    """A flag that the script has parsed, with the value in force."""
+
+    names: tuple[str, ...]
+    """Its spellings; with leading dashes, or a path such as `train.batch_size` where words are `name=value`."""
+    dest: str
+    kind: str | None = None
+    is_switch: bool = False
+    """Whether it may stand without a value."""
+    off: tuple[str, ...] = ()
+    """Spellings that switch it off."""
+    choices: tuple[str, ...] = ()
+    default: object = None
+    value: object = None
+    typed: bool = False
+    """Whether the command line names it."""
+
+
+@dataclass(slots=True)
+class ProcessCounts:
+    """All records of one process, in the order in which it told them."""
+
+    name: str
+    argv: tuple[str, ...] = ()
+    start: Mapping[str, Any] | None = None
+    """What the main optimizer trains; None before its first step."""
+    points: list[Mapping[str, Any]] = field(default_factory=list)
+    """The counts at each step that was told."""
+    _flags_by: dict[str, tuple[ScriptFlag, ...]] = field(default_factory=dict)
+    reads_argv: bool = False
+    files: dict[str, str | None] = field(default_factory=dict)
+    """Configuration file → the word of the command line that names it; None where none does."""
+    losses: dict[int, float] = field(default_factory=dict)
+    inputs: dict[int, float] = field(default_factory=dict)
+    off: list[str] = field(default_factory=list)
+    """Why parts of the counting have switched themselves off."""
+
+    def feed(self, record: Mapping[str, Any]) -> None:
+        """Take one record into account. A record of another form is left out."""
+        match record.get("type"):
+            case "process":
+                self.argv = tuple(map(str, record.get("argv") or ()))
+            case "flags":
+                self._flags_by[str(record.get("parser"))] = tuple(_flags(record.get("options") or ()))
+            case "argv":
+                self.reads_argv = True
+            case "file":
+                self.files[str(record.get("path"))] = record.get("named_by")
+            case "start":
+                self.start, self.points = record, []
+            case "count" if self.start is not None and _is_later(record, self.steps):
+                self.points.append(record)
+                self.losses |= _by_step(record.get("losses"))
+                self.inputs |= _by_step(record.get("inputs"))
+            case "off":
+                self.off.append(f"{record.get('part')}: {record.get('why')}")
+
+    @property
+    def flags(self) -> tuple[ScriptFlag, ...]:
+        """The flags that its parsers have parsed. A script may have several parsers."""
+        return tuple(flag for flags in self._flags_by.values() for flag in flags)
+
+    @property
+    def parser(self) -> str:
+        """The names of its parsers."""
+        return " and ".join(self._flags_by)
+
+    @property
+    def trains(self) -> bool:
+        """Whether its optimizer has stepped."""
+        return bool(self.points)
+
+    @property
+    def rank(self) -> int:
+        """Its rank among the processes of the training."""
+        return int((self.start or {}).get("rank") or 0)
+
+    @property
+    def world(self) -> int:
+        """How many processes train together."""
+        return int((self.start or {}).get("world") or 1)
+
+    @property
+    def data_rank(self) -> int | None:
+        """Which part of the samples it trains on; None where nothing has told it."""
+        return (self.start or {}).get("data_rank")
+
+    @property
+    def parameters(self) -> int:
+        """The numbers that it trains."""
+        return int((self.start or {}).get("parameters") or 0)
+
+    @property
+    def steps(self) -> int:
+        """The steps of its main optimizer so far."""
+        return self.points[-1]["steps"] if self.points else 0
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether a loader's batch comes before nearly every step."""
+        last = self.points[-1] if self.points else {}
+        return number(last, "feeds", "loader") >= FED * number(last, "steps") > 0
+
+    def total(self, name: str, step: float, *, within: str = "") -> float:
+        """Return a count at a step, interpolated between the told ones. `within` names a part of the record."""
+        place = bisect_left(self.points, step, key=itemgetter("steps"))
+        if place >= len(self.points):
+            return self._count(-1, name, within) if self.points else 0.0
+        after, value = self.points[place]["steps"], self._count(place, name, within)
+        if after == step or not place:
+            return value
+        before, earlier = self.points[place - 1]["steps"], self._count(place - 1, name, within)
+        return earlier + (value - earlier) * (step - before) / (after - before)
+
+    def _count(self, place: int, name: str, within: str) -> float:
+        return number(self.points[place], name, within)
+
+
+def number(point: Mapping[str, Any], name: str, within: str = "") -> float:
+    """Return a count in a record, of its part `within` if that is named; 0 where there is no such number."""
+    part = point.get(within) if within else point
+    value = part.get(name) if isinstance(part, Mapping) else None
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
+
+
+def _is_later(record: Mapping[str, Any], steps: int) -> bool:
+    """Return whether a record has the counts after a later step."""
+    at = record.get("steps")
+    return isinstance(at, int) and at > steps and number(record, "at_s") > 0
+
+
+def _flags(options: Sequence[Mapping[str, Any]]) -> Iterator[ScriptFlag]:
+    for option in options:
+        if names := tuple(map(str, option.get("names") or ())):
+            yield ScriptFlag(
+                names=names,
+                dest=str(option.get("dest") or names[0].lstrip("-")),
+                kind=option.get("kind"),
+                is_switch=bool(option.get("switch")),
+                off=tuple(map(str, option.get("off") or ())),
+                choices=tuple(map(str, option.get("choices") or ())),
+                default=option.get("default"),
+                value=option.get("value"),
+                typed=bool(option.get("typed")),
+            )
+
+
+def _by_step(readings: object) -> dict[int, float]:
+    if not isinstance(readings, Mapping):
+        return {}
+    known = ((step, value) for step, value in readings.items() if str(step).isdecimal())
+    return {int(step): float(value) for step, value in known if isinstance(value, int | float)}

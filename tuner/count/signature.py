@@ -1,0 +1,120 @@
+"""Which training a command runs, and in which parts two of them differ. Pure."""
+
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+PARTS = ("batch", "sample", "model", "optimizer", "precision", "loss")
+"""The parts of a training that a config may change."""
+
+SAME_BATCH = 0.02
+"""The samples of a step differ by at most this share. The last batch of an epoch may be smaller."""
+SAME_MODEL = 0.03
+"""Where ranks hold parts of a model, some parameters are on several ranks: their number differs by this share."""
+SAME_LOSS = 0.05
+"""The mean losses of the first steps differ by at most this share where precision and order of sums differ. Chosen."""
+SCATTER = 4.0
+"""They may differ by so many standard errors of a step's loss, because the seed may differ. Chosen."""
+LEAST_LOSSES = 3
+"""The fewest common steps whose losses are compared."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signature:
+    """What identifies a training. Configs with equal signatures learn the same, as far as first steps show."""
+
+    samples_per_step: float | None
+    """Samples of one optimizer step on all data-parallel ranks together; None where they are not known."""
+    sample: str
+    """The shape and the type of a sample, as in `[3, 224, 224] float32`."""
+    parameters: int
+    """The trained parameters, of all ranks that hold a part of one model."""
+    shapes: str
+    """A digest of the shapes of the trained parameters of the first rank."""
+    is_split: bool
+    """Whether several ranks hold parts of one model."""
+    optimizer: str
+    learning_rate: float | None
+    weight_decays: tuple[float, ...]
+    precision: str
+    """The types of parameters and of autocast, and whether matrices are multiplied in TF32."""
+    losses: tuple[float, ...] = ()
+    """The loss of each of the first steps, the mean over ranks; empty where it cannot be read."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """A part of a training that a config changes."""
+
+    part: str
+    own: str
+    other: str
+
+    def __str__(self) -> str:
+        """Return the difference as a person reads it."""
+        return f"{_WORDS[self.part]}: {self.own} → {self.other}"
+
+
+_WORDS = {
+    "batch": "samples per optimizer step",
+    "sample": "shape of a sample",
+    "model": "trained parameters",
+    "optimizer": "optimizer",
+    "precision": "precision",
+    "loss": "loss of the first steps",
+}
+
+
+def differences(own: Signature, other: Signature, free: Collection[str] = ()) -> tuple[Difference, ...]:
+    """Return in which parts another training differs from the person's own one, without the parts that are free.
+
+    Losses are compared only where all else is equal: another batch, model or precision has other losses anyway.
+    """
+    found = tuple(_differences(own, other))
+    if not found and (loss := _loss(own, other)):
+        found = (loss,)
+    return tuple(difference for difference in found if difference.part not in free)
+
+
+def _differences(own: Signature, other: Signature) -> Iterator[Difference]:
+    before, after = own.samples_per_step, other.samples_per_step
+    if before and after and abs(after - before) > SAME_BATCH * before:
+        yield _difference("batch", f"{before:g}", f"{after:g}")
+    if own.sample and other.sample and own.sample != other.sample:
+        yield _difference("sample", own.sample, other.sample)
+    if not _same_model(own, other):
+        yield _difference("model", f"{own.parameters:,}", f"{other.parameters:,}")
+    if _settings(own) != _settings(other):
+        yield _difference("optimizer", _settings(own), _settings(other))
+    if own.precision != other.precision:
+        yield _difference("precision", own.precision, other.precision)
+
+
+def _difference(part: str, own: str, other: str) -> Difference:
+    return Difference(part=part, own=own, other=other)
+
+
+def _same_model(own: Signature, other: Signature) -> bool:
+    if own.is_split or other.is_split:
+        return abs(other.parameters - own.parameters) <= SAME_MODEL * own.parameters
+    return (own.parameters, own.shapes) == (other.parameters, other.shapes)
+
+
+def _settings(training: Signature) -> str:
+    """Return the optimizer with its settings. Its fused and its sharded forms compute the same."""
+    rate = "" if training.learning_rate is None else f" lr {training.learning_rate:g}"
+    decays = "/".join(f"{decay:g}" for decay in training.weight_decays if decay)
+    return f"{training.optimizer}{rate}{f' weight decay {decays}' if decays else ''}"
+
+
+def _loss(own: Signature, other: Signature) -> Difference | None:
+    common = list(zip(own.losses, other.losses, strict=False))
+    if len(common) < LEAST_LOSSES:
+        return None
+    first, second = ([pair[place] for pair in common] for place in (0, 1))
+    scatter = math.hypot(stdev(first), stdev(second)) / math.sqrt(len(common))
+    before, after = fmean(first), fmean(second)
+    if abs(after - before) <= max(SAME_LOSS * abs(before), SCATTER * scatter):
+        return None
+    return _difference("loss", f"{before:.4g}", f"{after:.4g}")

@@ -1,0 +1,46 @@
+"""What was counted of a training, in its probe's result and in the record of it."""
+
+from dataclasses import dataclass
+
+from tuner.count.signature import Signature
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shares:
+    """Which share of the time since the first steps the leading rank spent on what, from 0 to 1."""
+
+    data: float
+    """Waiting for the next batch of a loader."""
+    evaluation: float
+    """Between the first forward pass without gradients and the next one with gradients."""
+    saves: float
+    """Inside `torch.save`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingCounts:
+    """What was counted inside a training."""
+
+    signature: Signature
+    witness: str
+    """What counted the samples, such as `loader and module`."""
+    shares: Shares | None = None
+    micro_batches: float | None = None
+    """Batches of a loader per optimizer step and rank, or else forward passes of the module."""
+    ranks: int = 1
+    """The processes that train together."""
+    data_ranks: int = 1
+    """How many of them train on samples of their own."""
+    tokens_per_sample: float | None = None
+    """Whole numbers per sample, where the inputs are whole numbers."""
+    passes: int | None = None
+    """The passes over the data that are over."""
+    steps_per_pass: float | None = None
+    """The optimizer steps of a pass over the data; None where no loader with a length feeds the training."""
+    skipped: int = 0
+    """The steps that a gradient scaler has skipped."""
+    compiled: bool = False
+    allocated_mib: float | None = None
+    """The largest memory of tensors on a card."""
+    reserved_mib: float | None = None
+    alloc_retries: int | None = None
