@@ -17,7 +17,6 @@ from tuner.devices.found import open_devices
 from tuner.drafting import command_lines
 from tuner.drafting.run_flags import flags_of, source_of, uses_hydra
 from tuner.drafting.searches import (
-    ACCUMULATES,
     BATCHES,
     ENVIRONMENTS,
     NEEDS_WORKERS,
@@ -167,14 +166,6 @@ class Draft:
         """
         same = [name for name in self.likely if preset and PRESETS[name].progress == PRESETS[preset].progress]
         return next(filter(None, (self._arithmetic(PRESETS[name].samples) for name in same)), "")
-
-    @property
-    def accumulated(self) -> str:
-        """The steps over which the command accumulates gradients, as arithmetic; empty where it has no such flag."""
-        known = self.known
-        names = [name for name, value in known.items() if ACCUMULATES.match(name) and value.isdecimal()]
-        placed = {search.parameter: search.placeholder for search in self.searches}
-        return next((placed.get(name, known[name]) for name in names if known[name] != "1" or name in placed), "")
 
     @property
     def known(self) -> dict[str, str]:
@@ -353,14 +344,9 @@ def _used(device: Device, samples: Sequence[DeviceSample], begin_s: float) -> Us
     return Used(device=device, util_pct=util_pct, mem_peak_mib=max(memory, default=None), worked=worked)
 
 
-def narrowed(devices: str, uses: Sequence[Used], spawned: int = 0) -> str:
-    """Return the devices that the command really used, as a study names them.
-
-    On the CPU, each of several `spawned` processes is a rank of a command that names no number.
-    """
+def narrowed(devices: str, uses: Sequence[Used]) -> str:
+    """Return the devices that the command really used, as a study names them."""
     working = [place for place, use in enumerate(uses) if use.worked]
-    if not uses[0].device.is_gpu and len(uses) == 1 < spawned:
-        return f"cpu:{spawned}"
     if len(working) in {0, len(uses)}:
         return devices
     if not uses[0].device.is_gpu:
@@ -368,21 +354,14 @@ def narrowed(devices: str, uses: Sequence[Used], spawned: int = 0) -> str:
     return ",".join(uses[place].device.name.removeprefix("cuda:") for place in working)
 
 
-def devices_of(drafted: Draft, watched: Watched, uses: Sequence[Used]) -> tuple[str, int]:
-    """Return the devices that a command has used, as a study names them, and its ranks.
+def devices_of(drafted: Draft, watched: Watched, uses: Sequence[Used]) -> str:
+    """Return the devices that a command has used, as a study names them.
 
     On the CPU, each process whose optimizer steps is a rank, where these are counted.
     """
     if watched.training and not uses[0].device.is_gpu:
-        return f"cpu:{watched.training.ranks}", watched.training.ranks
-    devices = narrowed(drafted.devices, uses, watched.spawned)
-    return devices, working_ranks(devices, uses)
-
-
-def working_ranks(devices: str, uses: Sequence[Used]) -> int:
-    """Return how many ranks a command has on its `narrowed` devices."""
-    named = devices.removeprefix("cpu:")
-    return int(named) if devices != named and named.isdecimal() else sum(use.worked for use in uses)
+        return f"cpu:{watched.training.ranks}"
+    return narrowed(drafted.devices, uses)
 
 
 def study_name(words: Sequence[str]) -> str:

@@ -46,8 +46,12 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     if mine and mine.launch == best.launch:
         yield from _stays(view)
         return
+    if view.objective not in SPEEDS and not (mine and mine.samples_per_s and best.samples_per_s):
+        yield f"the busiest:  {_speed(best, view)}"
+        yield "speeds are unknown, so there is no line to copy; your command stays as it is"
+        return
     doubt = view.unlike_best(mine) or view.assumes or view.failed_again
-    times = None if mine is None or _uncounted(mine, view) or doubt else _times(best, mine, view)
+    times = None if mine is None or doubt else _times(best, mine, view)
     if mine and times:
         gain = f"{with_error(*times, 2)} times as many, by {best.readings + mine.readings} runs"
         yield f"the best:     {_speed(best, view)}, {gain}"
@@ -157,8 +161,7 @@ def _over_time(times: float, mine: Standing, best: Standing) -> str:
     own, found = ([trial.probe for trial in one.trials] for one in (mine, best))
     said = [note for one in (*found, *own) for note in one.notes if note.endswith(WITHOUT_PAUSE)]
     if not said:
-        unseen = "an epoch's end, an evaluation" if all(one.epochs == 0 for one in (*found, *own)) else "an evaluation"
-        return f"neither of the two saw {unseen} or another long pause; a whole training may gain more or less"
+        return "neither of the two saw an evaluation or another long pause; a whole training may gain more or less"
     before, after = (over(fmean, (one.step_share for one in its)) for its in (own, found))
     gain, when = "with pauses between training steps about", "time"
     if before and after:
@@ -197,15 +200,9 @@ def _measured_share(probes: Sequence[KeptProbe]) -> float:
     return min(1.0, sum(trained_s for trained_s, _ in known) / sum(window_s for _, window_s in known)) if known else 1.0
 
 
-def _uncounted(one: Standing, view: CaseView) -> str | None:
-    return next((why for trial in one.trials if (why := view.uncounted.get(trial.number))), None)
-
-
 def _speed(one: Standing | None, view: CaseView) -> str:
     if one is None:
         return "not measured"
-    if why := _uncounted(one, view):
-        return f"not measured: {why}"
     if view.objective in SPEEDS:
         return f"{with_error(one.value, one.error, 0 if one.value >= LARGE else None)} {SPEEDS[view.objective]}"
     speed = "" if one.samples_per_s is None else f", {figure(one.samples_per_s)} samples/s"

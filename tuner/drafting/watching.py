@@ -6,11 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import PurePath
 
-import psutil
-
 from tuner.count import ProcessCounts, TrainingCounts
-from tuner.drafting.progress_found import Found, find_progress
-from tuner.drafting.progress_written import WrittenProgress, elsewhere
+from tuner.drafting.printed import Found, find_printed
 from tuner.errors import TrainerError
 from tuner.probe import (
     Clock,
@@ -42,9 +39,13 @@ SHOWN_CHARACTERS = 200
 ENOUGH_ITERATIONS, ENOUGH_S, ENOUGH_UNKNOWN_S = 5, 5.0, 10.0
 """A command is understood once it has reported so many iterations over so many seconds.
 
-Lines of a form that no preset knows are watched for longer, because the lines of a preset may still come. So is a count
-whose first end is near, because the training may only begin then.
+Lines of a plain form are watched for longer, because the lines of a preset may still come.
 """
+WAYS = (
+    "give a longer start with --seconds 300, name a --preset, let the command print lines such as `step 12`, or copy "
+    "tuner/progress.py beside it and call report()"
+)
+"""How a command can be made to show its progress where nothing counts inside."""
 _TERMINAL = re.compile(
     r"EOFError: EOF when reading a line|not a (?:tty|terminal|TTY)|Inappropriate ioctl|termios\.error|_curses\.error"
     r"|/dev/tty"
@@ -67,8 +68,6 @@ class Watched:
     """What its processes have told."""
     samples: tuple[DeviceSample, ...] = ()
     seconds: float = 0.0
-    spawned: int = 0
-    """The processes that the command has spawned by Python's `multiprocessing`, without those of these processes."""
 
 
 def watch(
@@ -90,17 +89,11 @@ def watch(
     origin_s = clock.now()
     trainer = launch(plan)
     lines: list[OutputLine] = []
-    written = WrittenProgress(plan.slot.out_dir, (plan.slot.console, plan.slot.progress), clock, origin_s)
     counted = CountedLines(origin_s)
-
-    def understood(last: bool) -> Found | None:
-        return find_progress(lines, tuple(likely), last=last) or written.look()
-
     try:
         recorder.start(trainer.pid, origin_s)
-        found = _follow(trainer, lines, lambda: clock.now() - origin_s, limit_s, understood, counted=counted)
+        found = _follow(trainer, lines, counted, lambda: clock.now() - origin_s, limit_s, tuple(likely))
         exit_code = trainer.exit_code()
-        ranks = spawned(trainer.pid)
     finally:
         trainer.end()
         recorder.stop()
@@ -108,7 +101,7 @@ def watch(
     processes = tuple(read_processes(plan.slot.counts))
     training = counted.training if counted.reports else None
     if (found is None and training is None) or exit_code not in {None, 0}:
-        complaint = _complaint(lines, exit_code, seconds, plan, written.unclear() or _outside(plan))
+        complaint = _complaint(lines, exit_code, seconds, plan)
         raise TrainerError(f"{complaint}; init rewrote {rewritten}" if rewritten else complaint)
     return Watched(
         found=None if training else found,
@@ -118,7 +111,6 @@ def watch(
         processes=processes,
         samples=tuple(recorder.samples()),
         seconds=seconds,
-        spawned=ranks,
     )
 
 
@@ -167,24 +159,13 @@ def _unseen(processes: Sequence[ProcessCounts]) -> str:
     return off or "no optimizer of torch has made enough steps"
 
 
-def spawned(pid: int) -> int:
-    """Return how many processes below a process `multiprocessing` has spawned, each with nothing spawned above it."""
-    try:
-        tree = psutil.Process(pid).children(recursive=True)
-        found = {one.pid: one.ppid() for one in tree if any("spawn_main" in word for word in one.cmdline())}
-    except psutil.Error:
-        return 0
-    return sum(parent not in found for parent in found.values())
-
-
 def _follow(
     trainer: RunningTrainer,
     lines: list[OutputLine],
+    counted: CountedLines,
     now: Callable[[], float],
     limit_s: float,
-    understood: Callable[[bool], Found | None],
-    *,
-    counted: CountedLines,
+    likely: Sequence[str],
 ) -> Found | None:
     """Collect lines until the training is counted or its lines are understood, it has ended or the time is over.
 
@@ -203,9 +184,9 @@ def _follow(
             return None
         if now_s < look_s and not over:
             continue
-        found = understood(over)
+        found = find_printed(lines, likely)
         waits = counted.has_begun and counted.why is None
-        if over or (found is not None and not waits and _is_enough(found, limit_s - now_s)):
+        if over or (found is not None and not waits and _is_enough(found)):
             return found
         look_s = now() + max(LOOK_S, LOOK_SHARE * (now() - now_s))
 
@@ -222,15 +203,12 @@ def _kept(lines: Sequence[OutputLine]) -> int:
     return max(1, sum(count <= MOST_CHARACTERS for count in characters))
 
 
-def _is_enough(found: Found, left_s: float) -> bool:
-    reports, least_s = found.reports, ENOUGH_S if found.is_known else ENOUGH_UNKNOWN_S
-    is_sure = found.is_sure and (found.to_end_s is None or found.to_end_s > left_s)
-    return is_sure and len(reports) > ENOUGH_ITERATIONS and reports[-1].t_s - reports[1].t_s >= least_s
+def _is_enough(found: Found) -> bool:
+    reports, least_s = found.reports, ENOUGH_UNKNOWN_S if found.is_plain else ENOUGH_S
+    return len(reports) > ENOUGH_ITERATIONS and reports[-1].t_s - reports[1].t_s >= least_s
 
 
-def _complaint(
-    lines: Sequence[OutputLine], exit_code: int | None, seconds: float, plan: ProbePlan, unclear: str | None
-) -> str:
+def _complaint(lines: Sequence[OutputLine], exit_code: int | None, seconds: float, plan: ProbePlan) -> str:
     """Return why a command cannot be understood, and what the user can do."""
     texts = [line.text for line in lines if line.stream == "console"]
     took, log = duration(seconds), f"all its output is in {plan.slot.console}"
@@ -255,33 +233,13 @@ def _complaint(
         )
     if not texts:
         kept = "conda keeps its output until it ends: add --no-capture-output after `run`; " * _is_conda(plan)
-        return f"the command printed nothing in {took}; {kept}{_ways(unclear)}"
+        return f"the command printed nothing in {took}; {kept}{WAYS}"
     shown = " | ".join(text.strip()[:SHOWN_CHARACTERS] for text in texts[-3:])
     nothing = f"nothing in {len(texts)} line(s) of {took} counts iterations; the last lines: {shown}"
-    return f"{nothing}; {_ways(unclear)} ({log})"
+    return f"{nothing}; {WAYS} ({log})"
 
 
 def _is_conda(plan: ProbePlan) -> bool:
     program, *words = plan.argv
     live = {"--no-capture-output", "--live-stream"}
     return PurePath(program).name in {"conda", "mamba"} and "run" in words and not live & set(words)
-
-
-def _outside(plan: ProbePlan) -> str | None:
-    """Return what to do about a file of progress that the command writes, but not into the folder of its probe."""
-    if (file := elsewhere(plan.cwd, plan.slot.out_dir)) is None:
-        return None
-    return (
-        f"the command writes {file.relative_to(plan.cwd)} into the folder in which it runs, and a probe's file must "
-        "lie below {out_dir}: name {out_dir} in a flag, or run bash -c 'cd {out_dir} && exec …' with full paths"
-    )
-
-
-def _ways(unclear: str | None) -> str:
-    """Return how a command can be made to show its progress. `unclear` says what is wrong with a file of its own."""
-    ways = (
-        "give a longer start with --seconds 300, name a --preset, let the command print its steps, let it write CSV, "
-        "JSON lines or TensorBoard's events into a folder that a flag such as --log_dir names, or copy "
-        "tuner/progress.py beside it and call report()"
-    )
-    return f"{unclear}; {ways}" if unclear else ways

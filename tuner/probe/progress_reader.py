@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from math import nan
 from typing import Any, TypeVar
@@ -13,8 +13,8 @@ from tuner.probe.counting import (
     MOST,
     MOST_ITERATIONS,
     Bars,
-    Unrounded,
     Unwrapped,
+    is_rounded,
     number,
     printed_end,
     whole_numeral,
@@ -78,10 +78,6 @@ _COUNTS = ("iteration", "samples")
 _NAME, _AFTER = "name", "after"
 """The fields for the text before the iteration, such as the name of a bar, and for the text after it."""
 _SAVES = re.compile(r"(?i)(?<![a-z])(?:checkpoint|saving|saved)")
-_BATCH = re.compile(r"(?i)(?<![a-z])(?:bs|batch(?:[ _]?size)?)\W{0,3}(?P<size>\d++)(?!\.\d|\s*(?:/|of\b))")
-"""The size of a batch beside a count; `batch 5/100` is a count itself."""
-_MOST_STARTS = 4
-"""Bars that take turns more often are no preparations."""
 
 
 class ProgressReader:
@@ -102,7 +98,6 @@ class ProgressReader:
         self._counted: Counter[int | None] = Counter()
         self._origin_s = origin_s
         self._partial: dict[str, Any] = {}
-        self._unrounded: dict[tuple[str | None, str], Unrounded] = defaultdict(Unrounded)
         self._bars: dict[str | None, Bars] = {}
         self._samples: dict[str | None, Unwrapped] = {}
         self.score: Score | None = None
@@ -113,11 +108,6 @@ class ProgressReader:
         """Why the samples may be wrong: something that was counted once made no sense, so no later count is trusted."""
         self._pause: Pause | None = None
         """What the lines since the last report tell of."""
-        self._steady_batch = 0
-        """The last size of a batch that the lines of several reports in a row have printed."""
-        self._batch, self._held = 0, 0
-        self._starts = 0
-        self._tells_epochs = False
         self._reports = self._counts_inside = self._is_first_count = False
         self._highest: dict[tuple[int | None, str], float] = {}
 
@@ -150,12 +140,8 @@ class ProgressReader:
         is_drawn = told is None and iteration == 0 and "?" in fields.get(_AFTER, "")  # tqdm's bar before a step
         if iteration is None or iteration == before or is_drawn:
             return None
-        if told is None and not fields.keys() & {"samples", "samples_per_s"}:
-            self._note_batch(f"{fields.get(_NAME, '')} {fields.get(_AFTER, '')}")
         pause, self._pause = _pause(told) if self._counts_inside else self._pause, None
-        starts = sum(one.taken_over for one in self._bars.values())
-        begins_anew, self._starts = self._starts < starts <= _MOST_STARTS or self._is_first_count, starts
-        self._is_first_count = False
+        begins_anew, self._is_first_count = self._is_first_count, False
         began_s = self._highest.get((rank, "t_s"), 0.0)
         t_s = self._time_s(rank, number(fields.get("t_s")), line)
         return Progress(
@@ -170,7 +156,6 @@ class ProgressReader:
             t_s=t_s,
             thin=self._thin(number(fields.get("thin_from_s")), number(fields.get("thin_by")), began_s, t_s),
             pause=pause,
-            end=None if told else fields.get(_end_of("iteration")),
             begins_anew=begins_anew,
         )
 
@@ -186,11 +171,6 @@ class ProgressReader:
             self.doubt = None
             self._highest.clear()
         return self._counts_inside
-
-    @property
-    def epochs(self) -> int | None:
-        """The epochs that are over; None where the lines that count do not speak of epochs."""
-        return max(len(one.epoch_ends) for one in self._bars.values()) if self._bars and self._tells_epochs else None
 
     def _total(self, rank: int | None, samples: int | None) -> int | None:
         """Return the samples so far; None for a number that is below an earlier one, so that it is no total."""
@@ -208,18 +188,6 @@ class ProgressReader:
             self._pause = Pause("an evaluation")
         elif self._pause is None and _SAVES.search(text):
             self._pause = Pause("a checkpoint")
-
-    def _note_batch(self, text: str) -> None:
-        """Note the size of the batch that a line prints. Once it changes by itself, nothing follows from iterations."""
-        size = int(found["size"]) if (found := _BATCH.search(text)) else 0
-        self._held = self._held + 1 if size == self._batch else 1
-        self._batch = size
-        if self._held != RECURS or not size:
-            return
-        before, self._steady_batch = self._steady_batch, size
-        each = self.patterns.samples_per_iteration
-        if before and abs(size - before) > 1 and (each is None or each % before == 0 or each % size == 0):
-            self._suspect(f"the batch that the command prints changes within a run, from {before} to {size}")
 
     def _note_score(self, line: OutputLine, told: dict[str, Any] | None) -> None:
         if told is not None:
@@ -264,7 +232,10 @@ class ProgressReader:
     def _over_epochs(self, fields: dict[str, Any], t_s: float) -> dict[str, Any]:
         """Make printed counts continue when the trainer starts them again at a new epoch."""
         epoch, rank = number(fields.get("epoch")), fields.get("rank")
-        if (printed := self._unrounded[rank, "iteration"](fields.get("iteration", ""))) is not None:
+        for name in _COUNTS:
+            if is_rounded(text := fields.get(name, "")):
+                self._suspect(f"a count is rounded, as {text}, so that steps are lost")
+        if (printed := number(fields.get("iteration"))) is not None:
             bars, end = self._bars.setdefault(rank, Bars()), fields.get(_end_of("iteration"))
             over, name = len(bars.epoch_ends), fields.get(_NAME, "")
             counted = bars(printed, t_s, epoch=epoch, end=end, name=name, after=fields.get(_AFTER, ""))
@@ -274,7 +245,7 @@ class ProgressReader:
                 self._pause = Pause("an epoch's end", bars.epoch_ends[-1])
             elif counted is None:
                 self._note_pause(name)
-        if (printed := self._unrounded[rank, "samples"](fields.get("samples", ""))) is not None:
+        if (printed := number(fields.get("samples"))) is not None:
             unwrapped = self._samples.setdefault(rank, Unwrapped())
             fields["samples"] = unwrapped(printed, t_s, epoch=epoch, end=fields.get(_end_of("samples")))
             self._suspect(unwrapped.doubt and f"{unwrapped.doubt}, where samples are counted")
@@ -285,7 +256,6 @@ class ProgressReader:
         for pattern in self._marks:
             if found := pattern.search(text):
                 self.matched += 1
-                self._tells_epochs = self._tells_epochs or "epoch" in text.lower()
                 groups = {name: found.span(name) for name, value in found.groupdict().items() if value is not None}
                 printed = {name: whole_numeral(text, *span) for name, span in groups.items()}
                 counts = {name: groups[name][0] + len(printed[name]) for name in _COUNTS if name in groups}

@@ -134,12 +134,6 @@ class Watch:
             self.marks.append(Mark(iteration=len(self.marks), t_s=end_s))
 
     @property
-    def end(self) -> float | None:
-        """The end that is printed beside the last iteration; None where the trainer counts samples itself."""
-        counts_samples = any(one.samples is not None for one in self.progress)
-        return self.progress[-1].end if self.progress and not counts_samples else None
-
-    @property
     def has_enough(self) -> bool:
         """Whether the window is long enough and has all iterations of a usual probe."""
         return self._is_long and self._inside + self._limits.warmup_iterations > self._limits.iterations
