@@ -43,12 +43,8 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     yield f"your command: {_speed(mine, view)}"
     if mine and (training := _training(mine)):
         yield from _limits_of(training)
-    if mine and mine.launch == best.launch:
-        yield from _stays(view)
-        return
-    if view.objective not in SPEEDS and not (mine and mine.samples_per_s and best.samples_per_s):
-        yield f"the busiest:  {_speed(best, view)}"
-        yield "speeds are unknown, so there is no line to copy; your command stays as it is"
+    if (mine and mine.launch == best.launch) or not _has_speeds(mine, best, view):
+        yield from _stays(mine, best, view)
         return
     doubt = view.unlike_best(mine) or view.assumes or view.failed_again
     times = None if mine is None or doubt else _times(best, mine, view)
@@ -119,10 +115,17 @@ def _start_ups(mine: Standing, best: Standing) -> Iterator[str]:
         yield f"  the best starts {duration(later_s)} later: it pays where your command trains for over {pays}"
 
 
-def _stays(view: CaseView) -> Iterator[str]:
+def _has_speeds(mine: Standing | None, best: Standing, view: CaseView) -> bool:
+    """Return whether the speeds of the best config and of the person's own are known."""
+    return view.objective in SPEEDS or bool(mine and mine.samples_per_s and best.samples_per_s)
+
+
+def _stays(mine: Standing | None, best: Standing, view: CaseView) -> Iterator[str]:
     """Yield why the command stays as it is, and what this takes for granted."""
     by = "" if view.objective in SPEEDS else f" by {view.objective}, and speeds are unknown"
     why = f"no other config is better{by}" if len(view.configs) > 1 else "no other config was measured"
+    if mine is None or mine.launch != best.launch:
+        why = f"{_speed(best, view)} were reached, but speeds are unknown, so there is no line to copy"
     if unlike := next(filter(None, map(view.unlike_best, view.configs)), None):
         why = f"which config is faster is unknown, because {unlike}"
     yield f"{why}; your command stays as it is"

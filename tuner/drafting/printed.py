@@ -1,6 +1,7 @@
 """Reads the progress of a command whose steps nothing counts inside: a preset, `report()`, or one plain form. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tuner.probe import LinePatterns, OutputLine, Progress, ProgressReader, record
@@ -50,35 +51,53 @@ class Found:
         return "lines of a plain form" if self.patterns else "report()"
 
 
-def find_printed(lines: Sequence[OutputLine], likely: Sequence[str] = ()) -> Found | None:
-    """Return how these lines show progress; None where fewer than three growing iterations are told.
+class PrintedLines:
+    """Follows the lines of a command, in each way in which they may show its progress."""
 
-    `likely` names presets that are tried before the others.
-    """
-    return next(_ways(lines, likely), None)
+    def __init__(self, likely: Iterable[str] = ()) -> None:
+        """`likely` names presets that go before the others."""
+        presets = dict.fromkeys((*likely, *PRESETS))
+        self._ways = [
+            _Way(None, ()),
+            *(_Way(name, PRESETS[name].progress) for name in presets),
+            *(_Way(None, (form,)) for form in FORMS),
+        ]
+
+    def feed(self, lines: Iterable[OutputLine]) -> None:
+        """Take some lines into account."""
+        for line in lines:
+            for way in self._ways:
+                way.feed(line)
+
+    @property
+    def found(self) -> Found | None:
+        """How the lines so far show progress; None where they tell fewer than three growing iterations."""
+        return next(filter(None, (way.found for way in self._ways)), None)
 
 
-def _ways(lines: Sequence[OutputLine], likely: Sequence[str]) -> Iterator[Found]:
-    told = [line for line in lines if line.stream == "progress" and not record(line.text).get(COUNTED)]
-    console = [line for line in lines if line.stream == "console"]
-    yield from _read(told, None, ())
-    for name in dict.fromkeys((*likely, *PRESETS)):
-        yield from _read(console, name, PRESETS[name].progress)
-    for form in FORMS:
-        for found in _read(console, None, (form,)):
-            if len({report.t_s for report in found.reports}) >= LEAST:  # a list of layers is printed at once
-                yield found
+class _Way:
+    """One way to read the lines."""
 
+    def __init__(self, preset: str | None, patterns: tuple[str, ...]) -> None:
+        self._preset, self._patterns = preset, patterns
+        self._reader = ProgressReader(LinePatterns(patterns=patterns), 0.0)
+        self._reports: list[Progress] = []
+        self._lines: deque[str] = deque(maxlen=SHOWN)
 
-def _read(lines: Sequence[OutputLine], preset: str | None, patterns: tuple[str, ...]) -> Iterator[Found]:
-    """Yield what some patterns find; nothing where they find too few iterations."""
-    reader = ProgressReader(LinePatterns(patterns=patterns), 0.0)
-    read = [(line.text.strip(), report) for line in lines if (report := reader.feed(line))]
-    if len(read) >= LEAST:
-        yield Found(
-            preset=preset,
-            patterns=patterns,
-            reports=tuple(report for _, report in read),
-            lines=tuple(text for text, _ in read[-SHOWN:]),
-            doubt=reader.doubt or "",
+    def feed(self, line: OutputLine) -> None:
+        is_own = bool(self._patterns) if line.stream == "console" else not self._patterns
+        if is_own and (self._patterns or not record(line.text).get(COUNTED)) and (report := self._reader.feed(line)):
+            self._reports.append(report)
+            self._lines.append(line.text.strip())
+
+    @property
+    def found(self) -> Found | None:
+        if len({report.t_s for report in self._reports}) < LEAST:  # a list of layers is printed at once
+            return None
+        return Found(
+            preset=self._preset,
+            patterns=self._patterns,
+            reports=tuple(self._reports),
+            lines=tuple(self._lines),
+            doubt=self._reader.doubt or "",
         )

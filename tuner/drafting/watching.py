@@ -1,13 +1,13 @@
 """Runs a command until it is clear what it prints, and ends it."""
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from tuner.count import ProcessCounts, TrainingCounts
-from tuner.drafting.printed import Found, find_printed
+from tuner.drafting.printed import Found, PrintedLines
 from tuner.errors import TrainerError
 from tuner.probe import (
     Clock,
@@ -28,12 +28,8 @@ from tuner.probe.count_files import COUNTED, counts, read_processes
 from tuner.probe.progress_reader import record
 
 POLL_S = 0.1
-LOOK_S, LOOK_SHARE = 1.0, 4.0
-"""The least seconds between two looks at the lines so far, and the least multiple of the time that a look takes."""
-MOST_LINES, MOST_CHARACTERS = 20_000, 500_000
-"""The most lines and characters that are kept: the last ones. What reads them takes seconds at most."""
-BEGIN_CHARACTERS, END_CHARACTERS = 700, 300
-"""What is kept of a longer printed line. Its end may name a failure."""
+KEPT_LINES = 2000
+"""How many of the last lines are kept, to say why a command failed."""
 SHOWN_CHARACTERS = 200
 """What a message shows of a line."""
 ENOUGH_ITERATIONS, ENOUGH_S, ENOUGH_UNKNOWN_S = 5, 5.0, 10.0
@@ -88,18 +84,26 @@ def watch(
     """
     origin_s = clock.now()
     trainer = launch(plan)
-    lines: list[OutputLine] = []
-    counted = CountedLines(origin_s)
+    lines: deque[OutputLine] = deque(maxlen=KEPT_LINES)
+    counted, printed = CountedLines(origin_s), PrintedLines(likely)
+
+    def is_clear(new: Sequence[OutputLine]) -> bool:
+        lines.extend(new)
+        counted.feed(new)
+        printed.feed(new)
+        waits = counted.has_begun and counted.why is None  # then its lines need not be understood
+        return counted.is_enough or not (waits or (found := printed.found) is None or not _is_enough(found))
+
     try:
         recorder.start(trainer.pid, origin_s)
-        found = _follow(trainer, lines, counted, lambda: clock.now() - origin_s, limit_s, tuple(likely))
+        _follow(trainer, is_clear, lambda: clock.now() - origin_s >= limit_s)
         exit_code = trainer.exit_code()
     finally:
         trainer.end()
         recorder.stop()
     seconds = clock.now() - origin_s
     processes = tuple(read_processes(plan.slot.counts))
-    training = counted.training if counted.reports else None
+    training, found = counted.training if counted.reports else None, printed.found
     if (found is None and training is None) or exit_code not in {None, 0}:
         complaint = _complaint(lines, exit_code, seconds, plan)
         raise TrainerError(f"{complaint}; init rewrote {rewritten}" if rewritten else complaint)
@@ -160,47 +164,13 @@ def _unseen(processes: Sequence[ProcessCounts]) -> str:
 
 
 def _follow(
-    trainer: RunningTrainer,
-    lines: list[OutputLine],
-    counted: CountedLines,
-    now: Callable[[], float],
-    limit_s: float,
-    likely: Sequence[str],
-) -> Found | None:
-    """Collect lines until the training is counted or its lines are understood, it has ended or the time is over.
-
-    A training whose optimizer steps is waited for: then its lines need not be understood.
-    """
-    look_s = 0.0
+    trainer: RunningTrainer, is_clear: Callable[[Sequence[OutputLine]], bool], is_late: Callable[[], bool]
+) -> None:
+    """Read lines until the training is counted or its lines are clear, it has ended or the time is over."""
     while True:
         exited = trainer.exit_code() is not None  # first, so that the last lines are read below
-        new = trainer.lines(0.0 if exited else POLL_S)
-        counted.feed(new)
-        lines += map(_shortened, new)
-        del lines[: -_kept(lines)]
-        now_s = now()
-        over = exited or now_s >= limit_s
-        if counted.is_enough:
-            return None
-        if now_s < look_s and not over:
-            continue
-        found = find_printed(lines, likely)
-        waits = counted.has_begun and counted.why is None
-        if over or (found is not None and not waits and _is_enough(found)):
-            return found
-        look_s = now() + max(LOOK_S, LOOK_SHARE * (now() - now_s))
-
-
-def _shortened(line: OutputLine) -> OutputLine:
-    if line.stream != "console" or len(line.text) <= BEGIN_CHARACTERS + END_CHARACTERS:
-        return line
-    return replace(line, text=f"{line.text[:BEGIN_CHARACTERS]} … {line.text[-END_CHARACTERS:]}")
-
-
-def _kept(lines: Sequence[OutputLine]) -> int:
-    """Return how many of the last lines are kept; at least one."""
-    characters = accumulate(len(line.text) for line in reversed(lines[-MOST_LINES:]))
-    return max(1, sum(count <= MOST_CHARACTERS for count in characters))
+        if is_clear(trainer.lines(0.0 if exited else POLL_S)) or exited or is_late():
+            return
 
 
 def _is_enough(found: Found) -> bool:
@@ -208,7 +178,7 @@ def _is_enough(found: Found) -> bool:
     return len(reports) > ENOUGH_ITERATIONS and reports[-1].t_s - reports[1].t_s >= least_s
 
 
-def _complaint(lines: Sequence[OutputLine], exit_code: int | None, seconds: float, plan: ProbePlan) -> str:
+def _complaint(lines: Iterable[OutputLine], exit_code: int | None, seconds: float, plan: ProbePlan) -> str:
     """Return why a command cannot be understood, and what the user can do."""
     texts = [line.text for line in lines if line.stream == "console"]
     took, log = duration(seconds), f"all its output is in {plan.slot.console}"

@@ -29,8 +29,8 @@ _POWERS = {"k": "e3", "K": "e3", "M": "e6", "G": "e9", "B": "e9"}
 def whole_numeral(line: str, begin: int, end: int) -> str:
     """Return the whole number in a line from `begin` on, of which a pattern may have matched only the first part.
 
-    A pattern such as `\\d+` matches `12` of `12,800`, `1` of `1.28e+04` and `12` of `12.8K`. A letter that may stand for
-    a power, such as that of `1.8m`, is part of the number, too: `number` then knows what it means, or refuses it.
+    A pattern such as `\\d+` matches `12` of `12,800`, `1` of `1.28e+04` and `12` of `12.8K`. A letter that may stand
+    for a power, such as that of `1.8m`, is part of the number, too: `number` knows what it means, or refuses it.
     """
     found = _NUMERAL.match(line, begin)
     if found is None or found.end() <= end:
