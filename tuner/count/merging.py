@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from tuner.count.processes import ProcessCounts
+from tuner.count.processes import ProcessCounts, number
 from tuner.count.signature import Signature
 from tuner.count.summary import Shares, TrainingCounts
 
@@ -190,10 +190,7 @@ def _pause(lead: ProcessCounts, before: int, place: int, every: float | None) ->
     """Return what a rank did between two records beside training; None where it was too short to matter."""
 
     def grown(name: str, within: str = "") -> float:
-        first, last = (
-            (point.get(within, {}) if within else point) for point in (lead.points[before], lead.points[place])
-        )
-        return float((last.get(name) or 0.0) - (first.get(name) or 0.0))
+        return number(lead.points[place], name, within) - number(lead.points[before], name, within)
 
     if lead.is_fed and grown("passes", "loader") >= 1:
         return {"what": "an epoch's end", "every": every}
@@ -313,8 +310,7 @@ def _shares(lead: ProcessCounts) -> Shares | None:
     seconds = last["at_s"] - base["at_s"]
 
     def share(name: str, within: str = "") -> float:
-        before, after = ((point.get(within, {}) if within else point).get(name, 0.0) for point in (base, last))
-        return min(1.0, max(0.0, (after - before) / seconds))
+        return min(1.0, max(0.0, (number(last, name, within) - number(base, name, within)) / seconds))
 
     return Shares(
         data=share("wait_s", "loader") if lead.is_fed else 0.0,

@@ -1,5 +1,6 @@
 """What one process of a training has told: its settings, what it trains, and its counts after each told step. Pure."""
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,8 +40,7 @@ class ProcessCounts:
     """What the main optimizer trains; None before its first step."""
     points: list[Mapping[str, Any]] = field(default_factory=list)
     """The counts at each step that was told."""
-    flags: tuple[ScriptFlag, ...] = ()
-    parser: str = ""
+    _flags_by: dict[str, tuple[ScriptFlag, ...]] = field(default_factory=dict)
     reads_argv: bool = False
     files: dict[str, str | None] = field(default_factory=dict)
     """Configuration file → the word of the command line that names it; None where none does."""
@@ -55,20 +55,29 @@ class ProcessCounts:
             case "process":
                 self.argv = tuple(map(str, record.get("argv") or ()))
             case "flags":
-                self.parser = str(record.get("parser"))
-                self.flags = tuple(_flags(record.get("options") or ()))
+                self._flags_by[str(record.get("parser"))] = tuple(_flags(record.get("options") or ()))
             case "argv":
                 self.reads_argv = True
             case "file":
                 self.files[str(record.get("path"))] = record.get("named_by")
             case "start":
                 self.start, self.points = record, []
-            case "count" if self.start is not None:
+            case "count" if self.start is not None and _is_later(record, self.steps):
                 self.points.append(record)
                 self.losses |= _by_step(record.get("losses"))
                 self.inputs |= _by_step(record.get("inputs"))
             case "off":
                 self.off.append(f"{record.get('part')}: {record.get('why')}")
+
+    @property
+    def flags(self) -> tuple[ScriptFlag, ...]:
+        """The flags that its parsers have parsed. A script may have several parsers."""
+        return tuple(flag for flags in self._flags_by.values() for flag in flags)
+
+    @property
+    def parser(self) -> str:
+        """The names of its parsers."""
+        return " and ".join(self._flags_by)
 
     @property
     def trains(self) -> bool:
@@ -104,7 +113,7 @@ class ProcessCounts:
     def is_fed(self) -> bool:
         """Whether a loader's batch comes before nearly every step."""
         last = self.points[-1] if self.points else {}
-        return last.get("loader", {}).get("feeds", 0) >= FED * last.get("steps", 1)
+        return number(last, "feeds", "loader") >= FED * number(last, "steps") > 0
 
     def total(self, name: str, step: float, *, within: str = "") -> float:
         """Return a count at a step, interpolated between the told ones. `within` names a part of the record."""
@@ -118,8 +127,20 @@ class ProcessCounts:
         return earlier + (value - earlier) * (step - before) / (after - before)
 
     def _count(self, place: int, name: str, within: str) -> float:
-        point = self.points[place]
-        return float((point.get(within, {}) if within else point).get(name) or 0.0)
+        return number(self.points[place], name, within)
+
+
+def number(point: Mapping[str, Any], name: str, within: str = "") -> float:
+    """Return a count in a record, of its part `within` if that is named; 0 where there is no such number."""
+    part = point.get(within) if within else point
+    value = part.get(name) if isinstance(part, Mapping) else None
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
+
+
+def _is_later(record: Mapping[str, Any], steps: int) -> bool:
+    """Return whether a record has the counts after a later step."""
+    at = record.get("steps")
+    return isinstance(at, int) and at > steps and number(record, "at_s") > 0
 
 
 def _flags(options: Sequence[Mapping[str, Any]]) -> Iterator[ScriptFlag]:
@@ -139,4 +160,7 @@ def _flags(options: Sequence[Mapping[str, Any]]) -> Iterator[ScriptFlag]:
 
 
 def _by_step(readings: object) -> dict[int, float]:
-    return {int(step): float(value) for step, value in readings.items()} if isinstance(readings, Mapping) else {}
+    if not isinstance(readings, Mapping):
+        return {}
+    known = ((step, value) for step, value in readings.items() if str(step).isdecimal())
+    return {int(step): float(value) for step, value in known if isinstance(value, int | float)}

@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -15,7 +15,7 @@ from typing import Any
 from tuner.devices.cpu import usable_cores
 from tuner.devices.found import open_devices
 from tuner.drafting import command_lines
-from tuner.drafting.run_flags import flags_of, source_of, uses_hydra
+from tuner.drafting.run_flags import flags_in_files, flags_of, source_of, uses_hydra
 from tuner.drafting.searches import (
     BATCHES,
     ENVIRONMENTS,
@@ -95,7 +95,8 @@ class Draft:
     @property
     def trainer(self) -> dict[str, Any]:
         """The trainer of the study before its progress is known."""
-        options = {"command": self.template.words, "env": self.env, "computed": self.computed, "count": "inside"}
+        options = {"command": self.template.words, "env": self.env, "computed": self.computed, "files": self.files}
+        options["count"] = "inside"
         return {"name": "command", "python": self.python, "options": options}
 
     @property
@@ -105,8 +106,17 @@ class Draft:
         return {
             search.parameter: search.typed
             for search in self.searched
-            if search.typed is not None and not search.is_switch and search.parameter not in typed
+            if search.typed is not None and not (search.is_switch or search.file) and search.parameter not in typed
         }
+
+    @property
+    def files(self) -> dict[str, dict[str, str]]:
+        """Configuration file → parameter → the keys to its value."""
+        found: dict[str, dict[str, str]] = {}
+        for search in self.searches:
+            if search.file:
+                found.setdefault(search.file, {})[search.parameter] = search.flag.partition(":")[2]
+        return found
 
     @property
     def varies(self) -> bool:
@@ -232,7 +242,7 @@ def known_of(
     return Known(
         words=drafted.words,
         cores=max(1, usable_cores() // max(1, len(uses))),
-        flags=read.flags,
+        flags=(*read.flags, *_beside(flags_in_files(watched.processes), read.flags)),
         reader=read.reader,
         knows_all=read.is_known,
         training=watched.training,
@@ -240,6 +250,12 @@ def known_of(
         free_batch=free_batch,
         free_precision=free_precision,
     )
+
+
+def _beside(in_files: Iterable[command_lines.Flag], flags: Sequence[command_lines.Flag]) -> list[command_lines.Flag]:
+    """Return the settings in files that no flag of the script has: a flag goes before a file."""
+    named = {flag.parameter for flag in flags if flag.typed}
+    return [flag for flag in in_files if flag.parameter not in named]
 
 
 def searching(drafted: Draft, found: Sequence[SearchedFlag], known: Known) -> Draft:
@@ -253,7 +269,7 @@ def searching(drafted: Draft, found: Sequence[SearchedFlag], known: Known) -> Dr
 
 
 def _template(drafted: Draft) -> command_lines.Template:
-    placeholders = {search.flag: search.placeholder for search in drafted.searches}
+    placeholders = {search.flag: search.placeholder for search in drafted.searches if not search.file}
     folder = {"hydra.run.dir": "{out_dir}"} if uses_hydra(drafted.words) else {}
     return command_lines.template(drafted.words, {**placeholders, **folder}, drafted.own_env.values(), drafted.flags)
 

@@ -16,8 +16,9 @@ from tuner.kept.trial import KeptProbe
 from tuner.probe import WITHOUT_PAUSE, duration, folder_of, over, plain
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
-from tuner.study import Case, launch_digest
+from tuner.study import Case, Config, launch_digest
 from tuner.trainers.command import CommandTrainer
+from tuner.trainers.config_files import copy_name, with_copies
 
 LEAST_SHARE = 0.01
 """A smaller share of the time is not named."""
@@ -55,11 +56,21 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     else:
         yield f"the best:     {_speed(best, view)}"
         yield from (f"  how many times as many is unknown: {why}" for why in [doubt] if why)
-    if warning := _new_warning(bench.folder, best, mine):
-        yield f"  the best warns, and your command did not: {warning}"
     if mine:
         yield from _trainings(mine, best)
         yield from _start_ups(mine, best)
+    if warning := _new_warning(bench.folder, best, mine):
+        yield f"  the best warns, and your command did not: {warning}"
+    yield from _changes(bench, trainer, view, command, own)
+
+
+def _changes(
+    bench: Workbench, trainer: CommandTrainer, view: CaseView, command: Sequence[str], own: Config
+) -> Iterator[str]:
+    """Yield what the best config changes in the person's command, and the line to copy."""
+    best = view.best
+    if best is None:
+        return
     ranks = len(bench.devices)
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best.config, ranks)
     whys = dict.fromkeys(view.changes_learning(best.config), "; this changes what is learnt")
@@ -73,8 +84,13 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
             yield f"  {name}: {before[name]} → {after[name]}{whys.get(name, '')}"
     env, words = typed_words(command)
     if line := retyped(words, bench.spec.trainer.command, after, before):
+        copies = {name: copy_name(Path(name)) for name in trainer.copies(best.config)}
+        for name, text in trainer.copies(best.config).items():
+            written = trainer.folder / copies[name]
+            written.write_text(text, encoding="utf-8")
+            yield f"wrote {written}, which is {name} with these values"
         yield COPY
-        yield shlex.join([*(f"{name}={value}" for name, value in env.items()), *line])
+        yield shlex.join([*(f"{name}={value}" for name, value in env.items()), *with_copies(line, copies)])
 
 
 def _training(one: Standing) -> TrainingCounts | None:

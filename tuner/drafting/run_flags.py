@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 
 from tuner.count import ProcessCounts, ScriptFlag
 from tuner.drafting.command_lines import Flag, script
+from tuner.trainers.config_files import is_config, values_in
 
 _HYDRA = re.compile(r"^\s*(?:import|from) hydra\b", re.MULTILINE)
 _GLOBALS = re.compile(r"globals\(\)|configurator\.py")
@@ -59,6 +60,18 @@ def flags_of(processes: Sequence[ProcessCounts], words: Sequence[str]) -> RunFla
         return RunFlags(flags=tuple(_settings(source, words)), is_known=True, reader="its global settings")
     is_deaf = bool(own) and not any(process.reads_argv for process in own) and any(one.trains for one in processes)
     return RunFlags(is_known=is_deaf)
+
+
+def flags_in_files(processes: Sequence[ProcessCounts]) -> Iterator[Flag]:
+    """Yield the values of the configuration files that the command names and the script has read.
+
+    The name of such a flag is `train.yaml:train.batch_size`: the file as the command names it, and the keys.
+    """
+    files = {word: path for process in processes for path, word in process.files.items() if word}
+    for word, path in files.items():
+        name = word.rpartition("=")[2] if word.startswith("-") else word
+        for keys, value in values_in(Path(path)).items() if is_config(path) else ():
+            yield Flag(names=(f"{name}:{keys}",), default=str(value), is_on=value is True)
 
 
 def source_of(words: Sequence[str]) -> str:

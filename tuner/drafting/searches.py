@@ -45,7 +45,7 @@ _PREFETCHED = (2, 4, 8)
 _WORKERS_TRIED = (0, 2, 4, 8, 16)
 _LEAST_WORKERS = 2
 _SWITCHED = {"true", "false", "on", "off", "yes", "no"}
-_NAME = re.compile(r"[A-Za-z][\w.-]*")
+_NAME = re.compile(r"[A-Za-z][\w./-]*(?::[\w.-]+)?")
 _CONFIG_FILE = re.compile(r"\.(?:ya?ml|json|toml|ini|cfg|gin)$")
 _BOUNDS = re.compile(r"(\d{1,15})\.\.(\d{1,15})")
 
@@ -74,6 +74,11 @@ class SearchedFlag:
     def parameter(self) -> str:
         """The flag's name in the study; a switch keeps its spelling."""
         return self.flag if self.is_switch else as_parameter(self.flag)
+
+    @property
+    def file(self) -> str:
+        """The configuration file that holds the value; empty for a flag."""
+        return self.flag.partition(":")[0] if ":" in self.flag else ""
 
     @property
     def placeholder(self) -> str:

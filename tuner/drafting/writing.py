@@ -93,6 +93,7 @@ def study_text(
             f"    command: {text(' '.join(map(_word, draft.template.words)))}",
             *lines,
             *([f"    unset: {_flow(draft.unset)}  # the flag is left out at this value"] if draft.unset else []),
+            *([f"    files: {_flow(draft.files)}  # a probe gets a changed copy"] if draft.files else []),
             *_env(draft.env, preset),
             *_learning(draft, is_counted=watched.training is not None),
             f"devices: {text(devices)}  # {_seen(uses)}",
@@ -238,7 +239,7 @@ def text(words: str) -> str:
 def _flow(value: Any) -> str:
     """Return a value as YAML on one line."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_flow(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{_flow(key)}: {_flow(one)}" for key, one in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_flow, value)) + "]"
     if isinstance(value, str):

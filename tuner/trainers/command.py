@@ -31,6 +31,7 @@ from tuner.probe import SCORE_GROUP, LinePatterns, ProbePlan, ProgressFile, Slot
 from tuner.study import Case, Config, TrainerSpec, Value, config_digest, expanded, masked_trainer, quoted, written
 from tuner.trainers.base import STANDARD, Trainer, checked, device_names, interpreter, programs
 from tuner.trainers.command_options import COUNTS, CommandOptions, Labels
+from tuner.trainers.config_files import changed, copy_name, values_in, with_copies
 from tuner.trainers.presets import INTERACTIVE
 from tuner.trainers.template import Expression, fill, flags, placeholders
 
@@ -79,6 +80,11 @@ class CommandTrainer(Trainer):
         return super().learning if self._options.learning is None else frozenset(self._options.learning)
 
     @property
+    def folder(self) -> Path:
+        """The folder in which the command runs."""
+        return self._cwd
+
+    @property
     def keeps(self) -> frozenset[str]:
         """The parts of the training that the options keep."""
         return frozenset(self._options.keeps)
@@ -101,13 +107,16 @@ class CommandTrainer(Trainer):
             env = {name: text for name, text in env.items() if INTERACTIVE.get(name) != text}
         else:
             env = {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": str(slot.progress)}
+        copies = self.copies(config)
+        folder = None if slot.to_train else slot.out_dir
+        named = {name: (folder or copy_name(self._cwd / name).parent) / copy_name(Path(name)).name for name in copies}
         return ProbePlan(
             config=config,
-            argv=fill(self._options.command, values),
+            argv=with_copies(fill(self._options.command, values), named),
             cwd=self._cwd,
             env=env,
             programs=programs(self._spec.python),
-            files={},
+            files={named[name]: text for name, text in copies.items()},
             slot=slot,
             progress=LinePatterns(
                 patterns=self._options.progress,
@@ -121,6 +130,21 @@ class CommandTrainer(Trainer):
             expected=tuple(slot.out_dir / name for name in self._options.expected),
             session_key=self.session_key(case, config) or "/".join((self.name, case.name, config_digest(config))),
         )
+
+    def copies(self, config: Config) -> dict[str, str]:
+        """Return the configuration files that a config changes: the file as the command names it → its new text.
+
+        Raises:
+            TrainerError: where a file cannot be read, or has no such value.
+        """
+        found: dict[str, str] = {}
+        for name, keys in self._options.files.items():
+            path = self._cwd / name
+            now = values_in(path)
+            wanted = {place: config[parameter] for parameter, place in keys.items() if parameter in config}
+            if any(now.get(place) != value for place, value in wanted.items()):
+                found[name] = changed(path, wanted)
+        return found
 
     def session_key(self, case: Case, config: Config) -> str | None:
         """Share a session between configs that agree in the parameters of its command line and its environment."""

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 
 from tuner.probe import SCORE_GROUP
 from tuner.study import MOST_CASES, Name, Seconds, Strict, Value, Variables, shell_split
+from tuner.trainers.config_files import is_config
 from tuner.trainers.presets import with_preset
 from tuner.trainers.template import Expression, flags, placeholders
 
@@ -72,7 +73,8 @@ def parameters(words: Iterable[str]) -> frozenset[str]:
 
 def _check_known(names: Iterable[str], info: ValidationInfo, more: frozenset[str] = frozenset()) -> None:
     """Refuse names that neither the command nor its environment has; none where the command itself is refused."""
-    known = parameters((*info.data.get("command", ()), *info.data.get("env", {}).values())) | more
+    in_files = frozenset(name for values in info.data.get("files", {}).values() for name in values)
+    known = parameters((*info.data.get("command", ()), *info.data.get("env", {}).values())) | more | in_files
     if "command" in info.data and (unknown := sorted(set(names) - known)):
         raise ValueError(f"{', '.join(unknown)}: in neither command nor env; known: {', '.join(sorted(known))}")
 
@@ -152,6 +154,16 @@ def _is_varied(learning: tuple[str, ...] | None, info: ValidationInfo) -> tuple[
     return learning
 
 
+def _are_configs(files: dict[str, dict[Name, str]], info: ValidationInfo) -> dict[str, dict[Name, str]]:
+    words = info.data.get("command", ())
+    for name in files:
+        if not is_config(name):
+            raise ValueError(f"{name}: only YAML, TOML and JSON files can be changed")
+        if words and not any(word == name or word.endswith(f"={name}") for word in words):
+            raise ValueError(f"{name}: no word of the command names this file")
+    return files
+
+
 def _are_of_cases(labels: dict[str, Labels], info: ValidationInfo) -> dict[str, Labels]:
     known = info.data.get("cases", labels)
     if unknown := [name for name in labels if name not in known]:
@@ -189,6 +201,9 @@ class CommandOptions(Strict):
     """The folder to run in, relative to `trainer.root`, which is relative to the folder where `tuner` is started."""
     env: Annotated[Variables, AfterValidator(_env_fillable)] = Field(default_factory=dict)
     """Environment variables. Their values may have placeholders."""
+    files: Annotated[dict[str, dict[Name, str]], AfterValidator(_are_configs)] = Field(default_factory=dict)
+    """Configuration file, as the command names it → parameter → the keys to its value in the file, joined by dots. A
+    probe gets a changed copy."""
     computed: Annotated[dict[Name, str], AfterValidator(_is_used)] = Field(default_factory=dict)
     """Placeholder → its value as arithmetic with others, such as `'64 / {batch_size}'` for a total batch that stays."""
     samples_per_iteration: Annotated[Arithmetic, AfterValidator(_counts_what_is_not_counted)] = ""
@@ -217,7 +232,8 @@ class CommandOptions(Strict):
     def command_parameters(self) -> frozenset[str]:
         """The parameters that the command and its environment name, or from which they are computed."""
         used = (name for text in self.computed.values() for name in Expression(text).names - COUNTS)
-        return parameters((*self.command, *self.env.values())) - self.computed.keys() | frozenset(used)
+        in_files = frozenset(name for values in self.files.values() for name in values)
+        return parameters((*self.command, *self.env.values())) - self.computed.keys() | frozenset(used) | in_files
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -1,0 +1,118 @@
+"""What a script reads, told from inside: its configuration files, and whether it reads its command line by itself."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+import tuner.count
+
+INSIDE = Path(tuner.count.__file__).parent / "inside"
+FILES = """
+    import json, os
+    from pathlib import Path
+
+    import helper
+
+    os.makedirs("other", exist_ok=True)
+    os.chdir("other")
+    for name in ("../plain.json", "../plain.json", "../.hidden/a.json", "../site-packages/a.json", "../data.txt"):
+        open(name).read()
+    Path("../named.yaml").read_bytes()
+    open("../written.json", "w").close()
+    open("../big.json").close()
+    exec(open("../settings.py").read())
+    json.loads(Path(json.__file__).with_name("decoder.py").read_text() and "{}")
+    try:
+        open("missing.json")
+    except FileNotFoundError:
+        print("done")
+"""
+FORKED = """
+    import os
+
+    child = os.fork()
+    if not child:
+        open("plain.json").close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    print("done")
+"""
+SPAWNED = """
+    import multiprocessing, sys
+
+    open("plain.json").close()
+
+    def work():
+        print("done" if type(sys.argv) is list else sys.argv)
+
+    if __name__ == "__main__":
+        child = multiprocessing.get_context("spawn").Process(target=work)
+        child.start()
+        child.join()
+"""
+
+
+def told(folder: Path, script: str, *words: str, start: tuple[str, ...] = ("train.py",)) -> list[dict[str, Any]]:
+    """Return the records of a script's run, without those of its processes. It prints `done`, and nothing else."""
+    for name in ("plain.json", ".hidden/a.json", "site-packages/a.json", "data.txt", "named.yaml", "big.json"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(" " * (1 << 21 if name == "big.json" else 2))
+    (folder / "settings.py").write_text("batch_size = 4")
+    (folder / "helper.py").write_text(
+        "def words():\n    pass\nif __name__ == '__main__':\n    import sys; print(sys.argv)"
+    )
+    (folder / "train.py").write_text(dedent(script))
+    (folder / "count").mkdir()
+    environment = os.environ | {"PYTHONPATH": str(INSIDE), "TUNER_COUNT": str(folder / "count")}
+    command = [sys.executable, *start, *words]
+    run = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
+    assert run.stdout.split() == ["done"], run.stdout + run.stderr
+    lines = [line for file in sorted((folder / "count").iterdir()) for line in file.read_text().splitlines()]
+    return [record for record in map(json.loads, lines) if record["type"] != "process"]
+
+
+def test_files_that_may_hold_settings_are_told_with_the_word_that_names_them(tmp_path: Path) -> None:
+    words = ["--config=named.yaml", "settings.py", "--out", "missing.json"]
+    files = [(record["path"], record["named_by"]) for record in told(tmp_path, FILES, *words)]
+    assert files == [
+        (str(tmp_path / "plain.json"), None),
+        (str(tmp_path / "named.yaml"), "--config=named.yaml"),
+        (str(tmp_path / "settings.py"), "settings.py"),
+    ]
+
+
+def test_a_module_that_a_word_names_is_a_configuration_file_when_it_is_imported(tmp_path: Path) -> None:
+    script = "import importlib, sys\nimportlib.import_module('settings')\nprint('done')"
+    assert [record["type"] for record in told(tmp_path, script, "./settings.py")] == ["file"]
+
+
+@pytest.mark.parametrize("script", [FORKED, SPAWNED])
+def test_a_child_process_tells_nothing(tmp_path: Path, script: str) -> None:
+    records = told(tmp_path, script)
+    assert [record["type"] for record in records] == (["argv", "file"] if script == SPAWNED else [])
+
+
+@pytest.mark.parametrize(
+    ("script", "reads"),
+    [
+        ("print('done')", False),
+        ("import helper\nprint('done')", False),
+        ("import sys\nif len(sys.argv) > 9:\n    print(sys.argv)\nprint('done')", True),
+        ("from sys import argv\ndef main():\n    return argv[1:]\nmain()\nprint('done')", True),
+        ("exec('import sys; words = sys.argv[1:]')\nprint('done')", True),
+    ],
+)
+def test_a_script_that_names_argv_may_read_its_command_line(tmp_path: Path, script: str, reads: bool) -> None:
+    assert [record["type"] for record in told(tmp_path, script, "--batch=4")] == ["argv"] * reads
+
+
+@pytest.mark.parametrize("start", [("-m", "train"), ("-c", "import sys; sys.argv; print('done')")])
+def test_a_module_and_a_command_are_scripts_as_well(tmp_path: Path, start: tuple[str, ...]) -> None:
+    records = told(tmp_path, "import sys; sys.argv; print('done')", start=start)
+    assert [record["type"] for record in records] == ["argv"]

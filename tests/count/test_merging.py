@@ -1,0 +1,148 @@
+"""What the processes of a training have told, merged over ranks: samples, marks, and the training's signature."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from tuner.count import Merger
+
+STEPS = range(1, 11)
+
+
+def start(rank: int = 0, world: int = 1, data_rank: int | None = 0, **facts: Any) -> dict[str, Any]:
+    """Return what a process tells at its first step."""
+    known = {"optimizer": "AdamW", "learning_rate": 1e-3, "weight_decays": [0.01], "parameters": 1000, "shapes": "ab"}
+    known |= {"types": ["float32"], "is_split": False, "device": "cpu", "compiled": False, "reuses": False}
+    return {"type": "start", "rank": rank, "world": world, "data_rank": data_rank, **known, **facts}
+
+
+def count(step: int, **counts: Any) -> dict[str, Any]:
+    """Return what a process tells after a step of 0.5 s with 8 samples."""
+    told = {"rows": 8 * (step - 1), "tokens": 0, "forwards": step - 1, "form": "[16] float32", "evaluates_s": 0.0}
+    return {"type": "count", "at_s": 0.5 * step, "steps": step, "saves_s": 0.0, "precision": {}, **told, **counts}
+
+
+def loader(step: int, each: int = 8, **counts: Any) -> dict[str, Any]:
+    """Return the loader's counts after a step."""
+    known = {"rows": each * step, "batches": step, "feeds": step, "passes": 0, "wait_s": 0.1 * step, "size": 80}
+    return {**known, **counts}
+
+
+def merged(*ranks: tuple[Mapping[str, Any], Callable[[int], Mapping[str, Any]]]) -> Merger:
+    """Return a merger that has heard the ranks in turn."""
+    merger = Merger()
+    for place, (begin, _) in enumerate(ranks):
+        merger.feed(f"process {place}", {"type": "process", "argv": ["train.py"]})
+        merger.feed(f"process {place}", begin)
+    for step in STEPS:
+        for place, (_, told) in enumerate(ranks):
+            merger.feed(f"process {place}", told(step))
+    return merger
+
+
+def per_step(merger: Merger) -> float:
+    """Return the samples from one mark to the next."""
+    marks = list(merger.marks())
+    assert marks[-1]["iteration"] == 10
+    return (marks[-1]["samples"] - marks[0]["samples"]) / (marks[-1]["iteration"] - marks[0]["iteration"])
+
+
+def test_the_inputs_of_the_module_count() -> None:
+    merger = merged((start(), count))
+    assert per_step(merger) == 8
+    training = merger.training()
+    assert training is not None
+    assert (training.signature.samples_per_step, training.witness) == (8, "module")
+
+
+def test_ranks_of_data_add_up_and_ranks_that_share_their_samples_are_one() -> None:
+    ranks = [(start(rank, 4, rank // 2), count) for rank in range(4)]
+    merger = merged(*ranks)
+    assert per_step(merger) == 16
+    training = merger.training()
+    assert training is not None
+    assert (training.ranks, training.data_ranks, training.signature.is_split) == (4, 2, True)
+
+
+def test_without_groups_the_sums_of_inputs_tell_which_ranks_share_samples() -> None:
+    def with_inputs(factor: float) -> Callable[[int], Mapping[str, Any]]:
+        return lambda step: count(step, inputs={str(step): factor * step})
+
+    same = [(start(rank, 2, None), with_inputs(1.0)) for rank in range(2)]
+    assert per_step(merged(*same)) == 8
+    own = [(start(rank, 2, None), with_inputs(1.0 + rank)) for rank in range(2)]
+    assert per_step(merged(*own)) == 16
+
+
+def test_where_nothing_tells_which_ranks_share_samples_none_are_counted() -> None:
+    mock = [(start(rank, 2, None), lambda step: count(step, inputs={str(step): 1.0})) for rank in range(2)]
+    merger = merged(*mock)
+    assert list(merger.marks()) == []
+    assert "which ranks" in str(merger.why)
+
+
+def test_a_network_that_is_called_twice_in_a_step_is_counted_by_its_loader() -> None:
+    twice = (start(), lambda step: count(step, rows=16 * (step - 1), loader=loader(step)))
+    merger = merged(twice)
+    assert per_step(merger) == 8
+    training = merger.training()
+    assert training is not None
+    assert training.witness.startswith("loader; ")
+    assert "2 times" in training.witness
+
+
+def test_a_loader_whose_samples_are_batches_does_not_count() -> None:
+    whole = (start(), lambda step: count(step, loader=loader(step, each=1)))
+    assert per_step(merged(whole)) == 8
+
+
+def test_steps_of_environments_count_where_an_optimizer_uses_samples_again() -> None:
+    def told(step: int) -> Mapping[str, Any]:
+        return count(step, environments={"steps": 128 * step, "rollouts": step})
+
+    assert per_step(merged((start(reuses=True), told))) == 128
+    merger = merged((start(reuses=True), count))
+    assert list(merger.marks()) == []
+    assert "several times" in str(merger.why)
+
+
+def test_accumulated_batches_and_waiting_for_data_are_told() -> None:
+    def told(step: int) -> Mapping[str, Any]:
+        return count(step, rows=32 * (step - 1), loader=loader(step, each=32, batches=4 * step, feeds=step))
+
+    training = merged((start(), told)).training()
+    assert training is None
+    merger = merged((start(), told))
+    list(merger.marks())
+    training = merger.training()
+    assert training is not None
+    assert training.micro_batches == 4
+    assert training.shares is not None
+    assert training.shares.data == pytest.approx(0.2)
+
+
+def test_a_mark_tells_of_the_pause_before_it() -> None:
+    def told(step: int) -> Mapping[str, Any]:
+        return count(step, loader=loader(step, passes=int(step > 6)), evaluates_s=3.0 * (step > 8))
+
+    merger = merged((start(), told))
+    pauses = {mark["iteration"]: mark["pause"] for mark in merger.marks() if "pause" in mark}
+    assert pauses == {7: {"what": "an epoch's end", "every": 10.0}, 9: {"what": "an evaluation"}}
+
+
+def test_a_rank_that_has_not_come_as_far_holds_the_marks_back() -> None:
+    merger = merged((start(0, 2, 0), count), (start(1, 2, 1), lambda step: count(min(step, 7))))
+    assert max(mark["iteration"] for mark in merger.marks()) == 7
+
+
+def test_records_of_another_form_are_left_out() -> None:
+    merger = merged((start(), count))
+    for record in (
+        {"type": "count"},
+        {"type": "count", "steps": "x"},
+        {"type": "what"},
+        {"type": "flags", "options": [{}]},
+    ):
+        merger.feed("process 0", record)
+    assert per_step(merger) == 8

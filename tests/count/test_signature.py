@@ -1,0 +1,58 @@
+"""Which parts of a training a config changes."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.count import Signature, differences
+
+OWN = Signature(
+    samples_per_step=64,
+    sample="[1024] int64",
+    parameters=1000,
+    shapes="ab",
+    is_split=False,
+    optimizer="AdamW",
+    learning_rate=1e-4,
+    weight_decays=(0.1,),
+    precision="float32",
+    losses=(10.8, 10.7, 10.6, 10.5),
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "part"),
+    [
+        ({"samples_per_step": 128}, "batch"),
+        ({"sample": "[512] int64"}, "sample"),
+        ({"parameters": 1001}, "model"),
+        ({"shapes": "ba"}, "model"),
+        ({"optimizer": "SGD"}, "optimizer"),
+        ({"learning_rate": 3e-4}, "optimizer"),
+        ({"weight_decays": ()}, "optimizer"),
+        ({"precision": "float32, autocast bfloat16"}, "precision"),
+        ({"losses": (5.4, 5.3, 5.3, 5.2)}, "loss"),
+    ],
+)
+def test_each_part_of_a_training_is_told(changed: dict[str, object], part: str) -> None:
+    other = replace(OWN, **changed)  # pyright: ignore[reportArgumentType]
+    assert [difference.part for difference in differences(OWN, other)] == [part]
+    assert differences(OWN, other, free=[part]) == ()
+
+
+def test_a_last_batch_another_seed_and_a_split_model_are_the_same_training() -> None:
+    assert not differences(OWN, replace(OWN, samples_per_step=63.5, losses=(10.9, 10.6, 10.7, 10.4)))
+    assert not differences(OWN, replace(OWN, parameters=1010, shapes="xy", is_split=True))
+
+
+def test_losses_are_compared_only_where_all_else_is_equal() -> None:
+    other = replace(OWN, samples_per_step=128, losses=(1.0, 1.0, 1.0))
+    assert [difference.part for difference in differences(OWN, other)] == ["batch"]
+
+
+@given(st.integers(1, 10**6), st.floats(1e-6, 1.0), st.lists(st.floats(0.1, 20), max_size=8))
+def test_a_training_is_like_itself(samples: int, rate: float, losses: list[float]) -> None:
+    training = replace(OWN, samples_per_step=samples, learning_rate=rate, losses=tuple(losses))
+    assert differences(training, training) == ()
