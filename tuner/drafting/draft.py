@@ -32,7 +32,7 @@ from tuner.running.prober import run_in
 from tuner.running.workbench import launch_variables
 from tuner.study import Config, StudySpec, Value
 from tuner.trainers.command import CommandTrainer
-from tuner.trainers.presets import INTERACTIVE, PRESETS, Preset
+from tuner.trainers.presets import PRESETS, Preset
 
 Ask = Callable[[Known], Sequence[SearchedFlag]]
 """Asks a person which of a command's flags are searched."""
@@ -130,22 +130,11 @@ class Draft:
 
     @property
     def batch(self) -> str:
-        """The parameter that says how many samples a rank takes at once, searched or typed."""
-        names = [*(search.parameter for search in self.searched), *self._typed]
-        usual = (name for name in names if name in {*BATCHES, *ENVIRONMENTS})
-        return next(chain(usual, (name for name in names if "batch" in name)), BATCHES[0])
-
-    @property
-    def batch_size(self) -> int:
-        """The batch of the command's first run; 0 where it is not known."""
-        own = self.config.get(self.batch, self._typed.get(self.batch, ""))
-        return int(own) if str(own).isdecimal() else 0
-
-    @property
-    def batch_term(self) -> str:
-        """The batch in arithmetic: the placeholder of a parameter, or the number that the command always has."""
-        searched = {search.parameter: search.placeholder for search in self.searched}
-        return searched.get(self.batch) or str(self.batch_size or f"{{{self.batch}}}")
+        """How many samples a rank takes at once, as arithmetic; empty where the command does not say it."""
+        terms = self._typed | {search.parameter: search.placeholder for search in self.searched}
+        usual = (name for name in terms if name in {*BATCHES, *ENVIRONMENTS})
+        term = terms.get(next(chain(usual, (name for name in terms if "batch" in name)), ""), "")
+        return term if term.isdecimal() or "{" in term else ""
 
     @property
     def _typed(self) -> dict[str, str]:
@@ -219,11 +208,7 @@ def draft(
     drafted = Draft(
         typed=(*(f"{name}={value}" for name, value in env.items()), *words),
         words=tuple(words),
-        env={
-            **(presets[0].env if presets else {}),
-            **(INTERACTIVE if "rich" in modules(words) else {}),
-            **env,
-        },
+        env={**(presets[0].env if presets else {}), **env},
         own_env=env,
         template=command_lines.Template(words=(), replaced=()),
         searches=(),
@@ -333,13 +318,8 @@ def _devices(count: int | None) -> str:
 
 def imported(words: Sequence[str]) -> tuple[str, ...]:
     """Return the presets whose modules the command's script imports, the most specific first."""
-    found = modules(words)
+    found = set(re.findall(r"^\s*(?:from|import)\s+(\w+)", source_of(words), re.MULTILINE))
     return tuple(name for name in reversed(list(PRESETS)) if found & set(PRESETS[name].modules))
-
-
-def modules(words: Sequence[str]) -> frozenset[str]:
-    """Return the modules that the command's script imports; none where the command names no script that can be read."""
-    return frozenset(re.findall(r"^\s*(?:from|import)\s+(\w+)", source_of(words), re.MULTILINE))
 
 
 def used(watched: Watched, devices: Sequence[Device]) -> list[Used]:

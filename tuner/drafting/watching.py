@@ -4,7 +4,6 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 
 from tuner.count import ProcessCounts, TrainingCounts
 from tuner.drafting.printed import Found, PrintedLines
@@ -202,14 +201,7 @@ def _complaint(lines: Iterable[OutputLine], exit_code: int | None, seconds: floa
             f"let it train for longer ({log})"
         )
     if not texts:
-        kept = "conda keeps its output until it ends: add --no-capture-output after `run`; " * _is_conda(plan)
-        return f"the command printed nothing in {took}; {kept}{WAYS}"
+        return f"the command printed nothing in {took}; {WAYS}"
     shown = " | ".join(text.strip()[:SHOWN_CHARACTERS] for text in texts[-3:])
     nothing = f"nothing in {len(texts)} line(s) of {took} counts iterations; the last lines: {shown}"
     return f"{nothing}; {WAYS} ({log})"
-
-
-def _is_conda(plan: ProbePlan) -> bool:
-    program, *words = plan.argv
-    live = {"--no-capture-output", "--live-stream"}
-    return PurePath(program).name in {"conda", "mamba"} and "run" in words and not live & set(words)

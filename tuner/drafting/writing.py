@@ -10,7 +10,6 @@ from typing import Any
 from tuner.count import PARTS, TrainingCounts
 from tuner.drafting.draft import Draft, Used
 from tuner.drafting.printed import Found
-from tuner.drafting.searches import ENVIRONMENTS
 from tuner.drafting.watching import Watched, iteration_s
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S
 from tuner.trainers.presets import ACCUMULATED, PRESETS
@@ -41,11 +40,10 @@ def sample_choices(draft: Draft, found: Found) -> list[tuple[str, str]]:
 
     Empty where the samples are known, or where no answer could be written down.
     """
-    if found.doubt or found.counts_samples or samples_of(draft, found) or not draft.batch_size:
+    if found.doubt or found.counts_samples or samples_of(draft, found) or not draft.batch:
         return []
-    what = "a step of all environments" if draft.batch in ENVIRONMENTS else "a batch"
-    each = draft.batch_term
-    return [(f"{what} of each rank", f"{each} * {{ranks}}"), (f"{what} of all ranks", each), ("a sample", "1")]
+    each = draft.batch
+    return [("a batch of each rank", f"{each} * {{ranks}}"), ("a batch of all ranks", each), ("a sample", "1")]
 
 
 _NO_TEXT = {"true", "false", "null", "yes", "no", "on", "off"}

@@ -84,8 +84,6 @@ class Watch:
         """Why the newest rows of the progress file are not known yet; None where all are."""
         self.training: TrainingCounts | None = None
         """What was counted inside the training; None where nothing was."""
-        self.uncounted: str | None = None
-        """Why nothing was counted inside."""
         self.progress: list[Progress] = []
         self.marks: list[Mark] = []
 
@@ -121,7 +119,7 @@ class Watch:
             case "backlog":
                 self.backlog = message.get("detail")
             case "training":
-                self.training, self.uncounted = counts(message.get("counts")) or self.training, message.get("why")
+                self.training = counts(message.get("counts")) or self.training
 
     def _close_blocks(self, now_s: float) -> None:
         """Count blocks of time as iterations where the trainer reports none.
