@@ -55,8 +55,8 @@ class PrintedLines:
     """Follows the lines of a command, in each way in which they may show its progress."""
 
     def __init__(self, likely: Iterable[str] = ()) -> None:
-        """`likely` names presets that go before the others."""
-        presets = dict.fromkeys((*likely, *PRESETS))
+        """`likely` names presets that go before the others; then come those of several patterns, which are surest."""
+        presets = dict.fromkeys((*likely, *sorted(PRESETS, key=lambda name: len(PRESETS[name].progress) == 1)))
         self._ways = [
             _Way(None, ()),
             *(_Way(name, PRESETS[name].progress) for name in presets),
