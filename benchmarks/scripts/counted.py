@@ -30,6 +30,9 @@ INSIDE = ROOT / "tuner" / "count" / "inside"
 """What comes first on PYTHONPATH."""
 LEAST_MARKS = 3
 """A speed over fewer marks is not compared."""
+ROLLOUTS = ("RLlib", "rsl_rl, Hydra", "SB3", "CleanRL")
+"""Scripts whose side file has a line for each rollout; they run `MORE` times as long."""
+MORE = 3.0
 TRICKY_NAMES = sorted(path.stem for path in TRICKY.glob("*.py") if path.stem != "tools")
 NAMES = (*COMMANDS, *TRICKY_NAMES)
 
@@ -110,7 +113,7 @@ def compared(name: str, args: argparse.Namespace) -> Row:
     """Run a script, and compare what was counted inside with its side file."""
     place, command = ready(name, args)
     side = place.folder / "plain.tsv"
-    plain_run(command, place, side, SETTLE_S + args.seconds)
+    plain_run(command, place, side, SETTLE_S + args.seconds * (MORE if name in ROLLOUTS else 1.0))
     merger, marks = merged(place.count)
     truth = truth_of(side)
     marks = [mark for mark in marks if mark["t_s"] >= marks[0]["t_s"] + SETTLE_S]

@@ -14,8 +14,10 @@ from tuner.count.summary import Shares, TrainingCounts
 
 BASE_STEP = 3
 """Counts begin at this step. The module is found at the first step, and its inputs are understood at the second."""
-SURE_STEP = 5
+SURE_STEP = 4
 """At this step it is decided what counts the samples."""
+MARK_S = 0.2
+"""A mark is told at most so often, in seconds, so that marks are about equally far apart."""
 AGREE = 0.03
 """Loader and module agree if their samples differ by at most this share, or by a batch that was fetched ahead."""
 LEAST_PAUSE_S = 0.2
@@ -96,7 +98,8 @@ class Merger:
                 break
             self._next = place + 1
             iteration = point["environments"]["rollouts"] if witness.is_environments else step
-            if step < BASE_STEP or iteration <= self._told:
+            is_soon = bool(self._before) and point["at_s"] - lead.points[self._before]["at_s"] < MARK_S
+            if step < BASE_STEP or iteration <= self._told or is_soon:
                 continue
             pause = _pause(lead, self._before, place, steps_per_pass(lead))
             self._told, self._before = iteration, place
@@ -297,9 +300,8 @@ def _of_two(leads: Sequence[ProcessCounts], step: float, loader: float, module: 
 
 
 def _unseen(leads: Sequence[ProcessCounts]) -> str:
-    why = next((process.points[-1].get("why") for process in leads if process.points[-1].get("why")), None)
     off = next((process.off[0] for process in leads if process.off), None)
-    return off or why or "the inputs of the trained module are not seen"
+    return off or "the inputs of the trained module are not seen"
 
 
 def _shares(lead: ProcessCounts) -> Shares | None:

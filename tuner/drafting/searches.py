@@ -209,15 +209,27 @@ def proposed(known: Known) -> list[SearchedFlag]:
         name = flag.names[0].replace("-", "_")
         if _ON_CARDS.search(name) and not known.on_gpu:
             continue
-        is_worth = bool(_SPEED.search(name)) and (known.waits_for_data or "pin_mem" not in name)
-        is_worth = (
-            is_worth or bool(_PRECISION.search(flag.parameter)) or (flag.is_on and bool(_SAVES_MEMORY.search(name)))
-        )
-        if is_worth and (switched := _switched(flag, known)):
+        if _is_worth(flag, known) and (switched := _switched(flag, known)):
             found.append(switched)
         elif workers and flag.parameter in NEEDS_WORKERS:
             found += _of_loader(flag, known)
-    return found
+    return sorted(found, key=_turn)
+
+
+def _is_worth(flag: Flag, known: Known) -> bool:
+    """Return whether a switch is worth a search."""
+    name = flag.names[0].replace("-", "_")
+    if _SPEED.search(name):
+        return known.waits_for_data or "pin_mem" not in name
+    return bool(_PRECISION.search(flag.parameter)) or (flag.is_on and bool(_SAVES_MEMORY.search(name)))
+
+
+def _turn(search: SearchedFlag) -> int:
+    """Return when a flag has its turn, because a search tries the first flags first: what usually gains most, soonest.
+
+    A model that is compiled starts late.
+    """
+    return 0 if search.is_precision else 2 if "compile" in search.parameter else 1
 
 
 def _sizes(known: Known) -> list[Flag]:

@@ -41,6 +41,8 @@ WAYS = (
     "tuner/progress.py beside it and call report()"
 )
 """How a command can be made to show its progress where nothing counts inside."""
+LONGER = 3.0
+"""A training whose optimizer steps is watched for so many times the limit, because slow steps need it."""
 _TERMINAL = re.compile(
     r"EOFError: EOF when reading a line|not a (?:tty|terminal|TTY)|Inappropriate ioctl|termios\.error|_curses\.error"
     r"|/dev/tty"
@@ -90,12 +92,14 @@ def watch(
         lines.extend(new)
         counted.feed(new)
         printed.feed(new)
-        waits = counted.has_begun and counted.why is None  # then its lines need not be understood
-        return counted.is_enough or not (waits or (found := printed.found) is None or not _is_enough(found))
+        return counted.is_enough or (not counted.steps and (found := printed.found) is not None and _is_enough(found))
+
+    def is_late() -> bool:
+        return clock.now() - origin_s >= (LONGER * limit_s if counted.steps else limit_s)
 
     try:
         recorder.start(trainer.pid, origin_s)
-        _follow(trainer, is_clear, lambda: clock.now() - origin_s >= limit_s)
+        _follow(trainer, is_clear, is_late)
         exit_code = trainer.exit_code()
     finally:
         trainer.end()
@@ -141,10 +145,15 @@ class CountedLines:
                 self.reports.append(report)
 
     @property
+    def steps(self) -> bool:
+        """Whether an optimizer steps and its samples may be counted: then no line need be understood."""
+        return self.has_begun and self.why is None
+
+    @property
     def is_enough(self) -> bool:
         """Whether enough steps over enough time were counted."""
-        long = len(self.reports) > ENOUGH_ITERATIONS and self.reports[-1].t_s - self.reports[1].t_s >= ENOUGH_S
-        return self.training is not None and long
+        is_long = len(self.reports) > 1 and self.reports[-1].t_s - self.reports[0].t_s >= ENOUGH_S
+        return self.training is not None and is_long
 
 
 def iteration_s(reports: Sequence[Progress]) -> float | None:

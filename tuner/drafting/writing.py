@@ -93,7 +93,7 @@ def study_text(
             *([f"    unset: {_flow(draft.unset)}  # the flag is left out at this value"] if draft.unset else []),
             *([f"    files: {_flow(draft.files)}  # a probe gets a changed copy"] if draft.files else []),
             *_env(draft.env, preset),
-            *_learning(draft, is_counted=watched.training is not None),
+            *_learning(draft),
             f"devices: {text(devices)}  # {_seen(uses)}",
             *objective,
             "space:",
@@ -200,12 +200,10 @@ def _env(env: Mapping[str, str], preset: str | None) -> list[str]:
     return [f"    env: {_flow(dict(sorted(own)))}"] if own else []
 
 
-def _learning(draft: Draft, *, is_counted: bool) -> list[str]:
+def _learning(draft: Draft) -> list[str]:
     names = [search.parameter for search in draft.searched if search.changes_learning]
     computed = f"    computed: {_flow(draft.computed)}  # the total batch stays; batch norm sees its parts"
     changing = f"    learning: {_flow(names)}  # these change what is learnt, the others only the speed"
-    if is_counted and not names:
-        return [computed] if draft.computed else []
     kept = "    learning: keep  # no value below changes what is learnt"
     return [*([computed] if draft.computed else []), changing if names else kept]
 

@@ -1,6 +1,7 @@
 """Counts what torch's loaders give: batches, samples, the time spent waiting for them, and new passes over the data."""
 
 import functools
+import sys
 import time
 
 from tuner_inside.imports import when_imported
@@ -12,7 +13,7 @@ MOST_SETS = 64
 
 
 class Data:
-    """What one data set has given so far, through all of its loaders."""
+    """What one data set has given so far, through all of its loaders, either for training or for an evaluation."""
 
     def __init__(self, size):
         self.size = size
@@ -34,13 +35,17 @@ class Loaders:
         self.last = None
 
     def of(self, loader_iterator):
-        """Return the record of the data set of a loader's iterator."""
-        dataset = getattr(loader_iterator, "_dataset", None)
-        found = self.data.get(id(dataset))
+        """Return the record of the data set of a loader's iterator.
+
+        Batches that are fetched where no gradients are computed are those of an evaluation, which may take a part of
+        the same data set. They have a record of their own.
+        """
+        known = id(getattr(loader_iterator, "_dataset", None)), sys.modules["torch"].is_grad_enabled()
+        found = self.data.get(known)
         if found is None:
             if len(self.data) >= MOST_SETS:
                 self.data.clear()
-            found = self.data[id(dataset)] = Data(_length(loader_iterator))
+            found = self.data[known] = Data(_length(loader_iterator))
         return found
 
     def after_step(self):

@@ -5,6 +5,7 @@ import time
 import weakref
 
 from tuner_inside import training
+from tuner_inside.calls import before_call, forget
 from tuner_inside.environments import REUSING, environments
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import first_tensor, is_tensor, sample_form, samples, tokens
@@ -36,7 +37,7 @@ class Tally:
         """The forward passes since the last step."""
         self.level = 0
         self.modules = []
-        self.hooks = []
+        self.counter = _counter(weakref.ref(self))
         self.first = None
         """The module that is called first after a step; its inputs count."""
         self.form = ""
@@ -46,35 +47,26 @@ class Tally:
         self.inner = None
         self.is_second = False
         """Whether the samples are the second dimension of the inputs, as in `[sequence, batch]`."""
-        self.why = None
-        """Why the module's inputs are not counted; None where they are."""
 
     def watch(self, modules):
         """Count the inputs of these modules instead of those before."""
-        for hook in self.hooks:
-            hook.remove()
-        self.modules, self.hooks, self.first = list(modules), [], None
+        for module in self.modules:
+            forget(module, self.counter)
+        self.modules, self.first = list(modules), None
         for module in modules:
-            if getattr(module, "_compiled_call_impl", None) is not None:
-                self.why = "the module is compiled in place"  # a hook would become a part of the compiled code
-                continue
-            hook = _hook(weakref.ref(self))
-            self.hooks.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+            before_call(module, self.counter)
 
 
-def _hook(known):
-    """Return a hook that counts the inputs of a module."""
+def _counter(known):
+    """Return a function that counts what is given to a module."""
 
     @guarded("steps")
-    def before_forward(module, args, kwargs):
+    def counter(module, args, kwargs):
         tally = known()
-        if tally is not None and not training.is_traced():
+        if tally is not None:
             _count(tally, module, args, kwargs)
 
-    def hook(module, args, kwargs):
-        before_forward(module, args, kwargs)
-
-    return hook
+    return counter
 
 
 def _count(tally, module, args, kwargs):
@@ -120,14 +112,11 @@ class Inner:
 
     def __init__(self, module):
         self.batch = 0
-        self._hook = module.register_forward_pre_hook(self._called)
+        self._read = guarded("inner")(self._called)
+        before_call(module, self._read)
 
-    def _called(self, module, args):
-        self._read(module, args)
-
-    @guarded("inner")
-    def _read(self, module, args):
-        self._hook.remove()
+    def _called(self, module, args, _kwargs):
+        forget(module, self._read)
         tensor = args[0] if args else None
         if tensor is not None and hasattr(tensor, "batch_sizes"):  # a packed sequence
             self.batch = int(tensor.batch_sizes[0])
@@ -219,7 +208,6 @@ def _tell(tally, optimizer, now_s):
         "saves_s": training.saves.seconds,
         "saves": training.saves.count,
         "skipped": training.scaler.skipped,
-        "why": tally.why if not tally.rows else None,
         "others": sum(other.steps for other in tallies.values()) - tally.steps,
     }
     if data is not None:

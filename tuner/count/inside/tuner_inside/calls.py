@@ -1,0 +1,70 @@
+"""Calls functions before a module is called. Nothing of it lies in the module, which may be copied, saved and scripted.
+
+A forward hook would be pickled with the module, and compiled with it. So the call of the module's class is wrapped, as
+long as one of its modules is watched.
+"""
+
+import functools
+import sys
+import weakref
+
+_watched = {}
+"""The id of a module → the module, weakly, and the functions."""
+_wrapped = {}
+"""A class → what its call is now, and what it had of its own."""
+
+
+def before_call(module, function):
+    """Call `function(module, args, kwargs)` before each call of a module, until it is forgotten.
+
+    Args:
+        module: the module. Other modules of its class are not watched.
+        function: takes the module and what is given to it. It must not raise.
+    """
+    known, functions = _watched.get(id(module), (None, ()))
+    if known is None or known() is not module:
+        functions = ()
+    _watched[id(module)] = (weakref.ref(module), (*functions, function))
+    _wrap(type(module))
+
+
+def forget(module, function):
+    """Call a function before a module no longer."""
+    _, functions = _watched.get(id(module), (None, ()))
+    left = tuple(other for other in functions if other is not function)
+    if left:
+        _watched[id(module)] = (weakref.ref(module), left)
+    else:
+        _watched.pop(id(module), None)
+    if all(type(known()) is not type(module) for known, _ in list(_watched.values())):
+        _unwrap(type(module))
+
+
+def _wrap(kind):
+    if kind in _wrapped:
+        return
+    own = vars(kind).get("__call__")
+    is_compiling = getattr(getattr(sys.modules["torch"], "compiler", None), "is_compiling", bool)
+
+    def call(self, *args, **kwargs):
+        if not is_compiling() and type(self) is kind and id(self) in _watched:
+            known, functions = _watched[id(self)]
+            if known() is self:
+                for function in functions:
+                    function(self, args, kwargs)
+        if own is not None:
+            return own(self, *args, **kwargs)
+        return super(kind, self).__call__(*args, **kwargs)
+
+    kind.__call__ = functools.wraps(kind.__call__)(call)
+    _wrapped[kind] = (kind.__call__, own)
+
+
+def _unwrap(kind):
+    ours, own = _wrapped.pop(kind, (None, None))
+    if ours is None or vars(kind).get("__call__") is not ours:
+        return
+    if own is None:
+        del kind.__call__
+    else:
+        kind.__call__ = own
