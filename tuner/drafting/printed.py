@@ -6,15 +6,11 @@ from dataclasses import dataclass
 
 from tuner.probe import LinePatterns, OutputLine, Progress, ProgressReader, record
 from tuner.probe.count_files import COUNTED
+from tuner.probe.progress_reader import FORMS
 from tuner.trainers.presets import PRESETS
 
 LEAST = 3
 """The fewest growing iterations that show progress."""
-FORMS = tuple(
-    rf"(?i)\b{word}s?\b[\s:=#\[(|]{{0,9}}(?P<iteration>\d[\d,_]*)"
-    for word in ("(?:iteration|iter)", "step", "batch", "epoch")
-)
-"""The plain forms, such as `iteration 12`. An epoch counts where nothing else does."""
 SHOWN = 3
 """How many of the last lines are kept to be shown."""
 

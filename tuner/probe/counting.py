@@ -2,7 +2,6 @@
 
 import math
 import re
-from dataclasses import dataclass, field
 
 MOST_ITERATIONS = 2**31 - 1
 """The largest iteration that is accepted. Databases store an iteration as a step of 32 bits."""
@@ -14,9 +13,8 @@ RESTART_DROP = 5
 A smaller drop is not a restart: when several ranks print, some of them lag behind by an iteration or two.
 """
 
-LATE_SHARE, NEAR_END = 1 / 3, 0.9
-"""An epoch has just begun until this share of the seconds of the epoch before is over. In this time a line is one of
-the epoch before if its count is at least `NEAR_END` of the last count of that epoch."""
+NEAR_END = 0.9
+"""A count has come to its end from this share of it on: the last steps may not be printed."""
 SURE_DIGITS = 3
 """The fewest digits of a rounded count, such as `1.28k`, between two of which hardly anything is lost."""
 
@@ -74,20 +72,12 @@ def is_rounded(text: str) -> bool:
     return text[-1:] in _POWERS and sum(map(str.isdecimal, text)) < SURE_DIGITS
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Epoch:
-    """An epoch that is over."""
-
-    number: float | None
-    before: float
-    """The count of all epochs before it."""
-    last: float
-    """The highest count that was printed in it."""
-    seconds: float
-
-
 class Unwrapped:
     """A count that continues when the printed count starts again, for example at a new epoch.
+
+    Ends tell bars apart. A bar that begins in the middle of the one that counts is an evaluation inside it. But if that
+    one makes one step for each such bar, it counts epochs. Where a bar of another end follows a whole one, nothing says
+    which one trains.
 
     Several ranks may print the same count. Then a rank may still print the end of an epoch after another rank has begun
     the next one. Only the first start counts, and late lines count as lines of their own epoch.
@@ -99,35 +89,36 @@ class Unwrapped:
         self.epoch_ends: list[float] = []
         """The counts of the epochs that are over."""
         self.doubt: str | None = None
-        """Why the count may be wrong: it has started again, and the output does not say that an epoch is over."""
+        """Why the count may be wrong: the output does not say that an epoch is over, or which bar trains."""
         self._first: float | None = None
-        self._last = 0.0
+        self._last = self._before = self._began = 0.0
+        """The highest count of this epoch, that of all epochs before it, and the count since another bar printed."""
         self._steps: tuple[float, float] | None = None
         """The smallest and the largest step between two counts of this epoch."""
         self._end: float | None = None
-        self._before = 0.0
         self._epoch: float | None = None
-        self._began_s = 0.0
-        self._over: _Epoch | None = None
+        self._over = (0.0, 0.0, 0.0)
+        """Of the epoch before: the count of all epochs before it, its highest count, and its largest step."""
+        self._latest: float | None = None
+        """The end that the latest line has printed."""
+        self._around: tuple[float | None, float] = (None, 0.0)
+        """The end of a bar of epochs around the one that counts, and its latest count."""
 
-    def __call__(
-        self, printed: float, t_s: float = 0.0, *, epoch: float | None = None, end: float | None = None
-    ) -> float:
-        """Return the count over all epochs for a line that was printed at `t_s`.
+    def __call__(self, printed: float, *, epoch: float | None = None, end: float | None = None) -> float | None:
+        """Return the count over all epochs; None for a line of another bar.
 
         `epoch` is the number of the epoch, and `end` the last count of an epoch, if the trainer prints them.
         """
+        if epoch is None and end is not None and self._is_other(printed, end):
+            return None
         if self._first is None:
-            self._first, self._last, self._began_s = printed, printed, t_s
-        if self._over is not None and self._is_late(self._over, printed, t_s, epoch):
-            return self._over.before + printed
-        if self._starts_again(printed, t_s, epoch):
-            self._over = _Epoch(number=self._epoch, before=self._before, last=self._last, seconds=t_s - self._began_s)
+            self._first = self._last = self._began = printed
+        if self._is_late(printed, epoch):
+            return self._over[0] + printed
+        if self._starts_again(printed, epoch):
             if epoch is None and not self._is_whole:
                 self.doubt = self.doubt or f"the count fell from {self._last:.0f} to {printed:.0f}"
-            self.epoch_ends.append(self._whole_epoch())
-            self._before += self.epoch_ends[-1]
-            self._last, self._steps, self._began_s = printed, None, t_s
+            self._begin(printed)
         if (step := printed - self._last) > 0:
             least, most = self._steps or (step, step)
             self._steps = min(least, step), max(most, step)
@@ -137,24 +128,51 @@ class Unwrapped:
         self._epoch = self._epoch if epoch is None else epoch
         return self._before + printed
 
-    def _starts_again(self, printed: float, t_s: float, epoch: float | None) -> bool:
+    def _is_other(self, printed: float, end: float) -> bool:
+        """Return whether this is a line of a bar that does not count."""
+        latest, self._latest = self._latest, end
+        around, before = self._around
+        if end == around:
+            self._around = end, printed
+            if latest == end and printed > before:  # it goes on by itself, so it counts no epochs
+                self._doubt_bars(end)
+            return True
+        if self._end in {None, end}:
+            self._began = self._began if latest == end else printed
+        elif self._is_whole:
+            self._doubt_bars(end)
+            self._begin(printed)
+        elif self._last - self._began > 1:
+            return True
+        else:
+            self._around, self._first, self._steps = (self._end, self._last), None, None
+        return False
+
+    def _doubt_bars(self, end: float) -> None:
+        self.doubt = self.doubt or f"bars of {self._end or 0:.0f} and {end:.0f} steps, and none says it trains"
+
+    def _begin(self, printed: float) -> None:
+        """Begin the next epoch."""
+        self._over = self._before, self._last, self._steps[1] if self._steps else 0.0
+        self.epoch_ends.append(self._whole_epoch())
+        self._before += self.epoch_ends[-1]
+        self._last, self._steps, self._began = printed, None, printed
+
+    def _starts_again(self, printed: float, epoch: float | None) -> bool:
         """Return whether this is the first line of a new epoch. Soon after a start, it is another rank's."""
         if epoch is not None and self._epoch is not None:
             return epoch > self._epoch and printed <= self._last
         has_grown = self._steps is not None  # before it has grown, another rank may lag behind
         deep = has_grown and self._last - printed >= self._restart_drop and printed <= (self._first or 0.0)
-        return deep and (
-            self._over is None or self._last >= self._over.last / 2 or not self._has_just_begun(self._over, t_s)
-        )
+        return deep and self._last >= self._over[1] / 2
 
-    def _is_late(self, over: _Epoch, printed: float, t_s: float, epoch: float | None) -> bool:
+    def _is_late(self, printed: float, epoch: float | None) -> bool:
         """Return whether this line is one of the epoch before: it prints the end of an epoch that has just begun."""
-        if epoch is not None and over.number is not None:
-            return epoch <= over.number
-        return self._has_just_begun(over, t_s) and printed >= NEAR_END * over.last and self._last < over.last / 2
-
-    def _has_just_begun(self, over: _Epoch, t_s: float) -> bool:
-        return t_s - self._began_s < LATE_SHARE * over.seconds
+        if epoch is not None and self._epoch is not None:
+            return epoch < self._epoch
+        _, last, step = self._over
+        is_near = printed >= NEAR_END * last and printed - self._last > 2 * step
+        return is_near and self._last < last / 2 and self.doubt is None
 
     @property
     def _is_whole(self) -> bool:
@@ -190,88 +208,7 @@ NAME_WORDS = 3
 """The most words of a bar's name. A longer text before a count may tell of an evaluation that is over."""
 
 
-@dataclass(kw_only=True, slots=True)
-class _Bar:
-    """One bar, also if it starts again."""
-
-    end: float | None
-    last: float
-    began: float
-    """The count with which the bar last took over from another bar."""
-    count: Unwrapped = field(default_factory=Unwrapped)
-    is_around: bool = False
-    """Whether it is a bar of epochs, around the bars of their steps."""
-
-    @property
-    def advances(self) -> bool:
-        """Whether the bar has advanced by more than one step since another bar printed."""
-        return self.last - self.began > 1
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the bar has come to its end. A bar that vanishes may not print its last steps."""
-        return self.end is None or self.last >= NEAR_END * self.end
-
-
-class Bars:
-    """The count of the training, over all its epochs, from the lines of all bars. Their ends tell them apart.
-
-    A bar that begins in the middle of another one is an evaluation inside it. But if the other bar makes one step for
-    each such bar, it counts epochs. Where a bar of another end follows a whole one, nothing says which one trains.
-    """
-
-    def __init__(self) -> None:
-        self._bars: dict[float | None, _Bar] = {}
-        self._main: _Bar | None = None
-        self._latest: _Bar | None = None
-        self._offset = self._total = 0.0
-        self._doubt: str | None = None
-
-    @property
-    def doubt(self) -> str | None:
-        """Why the count may not be that of the training; None where nothing speaks against it."""
-        return self._doubt or (self._main.count.doubt if self._main else None)
-
-    @property
-    def epoch_ends(self) -> list[float]:
-        """The steps of the epochs that are over."""
-        return self._main.count.epoch_ends if self._main else []
-
-    def __call__(
-        self,
-        printed: float,
-        t_s: float,
-        *,
-        epoch: float | None = None,
-        end: float | None = None,
-        name: str = "",
-        after: str = "",
-    ) -> float | None:
-        """Return the count over all epochs for a line that was printed at `t_s`; None where it is no training.
-
-        `name` is the text before the count, and `after` the text after it. A line with the number of its `epoch` needs
-        no end to be told from others.
-        """
-        own_end = None if epoch is not None else end
-        if own_end is not None and (PREPARES.match(name) or EXAMPLES in after):
-            return None
-        if end is not None and EVALUATES.search(name) and len(re.findall("[A-Za-z]{2,}", name)) <= NAME_WORDS:
-            return None
-        bar = self._bars.setdefault(own_end, _Bar(end=own_end, last=printed, began=printed))
-        if bar is not self._latest:
-            bar.began = printed
-        bar.last, self._latest = printed, bar
-        counted = bar.count(printed, t_s, epoch=epoch, end=end)
-        main = self._main = self._main or bar
-        if bar is not main:
-            if (bar.is_around and not bar.advances) or (main.advances and not main.is_over):
-                return None
-            if main.is_over or bar.is_around:
-                self._doubt = self._doubt or f"bars of {_steps(main)} and {_steps(bar)} steps, and none says it trains"
-            main.is_around, self._main, self._offset = not main.is_over, bar, self._total - counted
-        self._total = max(self._total, self._offset + counted)
-        return self._offset + counted
-
-
-def _steps(bar: _Bar) -> str:
-    return "unknown" if bar.end is None else f"{bar.end:.0f}"
+def is_aside(name: str, after: str) -> bool:
+    """Return whether a bar is one of a preparation or an evaluation, by the texts before and after its count."""
+    is_short = len(re.findall("[A-Za-z]{2,}", name)) <= NAME_WORDS
+    return bool(PREPARES.match(name)) or EXAMPLES in after or (is_short and bool(EVALUATES.search(name)))
