@@ -36,8 +36,8 @@ class Found:
 
     @property
     def counts_samples(self) -> bool:
-        """Whether the trainer tells its samples: a plain form never does."""
-        return self.reports[-1].samples is not None
+        """Whether the trainer tells its samples, and nothing speaks against them. A plain form never tells any."""
+        return not self.doubt and self.reports[-1].samples is not None
 
     @property
     def by(self) -> str:

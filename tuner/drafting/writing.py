@@ -22,17 +22,15 @@ def samples_of(draft: Draft, found: Found) -> str:
 
     Also empty where the trainer counts samples itself.
     """
-    return "" if found.counts_samples else draft.samples_per_iteration(found.preset)
+    return "" if found.doubt or found.counts_samples else draft.samples_per_iteration(found.preset)
 
 
 def samples_said(draft: Draft, found: Found) -> str:
     """Return what is known of the samples of a command whose lines are read, as a line for the person."""
-    if found.doubt:
-        return f"unknown: {found.doubt}"
     if found.counts_samples:
         return f"{found.reports[-1].samples} in all, counted by the command"
     samples = samples_of(draft, found)
-    return f"{samples} in each iteration" if samples else "unknown: no printed line says them"
+    return f"{samples} in each iteration" if samples else f"unknown: {found.doubt or 'no printed line says them'}"
 
 
 def sample_choices(draft: Draft, found: Found) -> list[tuple[str, str]]:
@@ -40,9 +38,9 @@ def sample_choices(draft: Draft, found: Found) -> list[tuple[str, str]]:
 
     Empty where the samples are known, or where no answer could be written down.
     """
-    if found.doubt or found.counts_samples or samples_of(draft, found) or not draft.batch:
-        return []
     each = draft.batch
+    if found.doubt or found.counts_samples or samples_of(draft, found) or not each:
+        return []
     return [("a batch of each rank", f"{each} * {{ranks}}"), ("a batch of all ranks", each), ("a sample", "1")]
 
 
@@ -129,27 +127,18 @@ def _printed(draft: Draft, watched: Watched, answer: str) -> tuple[list[str], li
     if found is None:
         raise ValueError("neither counts nor printed progress")
     why = [f"    # not counted inside the training: {one_line(watched.uncounted)}"] if watched.uncounted else []
-    samples = answer or ("" if found.doubt else samples_of(draft, found))
-    is_counted = bool(samples) or (found.counts_samples and not found.doubt)
-    said = "    # Samples are unknown; `samples_per_iteration` says how many a printed iteration has, on all ranks."
-    if found.doubt:
-        said = f"    # Samples are unknown: {one_line(found.doubt)}."
-    if is_counted:
-        said = f"    samples_per_iteration: {text(samples)}  # of all ranks"
-    counted = [said] if samples or not is_counted else []
-    return [*why, "    count: printed", *_progress(found), *counted], _objective(draft, found, is_counted=is_counted)
-
-
-def _objective(draft: Draft, found: Found, *, is_counted: bool) -> list[str]:
-    if is_counted:
-        return [f"objective: {SAMPLES_PER_S}"]
+    lines = [*why, "    count: printed", *_progress(found)]
+    if samples := answer or samples_of(draft, found):
+        lines.append(f"    samples_per_iteration: {text(samples)}  # of all ranks")
+    if samples or found.counts_samples:
+        return lines, [f"objective: {SAMPLES_PER_S}"]
+    how = "`samples_per_iteration` says how many a printed iteration has, on all ranks"
+    lines.append(f"    # Samples are unknown: {one_line(found.doubt or how)}.")
     counted = f"{SAMPLES_PER_S}, if they are counted"
-    if draft.keeps_iterations and not found.doubt:
-        return [
-            "# No value below changes how many samples an iteration has, so iterations/s compare the configs.",
-            f"objective: {ITERATIONS_PER_S}  # or {counted}",
-        ]
-    return [f"objective: min_avg_util  # {counted}"]
+    if found.doubt or not draft.keeps_iterations:
+        return lines, [f"objective: min_avg_util  # {counted}"]
+    no_value = "# No value below changes how many samples an iteration has, so iterations/s compare the configs."
+    return lines, [no_value, f"objective: {ITERATIONS_PER_S}  # or {counted}"]
 
 
 def made_from(typed: Sequence[str]) -> str:
