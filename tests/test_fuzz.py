@@ -1,16 +1,19 @@
 """Whatever a file, a URL, a database or a trainer's output holds: it is read, or refused with one message.
 
-`python -m benchmarks.fuzz.tries` tries many more.
+`FUZZ_TRIES=3000 pytest --timeout 0 tests/test_fuzz.py` tries many more.
 """
 
+import os
 from pathlib import Path
 
 import pytest
 
-from benchmarks.fuzz.subjects import SUBJECTS
-from benchmarks.fuzz.tries import ATTRIBUTES, fuzz
+from tests.support.tests_fuzz.subjects import SUBJECTS
+from tests.support.tests_fuzz.tries import ATTRIBUTES, fuzz
 
-TRIES, ATTRIBUTE_TRIES = 40, 5
+TRIES = int(os.environ.get("FUZZ_TRIES", "40"))
+ATTRIBUTE_TRIES = TRIES // 8
+"""Each of them opens, shows and exports a study."""
 
 
 @pytest.mark.parametrize("name", SUBJECTS)

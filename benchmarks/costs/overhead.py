@@ -1,31 +1,24 @@
-"""Measures what sampling costs a trainer, and how long the devices are idle between two probes.
+"""Measures what the sampling of devices costs a trainer.
 
-    python -m benchmarks.costs.overhead [--devices 0,1] [--num-envs 8192] [--rounds 60] [--turn-seconds 1] [--trials 30]
+    python -m benchmarks.costs.overhead [--devices 0,1] [--num-envs 8192] [--rounds 60] [--turn-seconds 1]
 
-One long run of the reference trainer takes turns of whole iterations: without sampling, with the tuner's sampling and,
-where `nvidia-smi` exists, with a call of it per second. Each round reverses the order. A round compares samples per
-second with its own turn without sampling, so a slow drift does not count. Then a study of a trainer that does nothing
-goes through the whole loop (ask, probe, tell) on SQLite.
+One long run of the reference trainer takes turns of whole iterations, without sampling and with the tuner's. Each round
+reverses the order. A round compares samples per second with its own turn without sampling, so a slow drift does not
+count.
 """
 
 import math
 import random
-import shutil
-import subprocess
 import sys
 import time
 from bisect import bisect
 from collections.abc import Sequence
-from contextlib import closing
 from functools import partial
 from itertools import pairwise
-from operator import sub
 from pathlib import Path
-from statistics import mean, median
+from statistics import fmean
 from tempfile import TemporaryDirectory
-from threading import Thread, current_thread
 from typing import Annotated
-from unittest.mock import Mock
 
 import typer
 from rich import box
@@ -33,67 +26,32 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.devices.found import describe_machine
-from tuner.probe.probe_plan import LinePatterns, ProbePlan, Slot
+from tuner.probe.probe_plan import LinePatterns, Slot
 from tuner.probe.process import Process, reserved_port
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import Answer, DeviceSource, Enough, Go, MonotonicClock, OutputLine, Stop
+from tuner.probe.protocols import Answer, DeviceSource, Enough, Go, MonotonicClock, OutputLine
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.run import run
 from tuner.probe.series import SamplingRecorder
 from tuner.probe.window import Mark, marks
-from tuner.running.loop import optimise
-from tuner.running.workbench import Job, Workbench, open_workbench
-from tuner.store.database import Database
+from tuner.running.workbench import Workbench, open_workbench
 from tuner.study.cases import select
-from tuner.study.spec import StudySpec
-from tuner.trainers.command import CommandTrainer
 
-OFF, TUNER, SMI = "off", "tuner", "nvidia-smi"
-ASK_SMI = f"while :; do {SMI} --query-gpu=utilization.gpu,memory.used,power.draw --format=csv; sleep 1; done"
+OFF, TUNER = "off", "tuner"
 WARM_UP_ITERATIONS = 3
 RESAMPLES = 10_000
-NOTHING = """
-import time
-for iteration in range(1000):
-    time.sleep(0.005)
-    print("it", iteration, flush=True)
-"""
-
-
-class Timed:
-    """A source of devices that records the CPU time of the threads that read it."""
-
-    def __init__(self, source: DeviceSource) -> None:
-        self.label, self.devices = source.label, source.devices
-        self._source = source
-        self._pid = 0
-        self.cpu_s: dict[Thread, float] = {}
-        self.readings = 0
-
-    def attach(self, pid: int) -> None:
-        """Attach once, as in a probe, not for each turn."""
-        if pid != self._pid:
-            self._pid = pid
-            self._source.attach(pid)
-
-    def sample(self, t_s: float) -> Sequence[DeviceSample]:
-        samples = self._source.sample(t_s)
-        self.readings += 1
-        self.cpu_s[current_thread()] = time.thread_time()
-        return samples
 
 
 class Alternating:
     """A recorder that changes the way of sampling from turn to turn."""
 
-    def __init__(self, source: DeviceSource, sample_s: float, ways: Sequence[str], rounds: int, turn_s: float) -> None:
+    def __init__(self, source: DeviceSource, sample_s: float, rounds: int, turn_s: float) -> None:
         self.source = source
         self.lost = None
         self._sample_s = sample_s
         self._recorder: SamplingRecorder | None = None
         self._turn_s = turn_s
-        self._left = [way for number in range(rounds) for way in (ways if number % 2 else reversed(ways))]
-        self._smi: subprocess.Popen[bytes] | None = None
+        self._left = [way for number in range(rounds) for way in ((OFF, TUNER) if number % 2 else (TUNER, OFF))]
         self._origin = (0, 0.0)
         self.turns: list[tuple[float, str]] = []  # when each began, and its way
 
@@ -115,8 +73,6 @@ class Alternating:
         if way == TUNER:
             self._recorder = SamplingRecorder(self.source, MonotonicClock(), self._sample_s)
             self._recorder.start(*self._origin)
-        elif way == SMI:
-            self._smi = subprocess.Popen(["/bin/sh", "-c", ASK_SMI], stdout=subprocess.DEVNULL)
         return Go() if way else Enough()
 
     def samples(self) -> list[DeviceSample]:
@@ -125,9 +81,6 @@ class Alternating:
     def stop(self) -> None:
         if self._recorder is not None:
             self._recorder.stop()
-        if self._smi is not None:
-            self._smi.kill()
-            self._smi.wait()
 
 
 def run_in_turns(bench: Workbench, num_envs: int, recorder: Alternating, folder: Path) -> list[dict[str, float]]:
@@ -166,51 +119,8 @@ def by_round(turns: Sequence[tuple[float, str]], ends: Sequence[Mark]) -> list[d
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % confidence interval of the mean by the bootstrap (Efron and Tibshirani, 1993, section 13.3)."""
     draw = random.Random(0)
-    means = sorted(mean(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    means = sorted(fmean(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
     return means[round(0.025 * RESAMPLES)], means[round(0.975 * RESAMPLES) - 1]
-
-
-def idle_times_s(source: DeviceSource, trials: int, folder: Path) -> dict[str, list[float]]:
-    """Run a study of a trainer that does nothing; return the seconds between its probes, part by part."""
-    command = [sys.executable, "-I", "-S", "-c", NOTHING, "{num_envs}"]
-    spec = StudySpec.model_validate(
-        {
-            "name": "nothing",
-            "trainer": {"name": "command", "options": {"command": command, "progress": [r"it (?P<iteration>\d+)"]}},
-            "space": {"num_envs": {"ladder": list(range(1, 2 * trials))}},
-            "probe": {"window_seconds": 0.05},
-            "pruner": {"name": "none"},
-        }
-    )
-    trainer = CommandTrainer(spec.trainer)
-    bench = Workbench(spec=spec, asked_for=spec.name, trainer=trainer, source=source, folder=folder, variables={})
-    clock = MonotonicClock()
-    started_s, marked_s, over_s = [], [], []
-
-    def launch(plan: ProbePlan) -> Process:
-        process = Process(plan, clock)
-        started_s.append(clock.now())
-        return process
-
-    def probe(plan: ProbePlan, stop: Stop) -> ProbeResult:
-        recorder = SamplingRecorder(source, clock, plan.slot.limits.sample_seconds)
-        marked_s.append(0.0)
-
-        def watched(so_far: ProbeResult | None) -> Answer:
-            marked_s[-1] = clock.now()
-            return stop(so_far)
-
-        result = run(plan, launch=launch, recorder=recorder, clock=clock, stop=watched)
-        over_s.append(clock.now())
-        return result
-
-    with closing(Database(f"sqlite:///{folder / 'study.db'}")) as database:
-        job = Job(bench=bench, database=database, probe=probe, watcher=Mock(), interrupted=lambda: False, trials=trials)
-        optimise(job, bench.trainer.cases())
-    return {
-        "last mark read to everything ended": list(map(sub, over_s, marked_s)),
-        "everything ended to next trainer started": list(map(sub, started_s[1:], over_s)),
-    }
 
 
 def main(
@@ -218,35 +128,18 @@ def main(
     num_envs: Annotated[int, typer.Option(help="per device")] = 64,
     rounds: Annotated[int, typer.Option()] = 60,
     turn_seconds: Annotated[float, typer.Option(help="at least, in whole iterations")] = 1.0,
-    trials: Annotated[int, typer.Option()] = 30,
 ) -> None:
     bench = open_workbench("reference", devices=devices)
-    ways = [OFF, TUNER, *([SMI] if bench.devices[0].is_gpu and shutil.which(SMI) else [])]
-    timed, sample_s = Timed(bench.source), bench.spec.probe.sample_seconds
-    recorder = Alternating(timed, sample_s, ways, rounds, turn_seconds)
+    recorder = Alternating(bench.source, bench.spec.probe.sample_seconds, rounds, turn_seconds)
     with TemporaryDirectory() as folder:
         found = run_in_turns(bench, num_envs, recorder, Path(folder).resolve() / "turns")
-        idle_s = idle_times_s(bench.source, trials, Path(folder).resolve())
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(describe_machine(bench.source))
-    console.print(sampling_table(ways, found))
-    reading_s = sum(timed.cpu_s.values()) / timed.readings
-    console.print(
-        f"sampling thread: {1e3 * reading_s:.2f} ms of CPU a reading, {100 * reading_s / sample_s:.2f} % of a core"
-    )
-    table = Table("between two probes", "median, s", "slowest, s", box=box.MARKDOWN)
-    for what, times_s in idle_s.items():
-        table.add_row(what, f"{median(times_s):.3f}", f"{max(times_s):.3f}")
-    console.print(table)
-
-
-def sampling_table(ways: Sequence[str], found: Sequence[dict[str, float]]) -> Table:
+    changes_pct = [100 * math.log(one[TUNER] / one[OFF]) for one in found]  # a ratio's mean would favour noise
     table = Table("sampling", "samples/s", "change, %", "95 % interval", box=box.MARKDOWN)
-    for way in ways:
-        changes_pct = [100 * math.log(one[way] / one[OFF]) for one in found]  # a ratio's mean would favour noise
-        row = [f"{mean(changes_pct):+.2f}", "{:+.2f} to {:+.2f}".format(*interval(changes_pct))] if way != OFF else []
-        table.add_row(way, f"{mean(one[way] for one in found):,.0f}", *row)
-    return table
+    table.add_row(OFF, f"{fmean(one[OFF] for one in found):,.0f}")
+    cells = f"{fmean(changes_pct):+.2f}", "{:+.2f} to {:+.2f}".format(*interval(changes_pct))
+    table.add_row(TUNER, f"{fmean(one[TUNER] for one in found):,.0f}", *cells)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(describe_machine(bench.source), table, sep="\n")
 
 
 if __name__ == "__main__":

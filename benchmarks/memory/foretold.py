@@ -1,6 +1,6 @@
 """How well two probes foretell memory and samples/s along the ladder: on each recorded table, on each of its lines.
 
-python -m benchmarks.memory.foretold --studies build/memory     (the studies that `show.py` leaves, too)
+    python -m benchmarks.memory.foretold [--chosen]
 
 The constants of `tuner/search/needs.py` were chosen on the tables of `CHOSEN`; the others report. Two probes
 foretell what the same host makes: where more than an hour lies between the probes of a table, another host went on.
@@ -15,16 +15,14 @@ from itertools import groupby
 from pathlib import Path
 from statistics import median
 
-from benchmarks.memory.show import view
 from tuner.errors import StudyError
 from tuner.export.recorded_table import Table
 from tuner.kept.trial import COMPLETE, KeptProbe, KeptTrial
 from tuner.probe.result import DeviceSummary
-from tuner.running.workbench import open_workbench
 from tuner.search.needs import foresee
 from tuner.study import LADDER, Config, Parameter, Space, ladder_of
 
-TABLES, RESULTS = Path(__file__).parents[1] / "tables", Path(__file__).parents[1] / "results"
+TABLES, SEARCHES = Path(__file__).parents[1] / "tables", Path(__file__).with_name("searches.tsv")
 CHOSEN = (
     "pi_plus_two_h200/amp_pi_plus",
     "reference_two_cpu_ranks/deepmimic_pi_plus_ppo",
@@ -54,24 +52,21 @@ def trials(table: Table) -> list[KeptTrial]:
     return [trial(one.config, one.started_at, one.samples_per_s, one.devices) for one in ran]
 
 
-def listed(folder: Path) -> dict[str, list[KeptTrial]]:
-    """Return the trials of each case of a search on H200s that left a table of its trials."""
+def searched() -> dict[str, list[KeptTrial]]:
+    """Return the trials of each search on H200s, by search and case."""
     found: dict[str, list[KeptTrial]] = {}
-    for row in (
-        row for file in sorted(folder.glob("trials*.tsv")) for row in csv.DictReader(file.open(), delimiter="\t")
-    ):
-        if row["status"] == "ok" and row["samples_per_s"]:
-            config = {LADDER: int(row[LADDER]), **{name: row[name] for name in NAMED if row.get(name)}}
-            used = DeviceSummary(
-                device="cuda",
-                source="nvml",
-                window_s=1.0,
-                util_mean_pct=None,
-                mem_peak_mib=float(row["mem_peak_mib"]),
-                mem_total_mib=H200_MIB,
-            )
-            one = trial(config, row["started_at"], float(row["samples_per_s"]), (used,))
-            found.setdefault(row["case"], []).append(one)
+    for row in csv.DictReader(SEARCHES.open(), delimiter="\t"):
+        config = {LADDER: int(row[LADDER]), **{name: row[name] for name in NAMED if row[name]}}
+        used = DeviceSummary(
+            device="cuda",
+            source="nvml",
+            window_s=1.0,
+            util_mean_pct=None,
+            mem_peak_mib=float(row["mem_peak_mib"]),
+            mem_total_mib=H200_MIB,
+        )
+        one = trial(config, row["started_at"], float(row["samples_per_s"]), (used,))
+        found.setdefault(f"search {row['search']}/{row['case']}", []).append(one)
     return found
 
 
@@ -105,34 +100,28 @@ def lines(ran: list[KeptTrial], ladder: str) -> Iterator[Line]:
                 yield probed, [one for one in rungs if one not in probed]
 
 
-def known(studies: Path | None) -> Iterator[tuple[str, Space, list[Line]]]:
-    """Yield the name and the space of each table and study, and its lines; a study's two first probes foretell."""
+def known() -> Iterator[tuple[str, Space, list[Line]]]:
+    """Yield the name and the space of each table and each search that left a table, and its lines."""
     for path in sorted(TABLES.glob("*/*.parquet")):
         with suppress(StudyError):  # the tables of kernels have no memory and another format
             table = Table.load(path)
             if ladder := ladder_of(table.space):
                 yield f"{path.parent.name}/{path.stem}", table.space, list(lines(trials(table), ladder))
-    for folder in sorted(file.parent for file in RESULTS.glob("*_h200/trials.tsv")):
-        for case, ran in sorted(listed(folder).items()):
-            rungs = sorted({int(str(one.config[LADDER])) for one in ran})
-            if len(rungs) > 2 and (found := list(lines(ran, LADDER))):
-                yield f"search {folder.name}/{case}", Space((Parameter(name=LADDER, values=tuple(rungs)),)), found
-    for file in sorted(studies.glob("**/lasting.yaml")) if studies else ():
-        bench = open_workbench(str(file), runs=file.parent / "runs")
-        ran = [one for one in view(file.parent / "runs").trials if one.state == COMPLETE]
-        yield file.parent.name, bench.space_for(bench.trainer.cases()[0]), [(ran[:2], ran[2:])]
+    for name, ran in searched().items():
+        rungs = sorted({int(str(one.config[LADDER])) for one in ran})
+        if len(rungs) > 2 and (found := list(lines(ran, LADDER))):
+            yield name, Space((Parameter(name=LADDER, values=tuple(rungs)),)), found
 
 
 def main() -> None:
-    """Print a row for each table and each study of `show.py`."""
+    """Print a row for each table."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--studies", type=Path)
     parser.add_argument("--chosen", action="store_true", help="only the tables on which the constants were chosen")
     asked = parser.parse_args()
     print("| table | foretold | memory: median error | inside 90 % | samples/s: median error | inside 90 % |")
     print("|---|---|---|---|---|---|")
     whole: tuple[list[tuple[float, bool]], ...] = ([], [])
-    for name, space, found in known(asked.studies):
+    for name, space, found in known():
         if name.startswith(CHOSEN) != asked.chosen:
             continue
         own: tuple[list[tuple[float, bool]], ...] = ([], [])

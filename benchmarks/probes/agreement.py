@@ -13,10 +13,12 @@ The goals, over at least six configs: utilisation differs by at most 0.5 points 
 1 point or its claimed error. Multiprocessors differ by at most 1 and 2 points.
 """
 
+import csv
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import count
 from math import hypot
 from pathlib import Path
 from statistics import fmean
@@ -28,17 +30,22 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.probes.kept_rows import Row, append, recorded
-from benchmarks.probes.probing import Bench, chosen, window_of
 from tuner.devices.found import describe_machine
+from tuner.errors import StudyError
 from tuner.probe.metrics import error, value
-from tuner.probe.protocols import Answer
+from tuner.probe.probe_plan import ProbePlan, Slot
+from tuner.probe.process import reserved_port
+from tuner.probe.protocols import Answer, Enough, Go, Stop
 from tuner.probe.result import ProbeResult
 from tuner.probe.steady import error_of_mean
 from tuner.running.prober import open_prober
-from tuner.running.workbench import Workbench, open_workbench
-from tuner.study.cases import select
+from tuner.running.workbench import Probe, Workbench, open_workbench
+from tuner.search.verdict import settled
+from tuner.study.cases import Case, select
+from tuner.study.space import Config, Space
+from tuner.study.spec import ProbeSpec
 
+Row = dict[str, str]
 THIN, PLAIN, EARLY = "thin", "plain", "plain, its start"
 EARLY_S = 30.0
 MANY = 10_000
@@ -115,6 +122,80 @@ def differences(rows: Sequence[Row], metric: str) -> Iterator[list[str]]:
         ]
     if found:
         yield ["mean of all", metric, "", "", "", f"{fmean(found):+.2f}", ""]
+
+
+def recorded(out: Path) -> list[Row]:
+    """Return the rows that an earlier command has written."""
+    if not out.exists():
+        return []
+    with out.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t"))
+
+
+def append(out: Path, one: Row, columns: Sequence[str]) -> None:
+    """Write a row to the file, below the names of the columns."""
+    is_new = not out.exists()
+    with out.open("a", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns, delimiter="\t")
+        if is_new:
+            writer.writeheader()
+        writer.writerow(one)
+
+
+class Bench:
+    """A case on a workbench, probed config by config with the same prober and limits."""
+
+    def __init__(self, bench: Workbench, case: Case, probe: Probe, folder: Path) -> None:
+        self.workbench = bench
+        self.case = case
+        self.limits = bench.spec_for(case).probe
+        self._probe = probe
+        self._out_dirs = (folder / str(number) for number in count())
+
+    def probe(
+        self, config: Config, *, warm: bool = False, limits: ProbeSpec | None = None, stop: Stop | None = None
+    ) -> ProbeResult:
+        """Probe once, by default until the value is known as precisely as the study asks."""
+        limits = limits or self.limits
+        with reserved_port() as port:
+            plan = self._plan(config, limits, port, warm=warm)
+            return self._probe(plan, stop or self._precise)
+
+    def _plan(self, config: Config, limits: ProbeSpec, port: int, *, warm: bool) -> ProbePlan:
+        bench = self.workbench
+        out_dir = next(self._out_dirs)
+        slot = Slot(devices=bench.devices, out_dir=out_dir, port=port, limits=limits, variables=bench.variables)
+        plan = (bench.trainer.warm_plan if warm else bench.trainer.plan)(self.case, config, slot)
+        if plan is None:
+            raise StudyError(f"{bench.trainer.name} has no sessions for {self.case.name}")
+        return plan
+
+    def _precise(self, so_far: ProbeResult | None) -> Answer:
+        return settled(so_far, self.workbench.spec.objectives, self.limits) if so_far else Go()
+
+
+def window_of(seconds: float) -> Stop:
+    """Stop a probe once its window is this long."""
+    return lambda so_far: Enough() if so_far and (so_far.window_s or 0.0) >= seconds else Go()
+
+
+def chosen(space: Space, settings: Sequence[str]) -> list[Config]:
+    """Return the space's first seed, changed by each setting in turn, such as `num_envs=1024,agent_variant=default`.
+
+    Raises StudyError for a name or value that is not in the space.
+    """
+    return [_changed(space, setting) for setting in settings] or space.seeds(1)[:1]
+
+
+def _changed(space: Space, setting: str) -> Config:
+    changes = dict(part.split("=", 1) for part in setting.split(",") if "=" in part)
+    known = {name: {str(value): value for value in space.values(name)} for name in space.names}
+    try:
+        wanted = {name: known[name][text] for name, text in changes.items()}
+    except KeyError as error:
+        raise StudyError(f"{setting}: {error} is not in the space of {', '.join(space.names)}") from error
+    seed = space.seeds(1)[0]
+    return space.draw(lambda parameter: wanted.get(parameter.name, seed.get(parameter.name, parameter.values[0])))
 
 
 class Watching:

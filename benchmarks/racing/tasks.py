@@ -2,13 +2,15 @@
 
     TASKS_PYTHON=PYTHON python -m benchmarks.racing.tasks --out benchmarks/results/race_tasks.md
 
-`TASKS_PYTHON` has stable-baselines3, gymnasium and tyro. Each study beside this file is searched for samples/s. Its
+`TASKS_PYTHON` has stable-baselines3, gymnasium and tyro. Each study is searched for samples/s. Its
 race trains the own command, the fastest config and what lies between, four seeds each. If it is interrupted, the same
 command goes on.
 """
 
 import os
 import shutil
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, stdev
@@ -16,18 +18,50 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.racing.reference import reader, tuner
 from benchmarks.scripts.trial import HERE as SCRIPTS
 from tuner.devices.found import describe_machine, open_devices
+from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import in_words
 from tuner.kept.case_record import KeptRun
 from tuner.search.scores import Curve, score_at
 from tuner.study.space import launch_digest
 
-TASKS = {"sb3_cartpole": ("sb3.yaml", "train_sb3.py"), "cleanrl_cartpole": ("cleanrl.yaml", "train_cleanrl.py")}
+SB3 = """
+trainer:
+  name: command
+  python: ${TASKS_PYTHON}
+  options:
+    command: python train_sb3.py --n-envs {n_envs} --n-steps {n_steps} --batch-size {batch_size} --eval-freq 100000000
+      --device cpu --total-timesteps 100000000
+    progress: sb3
+space:
+  n_envs: {choices: [4, 16, 64]}
+  n_steps: {choices: [256, 64]}
+  batch_size: {choices: [64, 256]}
+"""
+CLEANRL = """
+trainer:
+  name: command
+  python: ${TASKS_PYTHON}
+  options:
+    command: python train_cleanrl.py --num-envs {num_envs} --num-steps {num_steps} --num-minibatches 4
+      --update-epochs {update_epochs} --no-cuda --total-timesteps 100000000
+    progress: cleanrl
+space:
+  num_envs: {choices: [4, 16, 64]}
+  num_steps: {choices: [128, 32]}
+  update_epochs: {choices: [4, 2]}
+"""
+BOTH = """
+devices: cpu:1
+objective: samples_per_s
+probe: {iterations: 8, window_seconds: 5, max_seconds: 60}
+search: {trials: 10}
+"""
+TASKS = {"sb3_cartpole": (SB3, "train_sb3.py"), "cleanrl_cartpole": (CLEANRL, "train_cleanrl.py")}
+"""Name → the study without what both have, and the script."""
 RETURN = 150.0
 """The fixed return: CartPole begins near 20 and ends at 500."""
-METRICS = ("min_avg_util", "samples_per_s", "iterations_per_s")
 PAGE = """# Races of two public tasks
 
 `TASKS_PYTHON=PYTHON python -m benchmarks.racing.tasks --out benchmarks/results/race_tasks.md`
@@ -41,6 +75,20 @@ return over the last quarter of the time so far is {goal:.0f}. A run that does n
 
 {tasks}
 """
+
+
+def tuner(*words: str) -> str:
+    """Run a command of the tuner, show what it prints, and return it. Ends the script where the command fails."""
+    lines: list[str] = []
+    command = [sys.executable, "-m", "tuner", *words]
+    at_once = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=at_once) as running:
+        for line in running.stdout or ():
+            print(line, end="", flush=True)
+            lines.append(line.rstrip())
+    if running.returncode:
+        sys.exit(running.returncode)
+    return "\n".join(lines)
 
 
 def reached_s(curve: Curve, whole_s: float) -> float:
@@ -88,11 +136,12 @@ def main(
     for name in only or TASKS:
         study, script = TASKS[name]
         shutil.copy(SCRIPTS / script, ".")
-        place = ("--study", str(Path(__file__).with_name(study)))
+        Path(f"{name}.yaml").write_text(f"name: {name}\n{study}{BOTH}")
+        place = ("--study", f"{name}.yaml")
         tuner("optimize", *place, "--quiet")
         printed = tuner("race", *place, "--hours", str(hours), "--seeds", str(seeds), "--trial", "0")
         loads.append(os.getloadavg()[0])
-        case = reader(Path("runs"), name).cases[0]
+        case = StudyReader(connect(f"sqlite:///{Path('runs', name, 'study.db').resolve()}"), name).cases[0]
         own = launch_digest(case.kept.defaults[0]) if case.kept.defaults else ""
         parts += [
             f"## {name}",

@@ -18,6 +18,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import torch
+
 from tuner.devices.found import open_devices
 
 SPLIT_S = 150.0
@@ -32,6 +34,9 @@ GPU_SIZES = {
     "voxelize": "65536,262144,1048576,2097152,4194304,16777216",
     "pipeline": "16,32,64,128,256",
 }
+GPU_SIDE, CPU_SIDE = 4096, 512
+BETWEEN_LOOKS = 20
+"""The products between two looks at the clock: a tenth of a second of work on an H200."""
 CPU_SIZES = {"ppo": "16,32,64", "fusion": "8,16,32", "voxelize": "16384,65536,131072", "pipeline": "8,16"}
 
 
@@ -75,13 +80,27 @@ class Machine:
 def several(machine: Machine, name: str, device: str) -> None:
     """Measure all workloads over each route, then a split beside a second load."""
     machine.scale(into=name, keep_s=SPLIT_S)
-    load = [sys.executable, "-m", "benchmarks.scaling.load", "--device", device, "--seconds", str(2 * SPLIT_S)]
+    load = [sys.executable, "-m", "benchmarks.scaling.machine", "--load", device]
     with subprocess.Popen(load, stdout=subprocess.PIPE, text=True) as second:
         try:
             print(f"second load on {device}:", *_first_line(second), flush=True)
             machine.scale("fusion", "voxelize", "--split", "--shared", into=f"{name}_split")
         finally:
             second.kill()
+
+
+def work(device: str, seconds: float) -> None:
+    """Load a device: matrix products without a pause, until the time is over."""
+    torch.set_num_threads(1)
+    side = GPU_SIDE if device != "cpu" else CPU_SIDE
+    left, right, product = (torch.randn(side, side, device=device) for _ in range(3))
+    end_s = time.monotonic() + seconds
+    print("working", flush=True)
+    while time.monotonic() < end_s:
+        for _ in range(BETWEEN_LOOKS):
+            torch.mm(left, right, out=product)
+        if device != "cpu":
+            torch.cuda.synchronize(device)
 
 
 def _first_line(program: subprocess.Popen[str]) -> Iterator[str]:
@@ -98,13 +117,17 @@ def single(machine: Machine, name: str, *, gpu: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling.machine")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("machine"))
+    parser.add_argument("--load", metavar="DEVICE", help="only load this device, as a neighbour would")
     parser.add_argument("--name", default="here", help="the name of the results, such as two_h200")
     parser.add_argument("--seconds", default="2", help="the window of each measurement")
     parser.add_argument("--limit", type=float, default=530.0, help="the seconds of this call")
     parser.add_argument("--devices", default="auto", help="as `tuner scale --devices`")
     parser.add_argument("--runs", default="runs")
     given = parser.parse_args()
+    if given.load:
+        work(given.load, 2 * SPLIT_S)
+        return
     devices = open_devices(given.devices).devices
     common = ("--seconds", given.seconds, "--runs", given.runs, "--devices", given.devices)
     machine = Machine(given.out, common, given.limit)

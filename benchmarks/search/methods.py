@@ -1,9 +1,14 @@
 """The methods that `tuner` is compared with, each in its recommended settings."""
 
+import importlib
 import importlib.util
+import logging
 import random
+import tempfile
 import warnings
-from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.samplers import BaseSampler, GPSampler, TPESampler
@@ -11,36 +16,14 @@ from optuna.trial import Trial, TrialState
 
 from benchmarks.search.searching import Probing
 from tuner.kept.stored import INELIGIBLE, MEMORY
-from tuner.search.verdict import State
-from tuner.study.space import LADDER, VARIANT, Config, Parameter, Space, Value, config_digest
+from tuner.study.space import LADDER, Condition, Config, Parameter, Space, Value, config_digest
 
 GP_INSTALLED = all(map(importlib.util.find_spec, ("scipy", "torch")))
 """Whether the packages that Optuna's GP sampler imports are installed."""
-
-
-def ladder(probing: Probing) -> None:
-    """Probe each variant from the largest rung downwards, up to its first success, `hiutil` before `default`."""
-    space = probing.ground.space
-    for variant in space.values(VARIANT) or (None,):
-        for rung in reversed(space.values(LADDER)):
-            chosen = {LADDER: rung, VARIANT: variant}
-            config = space.draw(lambda parameter, chosen=chosen: chosen.get(parameter.name) or parameter.values[0])
-            if config in space and probing.probe(config).reading is not None:
-                break
-
-
-def grid(probing: Probing) -> None:
-    """Probe every config, in the order of the space."""
-    for config in probing.ground.configs:
-        probing.probe(config)
-
-
-def grid_thrice(probing: Probing) -> None:
-    """Measure every config that works three times. This shows how well plain means find the best, at any price."""
-    for config in probing.ground.configs:
-        if probing.probe(config).reading is not None:
-            for _ in range(2):
-                probing.probe(config, confirms=True)
+SMAC_INSTALLED = importlib.util.find_spec("smac") is not None
+"""Whether SMAC3 is installed: `pip install smac`."""
+SMAC_TRIALS = 1_000_000
+"""The trials that SMAC may make. The probing ends the search before that."""
 
 
 def shuffled(probing: Probing) -> None:
@@ -53,32 +36,14 @@ def shuffled(probing: Probing) -> None:
 
 def coordinate_descent(probing: Probing) -> None:
     """Take the best value of one parameter after another, from a random config. Begin anew where none is better."""
-    _Descent(probing, _all_values).run()
-
-
-def hill_climbing(probing: Probing) -> None:
-    """Descend by coordinates, with steps to a neighbouring value only where values are ordered."""
-    _Descent(probing, _neighbours).run()
-
-
-def _all_values(parameter: Parameter, value: Value) -> list[Value]:
-    return [other for other in parameter.values if other != value]
-
-
-def _neighbours(parameter: Parameter, value: Value) -> list[Value]:
-    if any(isinstance(other, str) for other in parameter.values):
-        return _all_values(parameter, value)
-    ordered = sorted(parameter.values)  # pyright: ignore[reportArgumentType] - numbers all
-    place = ordered.index(value)
-    return [ordered[near] for near in (place + 1, place - 1) if 0 <= near < len(ordered)]
+    _Descent(probing).run()
 
 
 class _Descent:
     """Probes nothing twice."""
 
-    def __init__(self, probing: Probing, moves: Callable[[Parameter, Value], list[Value]]) -> None:
+    def __init__(self, probing: Probing) -> None:
         self._probing = probing
-        self._moves = moves
         self._space = probing.ground.space
         self._left = {config_digest(config): config for config in probing.ground.configs}
         self._readings: dict[str, float] = {}
@@ -94,8 +59,8 @@ class _Descent:
     def _pass(self, config: Config) -> Config:
         for parameter in self._space.parameters:
             if parameter.name in config:
-                moves = self._moves(parameter, config[parameter.name])
-                rivals = (_changed(self._space, config, parameter.name, value) for value in moves)
+                others = (value for value in parameter.values if value != config[parameter.name])
+                rivals = (_changed(self._space, config, parameter.name, value) for value in others)
                 config = max([config, *(rival for rival in rivals if rival in self._space)], key=self._reading)
         return config
 
@@ -113,24 +78,9 @@ def _changed(space: Space, config: Config, name: str, value: Value) -> Config:
     return space.draw(lambda parameter: wanted.get(parameter.name, parameter.values[0]))
 
 
-def random_search(probing: Probing) -> None:
-    """Draw every parameter at random."""
-    _optuna(probing, optuna.samplers.RandomSampler(seed=probing.seed), constrained=False)
-
-
-def tpe_fail(probing: Probing) -> None:
-    """Search with Optuna's TPE by default settings; failed trials have the state FAIL."""
-    _optuna(probing, TPESampler(seed=probing.seed), constrained=False)
-
-
-def tpe_pruned(probing: Probing) -> None:
-    """Search with Optuna's TPE by default settings; failed trials are PRUNED, memory and eligibility constraints."""
-    _optuna(probing, TPESampler(seed=probing.seed), constrained=True)
-
-
-def tpe_constrained(probing: Probing) -> None:
+def tpe(probing: Probing) -> None:
     """Search with Optuna's TPE. It is told the order of numbers, and that each failure is a constraint."""
-    _optuna(probing, TPESampler(seed=probing.seed), constrained=True, told=True)
+    _optuna(probing, TPESampler(seed=probing.seed), failed=None)
 
 
 def gp(probing: Probing) -> None:
@@ -140,33 +90,26 @@ def gp(probing: Probing) -> None:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _optuna(probing, GPSampler(seed=probing.seed), constrained=True, failed=0.0)
+        _optuna(probing, GPSampler(seed=probing.seed), failed=0.0)
 
 
-def _optuna(
-    probing: Probing, sampler: BaseSampler, *, constrained: bool, failed: float | None = None, told: bool = False
-) -> None:
-    """Search. A failed config gets the value `failed`, or no value where that is None.
+def _optuna(probing: Probing, sampler: BaseSampler, *, failed: float | None) -> None:
+    """Search. A failed config gets the value `failed`.
 
-    A config that the table lacks costs nothing and is pruned, so that no sampler asks for it for ever. With `told`, the
-    sampler knows the order of numbers, and any failure is a constraint that is not kept.
+    Where that is None, a failed config is pruned, its failure is a constraint that is not kept, and the sampler knows
+    the order of numbers. A config that the table lacks costs nothing and counts as failed.
     """
     space, study = probing.ground.space, optuna.create_study(direction="maximize", sampler=sampler)
     while True:
         trial = study.ask()
-        config = space.draw(lambda parameter, trial=trial: _suggested(trial, parameter, ordered=told))
+        config = space.draw(lambda parameter, trial=trial: _suggested(trial, parameter, ordered=failed is None))
         step = probing.probe(config) if config in space else None
-        if constrained:
-            trial.set_constraint(MEMORY, (step and step.row.verdict.constraint) or 0.0)
-            trial.set_constraint(INELIGIBLE, 1.0 if step and step.row.verdict.ineligible else 0.0)
-        if told:
+        trial.set_constraint(MEMORY, (step and step.row.verdict.constraint) or 0.0)
+        trial.set_constraint(INELIGIBLE, 1.0 if step and step.row.verdict.ineligible else 0.0)
+        if failed is None:
             trial.set_constraint("failed", 0.0 if step and step.reading is not None else 1.0)
         reading = failed if step is None or step.reading is None else step.reading
-        if reading is not None:
-            study.tell(trial, reading)
-        else:
-            pruned = step is None or told or (constrained and step.row.verdict.state is State.PRUNED)
-            study.tell(trial, state=TrialState.PRUNED if pruned else TrialState.FAIL)
+        study.tell(trial, reading, state=None if reading is not None else TrialState.PRUNED)
 
 
 def _suggested(trial: Trial, parameter: Parameter, *, ordered: bool) -> Value:
@@ -178,3 +121,65 @@ def _suggested(trial: Trial, parameter: Parameter, *, ordered: bool) -> Value:
     if parameter.name == LADDER or parameter.is_range or numbers:
         return parameter.values[trial.suggest_int(parameter.name, 0, len(parameter.values) - 1)]
     return trial.suggest_categorical(parameter.name, parameter.values)  # pyright: ignore[reportReturnType]
+
+
+def smac(probing: Probing) -> None:
+    """Search as SMAC recommends for settings: a random forest, log expected improvement, few repeats of good configs.
+
+    A failed config counts as one that keeps nothing busy. So does a config that the table lacks, at no cost.
+    """
+    package, history = importlib.import_module("smac"), importlib.import_module("smac.runhistory")
+    exhausted = importlib.import_module("smac.main.exceptions").ConfigurationSpaceExhaustedException
+    space = probing.ground.space
+    with tempfile.TemporaryDirectory() as folder, suppress(exhausted):
+        scenario = package.Scenario(
+            _configuration_space(space, probing.seed),
+            n_trials=SMAC_TRIALS,
+            seed=probing.seed,
+            output_directory=Path(folder),
+        )
+        facade = package.HyperparameterOptimizationFacade(
+            scenario, lambda config, seed: 0.0, logging_level=logging.ERROR
+        )
+        while True:
+            asked = facade.ask()
+            busy, gpu_s = _probed(probing, _config(space, dict(asked.config)))
+            facade.tell(asked, history.TrialValue(cost=-busy, time=gpu_s), save=False)
+
+
+def _probed(probing: Probing, config: Config) -> tuple[float, float]:
+    """Return the objective and the GPU-seconds of a probe."""
+    if config not in probing.ground.space:
+        return 0.0, 0.0
+    step = probing.probe(config)
+    return 0.0 if step.reading is None or step.row.verdict.ineligible else step.reading, step.gpu_s
+
+
+def _configuration_space(space: Space, seed: int) -> Any:
+    package = importlib.import_module("ConfigSpace")
+    known = package.ConfigurationSpace(seed=seed)
+    for parameter in space.parameters:
+        ordered = parameter.name == LADDER or parameter.is_range
+        kind = package.OrdinalHyperparameter if ordered else package.CategoricalHyperparameter
+        known.add(kind(parameter.name, list(parameter.values)))
+    for parameter in space.parameters:
+        conditions = [
+            package.InCondition(known[parameter.name], known[one.parameter], _holding(space, one))
+            for one in parameter.conditions
+        ]
+        if conditions:
+            known.add(conditions[0] if len(conditions) == 1 else package.AndConjunction(*conditions))
+    return known
+
+
+def _holding(space: Space, condition: Condition) -> list[Any]:
+    return [value for value in space.values(condition.parameter) if condition.holds({condition.parameter: value})]
+
+
+def _config(space: Space, chosen: dict[str, Any]) -> Config:
+    """Return a config in the space's own types. SMAC returns numpy's types."""
+
+    def pick(parameter: Parameter) -> Any:
+        return parameter.values[parameter.values.index(chosen[parameter.name])]
+
+    return space.draw(pick)

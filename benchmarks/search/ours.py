@@ -1,21 +1,20 @@
 """The project's own strategies on a table, as its loop drives them."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import optuna
 from optuna.study import Study
 from optuna.trial import Trial
 
-from benchmarks.search.searching import Ground, Probing, Step
-from tuner.kept.stored import COST, ERROR, FAILURE, MEASURED_ON, WARM
+from benchmarks.search.searching import Probing, Step
+from tuner.kept.stored import COST, ERROR, FAILURE, WARM
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.probe.metrics import full
 from tuner.search.choosing import Choice, History, Strategy
 from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.prospects import Goal
-from tuner.search.observed import Sibling
 from tuner.search.samplers import ask_for
 from tuner.search.strategies import by_drawing
 from tuner.search.trials import suggest, tell
@@ -34,8 +33,7 @@ def search(probing: Probing, strategy: Strategy, best: Best | None = None) -> No
     while choice := _next(strategy, History(study, space), probing):
         trial = ask_for(study, space, choice.config)
         config = suggest(trial, space)
-        again = any(step.config == config for step in probing.steps)
-        _tell(study, trial, probing, probing.probe(config, cold=choice.cold, confirms=again))
+        _tell(study, trial, probing, probing.probe(config, cold=choice.cold))
         if best is not None:
             probing.recommended[-1] = best(History(study, space))
 
@@ -49,20 +47,16 @@ def _next(strategy: Strategy, history: History, probing: Probing) -> Choice | No
     return strategy.confirm(history, probing.price)
 
 
-def gain_on(ground: Ground, siblings: Sequence[Sibling] = ()) -> Gain:
-    """Return the sampler that a study of this table would have.
+def gain(probing: Probing) -> None:
+    """Probe what gains most per second, by the sampler that a study of this table would have.
 
-    The invented tables of `throughput` hold samples per second in place of the utilisation. They have no ceiling.
+    Some of `ladders` hold samples per second in place of the utilisation. They have no ceiling.
     """
+    ground = probing.ground
     ceiling = full(ground.header.objective)
     goal = Goal(ceiling=ceiling if ground.best.value <= ceiling else math.inf)
-    return Gain(ground.space, ground.header.limits, goal=goal, siblings=siblings)
-
-
-def gain(probing: Probing) -> None:
-    """Probe what gains most per second."""
-    chosen = gain_on(probing.ground)
-    search(probing, by_gain(probing.ground.space, chosen), chosen.best)
+    chosen = Gain(ground.space, ground.header.limits, goal=goal)
+    search(probing, by_gain(ground.space, chosen), chosen.best)
 
 
 def tpe(probing: Probing) -> None:
@@ -72,7 +66,7 @@ def tpe(probing: Probing) -> None:
 
 def _tell(study: Study, trial: Trial, probing: Probing, step: Step) -> None:
     verdict, result = step.row.verdict, step.row.result
-    facts = {ERROR: verdict.error, WARM: step.warm, MEASURED_ON: step.devices}
+    facts = {ERROR: verdict.error, WARM: step.warm}
     if result.failure:
         facts[FAILURE] = result.failure.kind
     else:

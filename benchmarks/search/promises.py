@@ -13,13 +13,13 @@ A table per family, and with `--each` a row per table. A search that ends by its
 - **in all** is what a search has spent at its end, in oracles: one oracle is one probe of the best config.
 """
 
+import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, median
 from typing import Annotated
@@ -30,17 +30,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as Shown
 
-from benchmarks.search import methods, ours, smac
+from benchmarks.search import methods, ours
 from benchmarks.search.families import FAMILIES, Half
-from benchmarks.search.scorebook import Key, Scorebook
-from benchmarks.search.searching import Method, Probing, SpentError, Step
+from benchmarks.search.searching import Method, Probing, Step, search
 
 METHODS: dict[str, tuple[Method, bool]] = {
     "random": (methods.shuffled, True),
     "coordinate descent": (methods.coordinate_descent, True),
-    "Optuna TPE": (methods.tpe_constrained, True),
+    "Optuna TPE": (methods.tpe, True),
     "Optuna GP": (methods.gp, methods.GP_INSTALLED),
-    "SMAC3": (smac.smac, smac.INSTALLED),
+    "SMAC3": (methods.smac, methods.SMAC_INSTALLED),
     "tuner tpe": (ours.tpe, True),
     "tuner gain": (ours.gain, True),
 }
@@ -48,6 +47,8 @@ METHODS: dict[str, tuple[Method, bool]] = {
 _BASELINES = frozenset({"random", "coordinate descent", "Optuna TPE", "Optuna GP", "SMAC3"})
 """They start the trainer for each probe."""
 UNKNOWN = "-"
+Key = tuple[str, str, int, int]
+"""Family and table, method, seed, and the most probes."""
 _EXPECTED = re.compile(r"([\d.]+(?:e-?\d+)?) ?% may be left")
 _BOUND = re.compile(r"at most ([\d.]+(?:e-?\d+)?) ?%")
 _NOTHING_LEFT = ("almost nothing", "every config has been probed", "has been probed or cannot fit")
@@ -111,8 +112,7 @@ def one_search(family: str, table: str, method: str, seed: int, probes: int) -> 
     sessions = FAMILIES[family].sessions and method not in _BASELINES
     probing = Probing(ground, seed, sessions=sessions, most=probes)
     began_s = time.process_time()
-    with suppress(SpentError):
-        METHODS[method][0](probing)
+    search(METHODS[method][0], probing)
     cpu_s = time.process_time() - began_s
     steps = probing.steps
     config = probing.recommended[-1] if steps else None
@@ -219,6 +219,33 @@ def page(title: str, words: Mapping[str, Sequence[Word]]) -> Shown:
     return shown
 
 
+class Scorebook:
+    """Words by key, written to `path` as JSON lines if there is a path. It does not notice changes to the code."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._words: dict[Key, Word] = {}
+        for line in path.read_text().splitlines() if path and path.exists() else ():
+            *key, word = json.loads(line)
+            self._words[tuple(key)] = Word(**word)
+
+    def missing(self, keys: Iterable[Key]) -> list[Key]:
+        """Return the keys without a word."""
+        return [key for key in keys if key not in self._words]
+
+    def fill(self, runs: Mapping[Future[Word], Key]) -> None:
+        """Wait for words and write down each one when it comes."""
+        for run in as_completed(runs):
+            self._words[runs[run]] = run.result()
+            if self._path:
+                with self._path.open("a") as book:
+                    book.write(json.dumps([*runs[run], asdict(run.result())]) + "\n")
+
+    def known(self, keys: Iterable[Key]) -> list[Word]:
+        """Return the words of those keys that have one."""
+        return [self._words[key] for key in keys if key in self._words]
+
+
 def main(
     family: Annotated[list[str] | None, typer.Option(help=f"of {', '.join(FAMILIES)}; all if empty")] = None,
     method: Annotated[list[str] | None, typer.Option(help=f"of {', '.join(METHODS)}; `tuner gain` if empty")] = None,
@@ -232,7 +259,7 @@ def main(
 ) -> None:
     """Search the tables of a half, and print what each method found, lost, claimed and failed."""
     console = Console(width=400)
-    book: Scorebook[Word] = Scorebook(scores, Word)
+    book = Scorebook(scores)
     chosen: Half = "report" if half == "report" else "dev"
     with ProcessPoolExecutor(jobs) as pool:
         for name in family or FAMILIES:

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -121,11 +121,7 @@ class Step:
     gpu_s: float
     repeat: bool
     """Whether the config had been probed before."""
-    confirms: bool
-    """Whether the search repeated the config on purpose."""
     warm: bool
-    devices: str = ""
-    """The devices that measured the config; empty if the search does not know them."""
 
 
 def best_reading(steps: list[Step]) -> Config | None:
@@ -159,7 +155,7 @@ class Probing:
         self._most = most
         self._probed: set[str] = set()
 
-    def probe(self, config: Config, *, cold: bool = False, confirms: bool = False) -> Step:
+    def probe(self, config: Config, *, cold: bool = False) -> Step:
         """Probe a config. The probe is in a session if sessions are on, the config has one and `cold` is false."""
         if self._most is not None and len(self.steps) >= self._most:
             raise SpentError
@@ -175,7 +171,6 @@ class Probing:
             reading=self.ground.reading(row, self._noise),
             gpu_s=seconds * self.ground.devices,
             repeat=digest in self._probed,
-            confirms=confirms,
             warm=warm,
         )
         self._probed.add(digest)
@@ -193,68 +188,7 @@ Method = Callable[[Probing], None]
 """A search: it probes until it is done or a SpentError ends it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Score:
-    """The score of one seed of one method on one table."""
-
-    hit_gpu_s: float
-    """GPU-seconds to the moment from which the recommendation stays as good as the best; infinite if it does not."""
-    gpu_s: float
-    probes: int
-    ooms: int
-    oom_gpu_s: float
-    slow_gpu_s: float
-    repeat_gpu_s: float
-    repeats: int
-    """The number of repeats that were not made on purpose."""
-    confirmations: int
-    oracle_gpu_s: float
-    """The GPU-seconds to probe the best once, and nothing else."""
-
-    @property
-    def hit(self) -> bool:
-        """Whether the search ended on a config as good as the best."""
-        return math.isfinite(self.hit_gpu_s)
-
-
-def search(method: Method, probing: Probing) -> Score:
-    """Run a method to its end and score it."""
+def search(method: Method, probing: Probing) -> None:
+    """Run a method to its end."""
     with suppress(SpentError):
         method(probing)
-    return scored(probing)
-
-
-def scored(probing: Probing) -> Score:
-    """Score the probes so far."""
-    ground, steps = probing.ground, probing.steps
-    hit_gpu_s, spent_gpu_s, found = math.inf, 0.0, False
-    for step, config in zip(steps, probing.recommended, strict=True):
-        spent_gpu_s += step.gpu_s
-        before, found = found, config is not None and ground.found(config)
-        if not found:
-            hit_gpu_s = math.inf
-        elif not before:
-            hit_gpu_s = spent_gpu_s
-    ooms = [step for step in steps if _failed(step, FailureKind.GPU_OOM)]
-    repeats = [step for step in steps if step.repeat and not step.confirms]
-    return Score(
-        hit_gpu_s=hit_gpu_s,
-        gpu_s=spent_gpu_s,
-        probes=len(steps),
-        ooms=len(ooms),
-        oom_gpu_s=_gpu_s(ooms),
-        slow_gpu_s=_gpu_s(step for step in steps if _failed(step, FailureKind.TOO_SLOW)),
-        repeat_gpu_s=_gpu_s(repeats),
-        repeats=len(repeats),
-        confirmations=sum(step.confirms for step in steps),
-        oracle_gpu_s=ground.best.cold_s * ground.devices,
-    )
-
-
-def _failed(step: Step, kind: FailureKind) -> bool:
-    failure = step.row.result.failure
-    return failure is not None and failure.kind is kind
-
-
-def _gpu_s(steps: Iterable[Step]) -> float:
-    return sum(step.gpu_s for step in steps)

@@ -18,7 +18,7 @@ from typing import Annotated
 import optuna
 import typer
 
-from benchmarks.search import surfaces, twists
+from benchmarks.search import surfaces
 from tuner.export.recorded_table import Table
 from tuner.replay.replaying import ReplayedProber, replay_bench
 from tuner.running.loop import optimise
@@ -31,7 +31,7 @@ RECORDED = [
     if path.with_suffix(".json").exists()
 ]
 SEEDS = (0, 1)
-INVENTED = [(name, seed) for name in (*surfaces.CHARACTERS, *twists.TWISTS)[:10] for seed in (0, 1)]
+INVENTED = [(name, seed) for name in (*surfaces.CHARACTERS, *surfaces.TWISTS) for seed in (0, 1)]
 
 
 def searches() -> Iterator[tuple[str, Table, str, int]]:
@@ -41,7 +41,7 @@ def searches() -> Iterator[tuple[str, Table, str, int]]:
             for seed in SEEDS if sampler == "tpe" else (0,):
                 yield f"{path.parent.name}/{path.stem} {sampler} {seed}", Table.load(path), sampler, seed
     for name, seed in INVENTED:
-        table = surfaces.table(name, seed) if name in surfaces.CHARACTERS else twists.table(name, seed)
+        table = surfaces.table(name, seed) if name in surfaces.CHARACTERS else surfaces.twisted(name, seed)
         yield f"invented/{name} {seed} gain", table, "gain", 0
 
 

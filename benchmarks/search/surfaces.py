@@ -8,8 +8,9 @@ is.
 import math
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from types import MappingProxyType
 
 from tuner.export.recorded_table import Header, Recorded, Table
 from tuner.probe.kinds import FailureKind
@@ -54,6 +55,13 @@ class Surface:
 def table(character: str, seed: int) -> Table:
     """Return an invented table of this character, with every config of its space."""
     return tabulated(surface(character, seed), f"invented_{character}_{seed}")
+
+
+@cache
+def twisted(twist: str, seed: int) -> Table:
+    """Return an invented table with one thing changed that no search was developed on; the characters take turns."""
+    plain = surface(CHARACTERS[seed % len(CHARACTERS)], seed)
+    return tabulated(TWISTS[twist](plain, random.Random(f"{twist} {seed}")), f"invented_{twist}_{seed}")
 
 
 def surface(character: str, seed: int) -> Surface:
@@ -204,3 +212,32 @@ def _pairs(space: Mapping[str, ParameterSpec]) -> list[tuple[tuple[str, Value], 
 def _pairs_of(config: Config) -> list[tuple[tuple[str, Value], tuple[str, Value]]]:
     items = sorted(config.items(), key=lambda item: item[0])
     return [(one, other) for place, one in enumerate(items) for other in items[place + 1 :]]
+
+
+def _noisy(plain: Surface, _: random.Random) -> Surface:
+    """Measurements scatter three times as much."""
+    return replace(plain, error=lambda config: 3.0 * plain.error(config))
+
+
+def _outliers(plain: Surface, draw: random.Random) -> Surface:
+    """Here and there a config lies far off its neighbours: Student's t with three degrees of freedom, in points."""
+    salt = draw.random()
+
+    def utilisation(config: Config) -> float:
+        own = random.Random(f"{salt} {sorted(config.items())}")
+        points = own.gauss(0.0, 1.0) / math.sqrt(own.gammavariate(1.5, 2.0 / 3.0))
+        return min(99.0, max(1.0, plain.utilisation(config) + points))
+
+    return replace(plain, utilisation=utilisation)
+
+
+def _flat(plain: Surface, draw: random.Random) -> Surface:
+    """Everything lies within four points."""
+    level = draw.uniform(60.0, 95.0)
+    return replace(plain, utilisation=lambda config: level + 0.04 * (plain.utilisation(config) - 50.0))
+
+
+TWISTS = MappingProxyType[str, Callable[[Surface, random.Random], Surface]](
+    {"noisy": _noisy, "outliers": _outliers, "flat": _flat}
+)
+"""The twists by name."""

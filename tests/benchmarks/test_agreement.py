@@ -1,8 +1,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.probes.agreement import COLUMNS, PLAIN, THIN, Task, differences, row, tasks
-from benchmarks.probes.kept_rows import append, recorded
+from benchmarks.probes.agreement import COLUMNS, PLAIN, THIN, Task, append, differences, recorded, row, tasks
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 

@@ -1,10 +1,7 @@
 """The tables on which a search must keep its word, and the reading of its word."""
 
-import gzip
-import json
 import math
 import random
-from pathlib import Path
 
 import pytest
 
@@ -59,22 +56,7 @@ def test_a_ladder_has_a_best_config_that_is_reached_by_climbing(seed: int) -> No
     assert ground.best.result.config["num_envs"] != min(one["num_envs"] for one in ground.configs)
 
 
-def test_an_extract_keeps_shares_of_the_fastest_and_the_causes_of_failures(tmp_path: Path) -> None:
-    ran = {"times": [2.0, 2.0, 2.2], "compile_time": 900.0, "benchmark_time": 100.0}
-    rows = [{"x": 1, "same": 3, "time": 2.0, **ran}, {"x": 2, "same": 3, "time": 4.0, **ran}]
-    rows.append({"x": 4, "same": 3, "time": "RuntimeFailedConfig", "compile_time": 500.0})
-    document = {"tune_params_keys": ["x", "same"], "cache": {str(place): row for place, row in enumerate(rows)}}
-    path = tmp_path / "gpu.json.gz"
-    path.write_bytes(gzip.compress(json.dumps(document).encode()))
-    made = kernel_tables.extract(path)
-    assert "same" not in made.column_names
-    assert made["speed"].to_pylist() == [1.0, 0.5, None]
-    assert made["failure"].to_pylist() == [None, None, "runtime"]
-    assert made["seconds"].to_pylist() == [1.0, 1.0, 0.5]
-    assert b"doi" in made.schema.metadata
-
-
-def test_a_committed_extract_is_a_table_to_search() -> None:
+def test_the_kernels_of_a_gpu_are_a_table_to_search() -> None:
     ground = Ground(kernel_tables.table("convolution_milo_A4000"))
     failed = [one for one in ground.configs if ground.row(one).result.failure]
     assert (len(ground.configs), len(failed)) == (4_362, 161)

@@ -16,7 +16,7 @@ from tests_docs import ROOT, of
 from tests_later import Later
 from tests_store import CRASH, ask, case_study, ok, opened, stored, tell
 
-from benchmarks.diagnosis.studies import HEALTHY, STARVED, add
+from notebooks.studies import HEALTHY, STARVED, add
 from tuner.diagnosis.diagnosing import diagnose
 from tuner.diagnosis.study_times import KnownFact, Setup, TrialEnd
 from tuner.diagnosis.waits import Kind

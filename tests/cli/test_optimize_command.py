@@ -11,6 +11,7 @@ import pytest
 from tests_cli import Tuner
 
 from tuner import progress
+from tuner.drafting.writing import made_from
 from tuner.study.study_file import load
 
 pytestmark = pytest.mark.early
@@ -122,6 +123,18 @@ def test_another_command_does_not_take_a_study_over(tuner: Tuner, train: list[st
     Path("studies/train.yaml").write_text("# Made by `tuner init` from: another\n")
     code, _, err = tuner("optimize", "--", *train)
     assert (code, "studies/train.yaml exists" in err) == (2, True)
+
+
+@pytest.mark.parametrize(("tag", "other"), [("a  b", "a b"), ("a\tb", "a b"), ("\x01", "\x02"), ("a\n", "a")])
+def test_a_study_is_reused_only_where_the_argument_lists_are_equal(
+    tuner: Tuner, train: list[str], tag: str, other: str
+) -> None:
+    Path("studies").mkdir()
+    Path("studies/train.yaml").write_text(f"{made_from([*train, '--tag', tag])}\nname: train\n")
+    code, out, err = tuner("optimize", "--", *train, "--tag", other)
+    assert (code, "studies/train.yaml exists" in err) == (2, True)
+    _, out, err = tuner("optimize", "--", *train, "--tag", tag)
+    assert "was made from this command" in out
 
 
 def test_a_person_at_a_terminal_is_asked_on_one_screen(train: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

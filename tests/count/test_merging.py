@@ -107,6 +107,18 @@ def test_steps_of_environments_count_where_an_optimizer_uses_samples_again() -> 
     assert "several times" in str(merger.why)
 
 
+def test_steps_of_environments_without_gradients_are_no_evaluation() -> None:
+    def told(step: int) -> Mapping[str, Any]:
+        return count(step, environments={"steps": 128 * step, "rollouts": step}, evaluates_s=0.3 * step)
+
+    merger = merged((start(reuses=True), told))
+    assert [mark for mark in merger.marks() if "pause" in mark] == []
+    training = merger.training()
+    assert training is not None
+    assert training.shares is not None
+    assert training.shares.evaluation == 0
+
+
 def test_accumulated_batches_and_waiting_for_data_are_told() -> None:
     def told(step: int) -> Mapping[str, Any]:
         return count(step, rows=32 * (step - 1), loader=loader(step, each=32, batches=4 * step, feeds=step))

@@ -119,10 +119,10 @@ def test_a_module_that_is_called_inside_a_compiled_function_breaks_no_graph(coun
 def test_an_evaluation_over_a_part_of_the_same_data_is_not_counted_as_training(counted: Any) -> None:
     _, last = counted("""
         data = TensorDataset(torch.ones(30, 4))
-        training = DataLoader(data, batch_size=5, sampler=SubsetRandomSampler(range(20)))
-        validation = DataLoader(data, batch_size=5, sampler=SubsetRandomSampler(range(20, 30)))
-        for _ in range(2):
-            for batch, in training:
+        training = DataLoader(data, batch_size=10, sampler=SubsetRandomSampler(range(20)))
+        validation = DataLoader(data, batch_size=10, sampler=SubsetRandomSampler(range(20, 30)))
+        for _ in range(3):
+            for _, (batch,) in zip(range(len(training)), training):  # nobody asks for more
                 optimizer.zero_grad()
                 model(batch).sum().backward()
                 optimizer.step()
@@ -131,5 +131,5 @@ def test_an_evaluation_over_a_part_of_the_same_data_is_not_counted_as_training(c
                     model(batch)
         train(model, steps=1)
     """)
-    assert last["loader"]["rows"] == 2 * 20
+    assert last["loader"]["rows"] == 3 * 20
     assert (last["loader"]["passes"], last["loader"]["size"]) == (2, 20)

@@ -17,7 +17,7 @@ SHOWN_ELSEWHERE = [
     *("busy_beyond_elapsed", "huge_iterations", "timesteps_as_iterations"),
     *("progress_is_a_folder", "progress_is_a_pipe", "out_dir_is_a_file"),
 ]
-"""Faults that tests without a whole probe show, too; `pytest -m faults` and the benchmark probe them."""
+"""Faults that tests without a whole probe show, too; `pytest -m faults` probes them."""
 
 
 @pytest.mark.parametrize(

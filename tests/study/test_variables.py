@@ -1,10 +1,8 @@
-"""References to environment variables: looked up, recognised in stored texts, quoted for a shell."""
-
-import subprocess
+"""References to environment variables: looked up, and recognised in stored texts."""
 
 import pytest
 
-from tuner.study.variables import expanded, is_expansion, looked_up, quoted, shell_join, shell_split, shell_word
+from tuner.study.variables import escaped, expanded, is_expansion, looked_up, parts, referring, refers
 
 
 def test_a_reference_has_its_value_its_default_or_stays() -> None:
@@ -14,52 +12,59 @@ def test_a_reference_has_its_value_its_default_or_stays() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("$${A}", "${A}"),
+        ("$$${A}", "$a"),
+        ("$$$${A:-x}", "$${A:-x}"),
+        ("$$ $A $${{A}} ${} $", "$$ $A $${{A}} ${} $"),
+        ("$${A:-${A}", "${A:-a"),
+        ("$${A:-$HOME} $${A:-", "${A:-$HOME} ${A:-"),
+        ("${NONE:-$${A}}", "$${A}"),
+    ],
+)
+def test_two_dollars_before_a_name_in_braces_stand_for_one(text: str, found: str) -> None:
+    assert expanded(text, {"A": "a"}) == found
+    assert "".join(part.source for part in parts(text)) == text
+
+
+@pytest.mark.parametrize("literal", ["${A}", "$${A", "$", "a$$", "${A:-", "$${A:-b} ${C}", "{A}"])
+def test_a_literal_stays_one_beside_a_reference(literal: str) -> None:
+    assert not refers(escaped(literal))
+    text = referring([(literal[:1], False), (literal[1:], False), ("${A}", True), (literal, False), ("${A}", True)])
+    assert expanded(text, {"A": "a"}) == f"{literal}a{literal}a"
+
+
+@pytest.mark.parametrize(
     ("text", "of", "is_one"),
     [
         ("KEY=s3cret B=1", "KEY=${KEY} B=1", True),
         ("KEY=s3cret B=2", "KEY=${KEY} B=1", False),
         ("B=1", "B=1", False),
         ("KEY=", "KEY=${KEY:-none}", True),
+        ("aba", "ab${A}ba", False),
+        ("a-x-x-b", "a-${A}x${B}-b", True),
+        ("a-y-b", "a-${A}x${B}-b", False),
     ],
 )
 def test_a_stored_text_may_be_the_expansion_of_another(text: str, of: str, is_one: bool) -> None:
     assert is_expansion(text, of) is is_one
 
 
-@pytest.mark.parametrize("text", ["plain text", "it's", "a-${KEY}-b", '"${KEY}" $HOME `date` \\', "${NONE:-none}"])
-def test_a_shell_looks_up_what_the_launch_looks_up(text: str) -> None:
-    environ = {"KEY": "s3 cret"}
-    said = subprocess.run(
-        ["/bin/sh", "-c", f"printf %s {shell_word(text)}"], env=environ, capture_output=True, text=True, check=True
-    )
-    assert said.stdout == expanded(text, environ)
+@pytest.mark.timeout(100)  # some milliseconds are enough; a time that grows with the square needs hours
+@pytest.mark.parametrize("end", ["", "}"])
+def test_the_time_is_proportional_to_the_length(end: str) -> None:
+    nested = "${a:-" * 200_000
+    assert expanded(nested + end, {}) == (nested.removeprefix("${a:-") if end else nested)
+    assert expanded("$" * 2_000_000, {}) == "$" * 2_000_000
+
+
+@pytest.mark.timeout(100)
+def test_many_references_are_compared_at_once() -> None:
+    assert not is_expansion("x" * 2000 + "y", "${A}x" * 200)
+    assert is_expansion("x" * 2000 + "y", "${A}x" * 200 + "${B}")
 
 
 def test_what_texts_refer_to_is_looked_up() -> None:
-    environ = {"A": "a", "B": "", "D": "d"}
-    assert looked_up(["${A} ${B} ${A:-x}", "${C:-y}"], environ) == {"A": "a"}
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("train ${A} 'x ${B}'", ("train", "${A}", "x ${B}")),
-        ("train --lr=${LR:-1 e-3}/2 ${A}${B}", ("train", "--lr=${LR:-1 e-3}/2", "${A}${B}")),
-        ("train '$HOME' ${}", ("train", "$HOME", "${}")),
-    ],
-)
-def test_a_reference_is_one_word_or_a_part_of_one(text: str, words: tuple[str, ...]) -> None:
-    assert shell_split(text) == words
-    assert shell_split(" ".join(map(quoted, words))) == words
-
-
-def test_a_command_line_with_references_is_recognised_in_its_stored_expansion() -> None:
-    stored = "train 's3 cret' --lr=1 'a b'"
-    assert is_expansion(stored, " ".join(map(quoted, ("train", "${KEY}", "--lr=${LR}", "a b"))))
-    assert not is_expansion(stored, " ".join(map(quoted, ("train", "${KEY}", "--lr=${LR}", "a c"))))
-
-
-def test_a_shell_starts_the_words_that_the_launch_starts() -> None:
-    words, environ = ("printf", "<%s>", "${KEY}", "a ${KEY}", "it's", ""), {"KEY": "s3 cret"}
-    said = subprocess.run(["/bin/sh", "-c", shell_join(words)], env=environ, capture_output=True, text=True, check=True)
-    assert said.stdout == "<s3 cret><a s3 cret><it's><>"
+    environ = {"A": "a", "B": "", "D": "d", "E": "e"}
+    assert looked_up(["${A} ${B} ${A:-x}", "${C:-y}", "$${E}"], environ) == {"A": "a"}

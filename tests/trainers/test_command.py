@@ -46,6 +46,17 @@ def test_placeholders_take_the_config_and_the_slot(tmp_path):
     assert plan(trainer(command="{python}", python="python3"), make_slot(tmp_path)).argv == ("python3",)
 
 
+def test_a_value_or_a_folder_that_looks_like_a_reference_is_none(tmp_path):
+    source, folder = trainer(command="run ${KEY} {tag} {out_dir}", env={"TAG": "{tag}"}), tmp_path / "${KEY:-x}"
+    one, environ = plan(source, make_slot(folder), tag="${KEY}"), {"KEY": "k"}
+
+    assert one.command(environ) == ("run", "k", "${KEY}", str(folder))
+    found = one.environment(environ)
+    assert (found["TAG"], found["TUNER_PROGRESS"]) == ("${KEY}", str(folder / "progress.jsonl"))
+    assert one.digest == plan(source, make_slot(tmp_path), tag="${KEY}").digest
+    assert not one.hidden({}).items() & environ.items()
+
+
 def test_a_text_is_split_as_a_shell_would(tmp_path):
     source = trainer(command="run 'two words' --name=\"{case} x\"")
 

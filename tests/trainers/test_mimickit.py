@@ -91,6 +91,14 @@ def test_the_command_runs_the_case_on_all_devices_until_the_tuner_ends_it(tmp_pa
     assert list(map(str, plan.files)) == [plan.agent_config] == [str(tmp_path / "agent.yaml")]
 
 
+def test_a_folder_that_looks_like_a_reference_is_none(tmp_path):
+    folder = tmp_path / "${HOME}"
+
+    command = trainer().plan(case("deepmimic_toy_ppo"), CONFIG, make_slot(folder)).command({"HOME": "/home"})
+
+    assert str(folder / "agent.yaml") in command
+
+
 def test_a_command_to_train_with_has_no_end_and_the_loggers_of_the_case(tmp_path):
     probe, training = (
         trainer().plan(case("amp_toy"), CONFIG, replace(make_slot(tmp_path), to_train=to_train))

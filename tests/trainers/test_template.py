@@ -1,7 +1,8 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tuner.study.variables import expanded
 from tuner.trainers.template import fill, flags, placeholders
 
 
@@ -43,6 +44,31 @@ def test_names_may_hold_dots_and_dashes() -> None:
 )
 def test_a_flag_is_there_or_not(words: tuple[str, ...], fast: bool | None, filled: tuple[str, ...]) -> None:
     assert fill(words, {} if fast is None else {"fast": fast}) == filled
+
+
+@pytest.mark.parametrize(
+    ("word", "filled"),
+    [
+        ("${KEY}/{a}", "k/${KEY}"),
+        ("${{KEY}}/${KEY}", "${KEY}/k"),
+        ("$${KEY}{a}", "${KEY}${KEY}"),
+        ("$$${KEY}", "$k"),
+        ("${{{a_name}}}", "${KEY}"),
+        ("${{KEY:-${KEY}", "${KEY:-k"),
+        ("${NONE:-{b}}}", "{b}"),
+    ],
+)
+def test_only_what_the_template_refers_to_is_looked_up_at_the_launch(word: str, filled: str) -> None:
+    (text,) = fill((word,), {"a": "${KEY}", "a_name": "KEY"}, to_launch=True)
+    assert expanded(text, {"KEY": "k"}) == filled
+
+
+@given(st.text(), st.text())
+@example("${", "KEY}")
+def test_literals_of_a_launch_stay_as_they_are(text: str, value: str) -> None:
+    doubled = text.replace("{", "{{").replace("}", "}}")
+    (filled,) = fill((f"{doubled}/{{a}}{doubled}",), {"a": value}, to_launch=True)
+    assert expanded(filled, {}) == f"{text}/{value}{text}"
 
 
 @given(st.lists(st.text()))

@@ -1,6 +1,5 @@
 """`tuner try`: one probe outside of the study's database, and what it shows about the study file."""
 
-import shlex
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from rich.console import Console
 
 from tuner import probe
 from tuner.cli.hints import cut_ladders
-from tuner.cli.options import RUNS, Devices, Runs, Study, exposed, open_console, stand_in
+from tuner.cli.options import RUNS, Devices, Runs, Study, copied, exposed, open_console, stand_in
 from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_config, interruptible
 from tuner.devices.found import open_devices
 from tuner.drafting.writing import rewritten
@@ -20,7 +19,7 @@ from tuner.errors import TunerError
 from tuner.export import in_words, with_error
 from tuner.running.prober import open_prober, run_in
 from tuner.running.workbench import Workbench, open_workbench
-from tuner.study import Case, Config, StudySpec, find, shell_join
+from tuner.study import Case, Config, StudySpec, find, literal_line, shell_join
 
 SHOWN = 3
 _WIDTH = 140
@@ -103,13 +102,13 @@ def attempt(
     cards = len(open_devices("auto").devices) if bench.kind == "gpu" else 0
     for line in advice(bench.spec_for(chosen), plan, result, cards):
         console.print(f"to change: {line}")
-    console.print(f"next: `{shlex.join(['tuner', 'optimize', '--study', study])}` searches")
+    console.print(f"next: `{literal_line(['tuner', 'optimize', '--study', study])}` searches")
 
 
 def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> tuple[probe.ProbePlan, probe.ProbeResult]:
     def run(plan: probe.ProbePlan) -> tuple[probe.ProbePlan, probe.ProbeResult]:
         console.print(f"case {case.name}: {in_words(config)}")
-        console.print(f"command: {shell_join(plan.argv)}", soft_wrap=True)
+        copied(f"command: {shell_join(plan.argv)}", console)
         with interruptible(console) as asked, closing(open_prober(bench, console.print)) as prober:
             result = prober(plan, lambda _: probe.Interrupted() if asked.is_set() else probe.Go())
         return plan, probe.with_sure_speed(result, bench.spec_for(case).needed)

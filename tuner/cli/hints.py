@@ -1,6 +1,5 @@
 """The lines that commands print: what runs and what is not fixed yet, and at the end what to fix and to do next."""
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from tuner.export import CaseSummary, StudyReader, in_use, ladder_of_study, rema
 from tuner.kept.urls import shown
 from tuner.probe import duration
 from tuner.running.events import CaseOutcome, Ending
-from tuner.study import LADDER, PATIENCE, Case, Config, Parameter, Value, grouped, unmatched
+from tuner.study import LADDER, PATIENCE, Case, Config, Parameter, Value, grouped, literal_line, unmatched
 from tuner.trainers.registry import not_searched
 
 if TYPE_CHECKING:
@@ -181,7 +180,7 @@ def plan_best(study: str, *, devices: str | None = None, storage: str | None, ru
 def script_of_best(study: str, *, devices: str | None, storage: str | None, runs: Path) -> str:
     """Return a line that says which command prints the best config."""
     command = plan_best(study, devices=devices, storage=storage, runs=runs)
-    return f"`{shlex.join(command)}` prints a script that trains with the best config"
+    return f"`{literal_line(command)}` prints a script that trains with the best config"
 
 
 def out_of_time(budget: "Budget") -> str:

@@ -17,11 +17,11 @@ from tuner.drafting.searches import ask_searches, check, nothing_varies, searche
 from tuner.drafting.watching import Watched, iteration_s
 from tuner.drafting.writing import (
     counted_in_words,
-    made_from,
     preset_text,
     sample_choices,
     samples_said,
     study_text,
+    typed_in,
 )
 from tuner.errors import OutputError, StudyError
 from tuner.probe import duration
@@ -192,7 +192,7 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
 def _is_from(file: Path, typed: Sequence[str]) -> bool:
     """Return whether a study file was made from a command."""
     try:
-        return file.read_text(encoding="utf-8").partition("\n")[0] == made_from(typed)
+        return typed_in(file.read_text(encoding="utf-8")) == list(typed)
     except (OSError, UnicodeDecodeError):
         return False
 

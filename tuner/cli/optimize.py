@@ -1,6 +1,7 @@
 """`tuner optimize`: run or resume a study, by itself or with several workers."""
 
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Annotated
@@ -135,10 +136,7 @@ def optimize(
     if cost := found.simulated_cost():
         console.print(cost)
     if command:
-        said = list(to_copy(found.bench, open_reader(url, found.bench.spec.name).cases[0], command))
-        for line in said:
-            is_command = line is said[-1] and COPY in said  # it is copied as one line
-            tables.print(line, soft_wrap=True if is_command else None)
+        _tell(tables, to_copy(found.bench, open_reader(url, found.bench.spec.name).cases[0], command))
     if not command and not found.simulated and any(row.best for row in rows):
         console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs))
     conclude(outcomes, rows, interrupted=interrupted)
@@ -154,6 +152,17 @@ def _study(console: Console, command: list[str] | None, study: str | None, wante
     if command and (objective := load(study).objective) != SAMPLES_PER_S:
         console.print(BY_ITERATIONS if objective == ITERATIONS_PER_S else NOT_COMPARED)
     return study
+
+
+def _tell(tables: Console, lines: Iterable[str]) -> None:
+    """Print what the person who typed the command is told; the command line to copy goes out as it is."""
+    before = ""
+    for line in lines:
+        if before == COPY:
+            options.copied(line, tables)
+        else:
+            tables.print(line)
+        before = line
 
 
 def _run(found: ReadySearch, job: Job, budget: Budget, trials: int | None, *, soak: bool) -> list[CaseOutcome]:

@@ -201,7 +201,7 @@ def wrapped(text: str, width: int, *, mark: str = "") -> str:
 def _parts(line: str, width: int) -> list[str]:
     if len(line) <= width:
         return [line]
-    whole = _UNBROKEN.sub(lambda one: one[0].replace(" ", "\0") if len(one[0]) < width else one[0], line)
+    whole = _UNBROKEN.sub(lambda one: one[0].replace(" ", "\0"), line)
     indent = " " * (len(line) - len(line.lstrip()) + 4)
     parts = textwrap.wrap(whole, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return [part.replace("\0", " ") for part in parts]
@@ -215,6 +215,12 @@ def comment(text: str) -> None:
 def say(text: str, *, to_stderr: bool = False) -> None:
     """Print a line for a shell, without control characters and never wrapped."""
     typer.echo(printable(text), err=to_stderr)
+
+
+def copied(text: str, console: Console | None = None) -> None:
+    """Print a line that a person or a shell takes as it is: byte for byte, where a console prints; default: stdout."""
+    if console is None or not console.quiet:
+        typer.echo(os.fsencode(text), file=console.file if console else None)
 
 
 def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:

@@ -5,7 +5,6 @@ The command may run under a profiler: Nsight Systems, or torch's.
 
 import json
 import os
-import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -27,7 +26,7 @@ from tuner.running.workbench import Workbench, open_workbench
 from tuner.search.calibration import calibrated_at
 from tuner.search.needs import foresee
 from tuner.search.standing import Standing
-from tuner.study import Case, Config, shell_join, shell_word
+from tuner.study import Case, Config, escaped, literal_word, parts, referring, shell_join
 
 DELAY_S, LENGTH_S = 60, 30
 """What is left out first, such as imports and compilation; how long the profile is."""
@@ -61,27 +60,53 @@ def profiled(plan: ProbePlan, *, nsys: str | None, delay_s: float = DELAY_S, len
     folder = plan.slot.out_dir
     if nsys:
         options = ("--trace=cuda,nvtx,osrt", f"--delay={delay_s}", f"--duration={length_s}", "--kill=none")
-        return replace(plan, argv=(nsys, "profile", *options, f"--output={folder / 'profile'}", *plan.argv))
+        return replace(
+            plan, argv=(*map(escaped, (nsys, "profile", *options, f"--output={folder / 'profile'}")), *plan.argv)
+        )
     start = folder / "profiler" / "sitecustomize.py"
     text = _STARTED_BY_PYTHON.format(delay=delay_s, length=length_s, folder=str(folder))
-    known = plan.env.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([str(start.parent), *([known] if known else [])])
+    known = plan.env.get("PYTHONPATH") or escaped(os.environ.get("PYTHONPATH", ""))
+    path = os.pathsep.join([escaped(str(start.parent)), *([known] if known else [])])
     return replace(plan, files={**plan.files, start: text}, env={**plan.env, "PYTHONPATH": path})
 
 
 def script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:
     """Return shell commands that do what a probe with this plan does. SLURM itself says which cards a job sees."""
     folders = dict.fromkeys([plan.slot.out_dir, *(path.parent for path in plan.files)])
-    lines = [f"mkdir -p {shlex.quote(str(folder))}" for folder in folders]
+    lines = [f"mkdir -p {literal_word(str(folder))}" for folder in folders]
     for path, text in plan.files.items():
-        lines += [f"cat > {shlex.quote(str(path))} <<'END_OF_FILE'", text.rstrip("\n"), "END_OF_FILE"]
-    lines += [f"cd {shlex.quote(str(Path(plan.cwd)))}"]
+        lines += _written(text, literal_word(str(path)))
+    lines += [f"cd {literal_word(str(Path(plan.cwd)))}"]
     env = {name: value for name, value in plan.env.items() if not (left_to_slurm and name == VISIBLE_CARDS)}
-    variables = [f"{name}={shell_word(value)}" for name, value in env.items()]
-    if plan.programs and "PATH" not in env:
-        variables.insert(0, f'PATH={shlex.quote(str(plan.programs))}:"$PATH"')
-    lines += [" ".join([*variables, shell_join(plan.argv)])]
+    if plan.programs:
+        env = {name: _found_beside(plan.programs, value) for name, value in {"PATH": "${PATH}", **env}.items()}
+    lines += [shell_join(plan.argv, env)]
     return "\n".join(lines) + "\n"
+
+
+def _written(text: str, file: str) -> list[str]:
+    """Return the lines of a shell script that write a text to a file, whose name is a word of the shell."""
+    lines = text.split("\n")
+    if lines.pop() or not all(map(str.isprintable, lines)):
+        return [f"printf %s {literal_word(text)} > {file}"]
+    end = "END_OF_FILE"
+    while end in lines:
+        end += "_"
+    return [f"cat > {file} <<'{end}'", *lines, end]
+
+
+def _found_beside(programs: Path, text: str) -> str:
+    """Return a text in which the variable PATH has the folder of the trainer's Python first, as in a probe."""
+    first = (f"{programs}{os.pathsep}", False)
+    pieces = [
+        piece
+        for part in parts(text)
+        for piece in (
+            *([first] if part.is_reference and part.name == "PATH" else []),
+            (part.literal, part.is_reference),
+        )
+    ]
+    return referring(pieces)
 
 
 Best = Annotated[
@@ -141,8 +166,8 @@ def plan(
         foreseen = [f"{case.name}: {line}" for line in _foreseen(bench, case, config, storage)] if predict else []
         for line in (*remarks, *foreseen):
             options.comment(line)
-        options.say(f"# {case.name}: {json.dumps(config)}")
-        options.say(
+        options.say(f"# {case.name}: {json.dumps(config)}".replace("\n", " "))
+        options.copied(
             script(profiled(made, nsys=shutil.which("nsys")) if profile else made, left_to_slurm=launcher == "slurm")
         )
     if broken:

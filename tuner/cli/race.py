@@ -18,6 +18,7 @@ from tuner.racing.contest import Place, Race, forecasts, verdict
 from tuner.racing.entrants import Entrant, Round, entrants, rounds
 from tuner.running.workbench import Budget, open_workbench, within
 from tuner.store.races import RaceRuns
+from tuner.study import literal_line
 
 OneCase = Annotated[
     str | None, typer.Option(autocompletion=completed, help="The case; needed where the study has several.")
@@ -55,7 +56,8 @@ def race(
     url = database_url(storage, bench.folder)
     searched = StudyReader(connect(url), bench.spec.name).case(chosen.name)
     if searched is None:
-        raise StudyError(f"{chosen.name} has no search yet: run `tuner optimize --study {study} --cases {chosen.name}`")
+        search = literal_line(["tuner", "optimize", "--study", study, "--cases", chosen.name])
+        raise StudyError(f"{chosen.name} has no search yet: run `{search}`")
     configs = entrants(searched, also=trials or ())
     for line in _introduction(configs, rounds(len(configs), seeds=seeds, total_s=hours * HOUR_S)):
         console.print(line)

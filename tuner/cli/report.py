@@ -1,6 +1,5 @@
 """`tuner report`, one page about a study for anybody; `tuner dashboard`, optuna-dashboard on a study."""
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,7 +17,7 @@ from tuner.export.served import LOOPBACK, READ_ONLY, WRITABLE, serve
 from tuner.report.facts import gather
 from tuner.report.words import note
 from tuner.running.workbench import Workbench
-from tuner.study import StudySpec, select
+from tuner.study import StudySpec, literal_line, select
 from tuner.trainers.registry import open_trainer
 
 Format = Annotated[Literal["html", "md"], typer.Option("--format", help="html: one file with pictures; md: Markdown.")]
@@ -72,7 +71,7 @@ def write_report(
 
     facts = gather(StudyReader(connect(url), study), folder, trainable)
     names = [case.summary.case for case in facts.cases]
-    commands = {name: shlex.join([*command, "--cases", name]) for name in names} if command else {}
+    commands = {name: literal_line([*command, "--cases", name]) for name in names} if command else {}
     text = render(facts, form=form, commands=commands)
     return write_files(path.parent.resolve(), {path.name: [text.encode()]})[0]
 

@@ -20,7 +20,7 @@ from tuner.running.loop import optimise
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.soaking.soak import USUAL_MINUTES, reported, soaking, telling, verdicts
 from tuner.soaking.whole_training import Training
-from tuner.study import Case, Config, StudySpec, find, load
+from tuner.study import Case, Config, StudySpec, find, literal_word, load
 
 Minutes = Annotated[float, typer.Option(min=0.01, help="The longest run of a config; it ends once enough is known.")]
 
@@ -139,8 +139,10 @@ def told(
     after = open_reader(url, bench.spec.name).case(case.name)
     if after is None or after.best is None:
         raise StoreError(
-            f"no other config of {case.name} may be the best; `tuner optimize --study {study}` looks for one"
+            f"no other config of {case.name} may be the best; "
+            f"`tuner optimize --study {literal_word(study)}` looks for one"
         )
     console.print(
-        f"{case.name}: next, train with {in_words(after.best.config)}; `tuner soak --study {study}` tests it first"
+        f"{case.name}: next, train with {in_words(after.best.config)}; "
+        f"`tuner soak --study {literal_word(study)}` tests it first"
     )

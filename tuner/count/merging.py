@@ -101,7 +101,7 @@ class Merger:
             is_soon = bool(self._before) and point["at_s"] - lead.points[self._before]["at_s"] < MARK_S
             if step < BASE_STEP or iteration <= self._told or is_soon:
                 continue
-            pause = _pause(lead, self._before, place, steps_per_pass(lead))
+            pause = _pause(lead, self._before, place, witness)
             self._told, self._before = iteration, place
             yield {
                 "iteration": iteration,
@@ -132,7 +132,7 @@ class Merger:
         return TrainingCounts(
             signature=self._signature(each, rows / made),
             witness=f"{self._witness.name}{f'; {self._witness.remark}' if self._witness.remark else ''}",
-            shares=_shares(lead),
+            shares=_shares(lead, self._witness),
             micro_batches=_grown(lead, _BATCHES if lead.is_fed else _FORWARDS, last["steps"]) / made or None,
             ranks=len(self.trainers),
             data_ranks=len(self._groups),
@@ -189,15 +189,18 @@ class Merger:
         )
 
 
-def _pause(lead: ProcessCounts, before: int, place: int, every: float | None) -> dict[str, Any] | None:
-    """Return what a rank did between two records beside training; None where it was too short to matter."""
+def _pause(lead: ProcessCounts, before: int, place: int, witness: Witness) -> dict[str, Any] | None:
+    """Return what a rank did between two records beside training; None where it was too short to matter.
+
+    Environments are stepped without gradients for training too, so this tells no evaluation there.
+    """
 
     def grown(name: str, within: str = "") -> float:
         return number(lead.points[place], name, within) - number(lead.points[before], name, within)
 
     if lead.is_fed and grown("passes", "loader") >= 1:
-        return {"what": "an epoch's end", "every": every}
-    if grown("evaluates_s") >= LEAST_PAUSE_S:
+        return {"what": "an epoch's end", "every": steps_per_pass(lead)}
+    if not witness.is_environments and grown("evaluates_s") >= LEAST_PAUSE_S:
         return {"what": "an evaluation"}
     return {"what": "a checkpoint"} if grown("saves_s") >= LEAST_PAUSE_S else None
 
@@ -304,7 +307,7 @@ def _unseen(leads: Sequence[ProcessCounts]) -> str:
     return off or "the inputs of the trained module are not seen"
 
 
-def _shares(lead: ProcessCounts) -> Shares | None:
+def _shares(lead: ProcessCounts, witness: Witness) -> Shares | None:
     base = next((point for point in lead.points if point["steps"] >= BASE_STEP), None)
     last = lead.points[-1]
     if base is None or last["at_s"] <= base["at_s"]:
@@ -316,7 +319,7 @@ def _shares(lead: ProcessCounts) -> Shares | None:
 
     return Shares(
         data=share("wait_s", "loader") if lead.is_fed else 0.0,
-        evaluation=share("evaluates_s"),
+        evaluation=0.0 if witness.is_environments else share("evaluates_s"),
         saves=share("saves_s"),
     )
 

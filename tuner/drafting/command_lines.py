@@ -229,9 +229,12 @@ def _spelled(flag: str, words: Sequence[str]) -> str:
 
 
 def literal_text(text: str, searched: Mapping[str, str]) -> str:
-    """Double the braces of a text, except those of typed placeholders: searched parameters, `{out_dir}`, `{port}` …"""
+    """Double the braces of a text, except those of typed placeholders: searched parameters, `{out_dir}`, `{port}` …
+
+    A dollar before such braces makes them literal, so that nothing of a text refers to a variable.
+    """
     kept = {*searched.values(), *(f"{{{name}}}" for name in LAUNCH_FACTS)}
-    pieces = re.split(f"({'|'.join(map(re.escape, sorted(kept)))})", text)
+    pieces = re.split(rf"(?<!\$)({'|'.join(map(re.escape, sorted(kept)))})", text)
     return "".join(one if one in kept else one.replace("{", "{{").replace("}", "}}") for one in pieces)
 
 

@@ -30,7 +30,7 @@ from tuner.errors import StudyError, TrainerError
 from tuner.probe import IDLE_PCT, Device, DeviceSample, MonotonicClock, Process, SamplingRecorder, Slot
 from tuner.running.prober import run_in
 from tuner.running.workbench import launch_variables
-from tuner.study import Config, StudySpec, Value
+from tuner.study import Config, StudySpec, Value, literal_word
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.presets import PRESETS, Preset
 
@@ -185,6 +185,8 @@ class Draft:
 def typed_words(command: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
     """Return the variables before a command, and its words. Raises StudyError where there are none, or several runs."""
     env, words = command_lines.variables(shlex.split(command[0]) if len(command) == 1 else command)
+    if broken := next((word for word in (*env.values(), *words) if re.search("[\ud800-\udfff]", word)), None):
+        raise StudyError(f"{literal_word(broken)} is not UTF-8, as all of a study file must be; rename what it names")
     if not words:
         raise StudyError("there is no command after `--`; write tuner init -- python train.py --batch-size 32")
     own = words[(command_lines.program_place(words) or 0) + 1 :]
@@ -208,7 +210,10 @@ def draft(
     drafted = Draft(
         typed=(*(f"{name}={value}" for name, value in env.items()), *words),
         words=tuple(words),
-        env={**(presets[0].env if presets else {}), **env},
+        env={
+            **(presets[0].env if presets else {}),
+            **{name: command_lines.literal_text(text, _placeholders_in(text)) for name, text in env.items()},
+        },
         own_env=env,
         template=command_lines.Template(words=(), replaced=()),
         searches=(),
@@ -217,6 +222,10 @@ def draft(
         python=python,
     )
     return replace(drafted, template=_template(drafted))
+
+
+def _placeholders_in(text: str) -> dict[str, str]:
+    return {found: found for found in re.findall(r"\{[A-Za-z_]\w*\}", text)}
 
 
 def known_of(

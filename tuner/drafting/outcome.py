@@ -1,24 +1,25 @@
 """Says what a search has found for a command: its speed beside the user's own, what changes, and the line to copy."""
 
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import hypot, sqrt
 from pathlib import Path
 from statistics import fmean
+from types import MappingProxyType
 
 from tuner.count import TrainingCounts, differences
-from tuner.drafting.command_lines import retyped
+from tuner.drafting.command_lines import literal_text, retyped
 from tuner.drafting.draft import typed_words
 from tuner.export import SPEEDS, CaseView, figure, with_error
 from tuner.kept.trial import KeptProbe
 from tuner.probe import WITHOUT_PAUSE, duration, folder_of, over, plain
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
-from tuner.study import Case, Config, launch_digest
+from tuner.study import Case, Config, escaped, launch_digest, shell_join
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.config_files import copy_name, with_copies
+from tuner.trainers.template import fill
 
 LEAST_SHARE = 0.01
 """A smaller share of the time is not named."""
@@ -82,15 +83,34 @@ def _changes(
             yield f"  {name}: has no effect any more"
         elif str(before[name]) != str(after[name]):
             yield f"  {name}: {before[name]} → {after[name]}{whys.get(name, '')}"
-    env, words = typed_words(command)
-    if line := retyped(words, bench.spec.trainer.command, after, before):
-        copies = {name: copy_name(Path(name)) for name in trainer.copies(best.config)}
+    copies = {name: copy_name(Path(name)) for name in trainer.copies(best.config)}
+    if line := command_line(command, bench.spec.trainer.command, after, before, copies):
         for name, text in trainer.copies(best.config).items():
             written = trainer.folder / copies[name]
             written.write_text(text, encoding="utf-8")
             yield f"wrote {written}, which is {name} with these values"
         yield COPY
-        yield shlex.join([*(f"{name}={value}" for name, value in env.items()), *with_copies(line, copies)])
+        yield line
+
+
+def command_line(
+    command: Sequence[str],
+    template: Sequence[str],
+    values: Mapping[str, object],
+    own: Mapping[str, object],
+    copies: Mapping[str, Path | str] = MappingProxyType({}),
+) -> str | None:
+    """Return a typed command with the values of a config in shell quoting: a shell starts what was measured.
+
+    `template` is the study's command, and `own` are the values with which the command was typed. `copies`:
+    a file as the command names it → the one to take. Returns None where the template no longer belongs to the command.
+    """
+    env, words = typed_words(command)
+    if not (line := retyped(words, template, values, own)):
+        return None
+    placed = {name: f"{{{name}}}" for name in values}
+    filled = {name: text for name, value in env.items() for text in fill((literal_text(value, placed),), values)}
+    return shell_join(map(escaped, with_copies(line, copies)), {name: escaped(value) for name, value in filled.items()})
 
 
 def _training(one: Standing) -> TrainingCounts | None:

@@ -12,6 +12,7 @@ from tuner.drafting.draft import Draft, Used
 from tuner.drafting.printed import Found
 from tuner.drafting.watching import Watched, iteration_s
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S
+from tuner.study import literal_line, literal_words
 from tuner.trainers.presets import ACCUMULATED, PRESETS
 
 _MADE = "# Made by `tuner init` from: "
@@ -143,7 +144,16 @@ def _printed(draft: Draft, watched: Watched, answer: str) -> tuple[list[str], li
 
 def made_from(typed: Sequence[str]) -> str:
     """Return the first line of the study file for a command, by which the file is known again."""
-    return f"{_MADE}{one_line(shlex.join(typed))}"
+    return f"{_MADE}{literal_line(typed)}"
+
+
+def typed_in(study: str) -> list[str] | None:
+    """Return the command from which the text of a study file was made; None for a file of another origin."""
+    first = study.partition("\n")[0]
+    try:
+        return literal_words(first.removeprefix(_MADE)) if first.startswith(_MADE) else None
+    except ValueError:
+        return None
 
 
 def rewritten(study: str, words: Sequence[str]) -> list[str]:
@@ -151,12 +161,7 @@ def rewritten(study: str, words: Sequence[str]) -> list[str]:
 
     Empty for a study file of another origin.
     """
-    first = study.partition("\n")[0]
-    try:
-        typed = shlex.split(first.removeprefix(_MADE)) if first.startswith(_MADE) else list(words)
-    except ValueError:
-        return []
-    found: list[str] = []
+    typed, found = typed_in(study) or list(words), list[str]()
     for change, begin, end, place, then in SequenceMatcher(None, typed, words, autojunk=False).get_opcodes():
         flag = [words[place - 1]] if place and words[place - 1].startswith("-") and change != "equal" else []
         before, after = (" ".join([*flag, *some]) for some in (typed[begin:end], words[place:then]))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tuner.count import counting
-from tuner.study import Config, ProbeSpec, expanded, literal_keys, looked_up
+from tuner.study import Config, ProbeSpec, escaped, expanded, literal_keys, looked_up
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,7 +139,7 @@ class ProbePlan:
     """The words of the command line.
 
     Here and in `env`, a reference such as `${WANDB_API_KEY}` stays one until the start, so that no key is printed or
-    stored.
+    stored. A literal that may look like one has to be `escaped`.
     """
     cwd: Path
     env: Mapping[str, str]
@@ -192,6 +192,6 @@ class ProbePlan:
         files = sorted((str(path), text) for path, text in self.files.items())
         parts = [self.argv, sorted(self.env.items()), files, *([self.request] if self.request is not None else [])]
         out_dir = json.dumps(str(self.slot.out_dir))[1:-1]  # with the same escapes as inside `parts`
-        text = json.dumps(parts).replace(out_dir, "OUT")
+        text = json.dumps(parts).replace(out_dir, "OUT").replace(escaped(out_dir), "OUT")
         text = re.sub(rf"(?<!\d){self.slot.port}(?!\d)", "PORT", text)
         return hashlib.sha256(text.encode()).hexdigest()[:12]

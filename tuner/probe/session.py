@@ -17,7 +17,7 @@ from tuner.probe.process import Process, prepare
 from tuner.probe.progress_reader import record
 from tuner.probe.protocols import Clock, OutputLine, RunningTrainer, StartedProcess, StartProcess
 from tuner.progress import PROGRESS, REQUESTS
-from tuner.study import open_at_once
+from tuner.study import escaped, open_at_once
 
 _REMEDY = "keep runs on a file system of this machine, or set probe.warm: false"
 
@@ -231,10 +231,10 @@ class _Session:
         self._ended = False
         self.requests = Requests(plan.slot.out_dir / "requests")
         slot = replace(plan.slot, out_dir=plan.slot.out_dir / "session")
-        env = {**plan.env, PROGRESS: str(slot.progress), REQUESTS: str(self.requests.path)}
+        own = {PROGRESS: escaped(str(slot.progress)), REQUESTS: escaped(str(self.requests.path))}
         self.origin_s = clock.now()
         try:
-            self.process = start(replace(plan, slot=slot, env=env, files={}))
+            self.process = start(replace(plan, slot=slot, env={**plan.env, **own}, files={}))
         except BaseException:
             self.requests.close()
             raise

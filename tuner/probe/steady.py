@@ -97,12 +97,12 @@ USUAL_IDLE_SCATTER, SCATTER_WEIGHT = 0.12, 2
 
 The smaller of this standard deviation and `Usual.scatter` applies. Its weight is in blocks: three blocks with equal
 values do not prove that a run is steady. On two H200s, iterations scatter by an eighth of the idle rest at every
-utilisation from 36 to 98 % (`benchmarks/results/scatter.md`). So a busier device scatters less.
+utilisation from 36 to 98 % (`benchmarks/results/measurement.md`). So a busier device scatters less.
 """
 LONE_SCATTER = 0.15
 """The standard deviation of a block that stands alone, as a share of its mean.
 
-On two H200s, iterations scatter by 15 % of the mean at low utilisation (`benchmarks/results/scatter.md`). Where
+On two H200s, iterations scatter by 15 % of the mean at low utilisation (`benchmarks/results/measurement.md`). Where
 `USUAL_IDLE_SCATTER` gives less, this smaller number applies.
 """
 FULL_PCT = 100.0

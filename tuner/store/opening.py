@@ -19,7 +19,7 @@ from tuner.search.standing import best
 from tuner.search.trials import all_kept, kept
 from tuner.store.database import Database
 from tuner.store.leases import is_held
-from tuner.study import REFERENCE, Case, is_expansion, most_similar
+from tuner.study import Case, is_expansion, most_similar, refers
 
 
 def check_study(database: Database, name: str, identity: dict[str, Any]) -> None:
@@ -124,7 +124,7 @@ def _changes(known: object, now: object, where: str = "") -> Iterator[str]:
             yield from _changes(known.get(name), now.get(name), f"{where}.{name}".lstrip("."))
     elif known == now or (isinstance(known, str) and isinstance(now, str) and is_expansion(known, now)):
         return
-    elif isinstance(now, str) and REFERENCE.search(now) and not REFERENCE.search(str(known)):
+    elif isinstance(now, str) and refers(now) and not refers(str(known)):
         yield f"  {where}: was another text, is {now!r}"
     else:
         yield f"  {where}: was {known!r}, is {now!r}"

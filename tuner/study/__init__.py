@@ -3,6 +3,15 @@
 from tuner.study.batch import REASON, BatchFit, Tried, first_size, fit, next_size
 from tuner.study.cases import FILES, Case, lending_order, most_similar, select
 from tuner.study.parameter import MOST_CASES, RETIRED, Number, ParameterSpec, PositiveInt, Strict, retired_keys
+from tuner.study.shell import (
+    literal_line,
+    literal_word,
+    literal_words,
+    quoted,
+    shell_join,
+    shell_split,
+    shell_word,
+)
 from tuner.study.slurm_job import SlurmSpec
 from tuner.study.space import (
     DEFAULT,
@@ -55,14 +64,13 @@ from tuner.study.study_file import (
     without_effect,
 )
 from tuner.study.variables import (
-    REFERENCE,
+    escaped,
     expanded,
     is_expansion,
     literal_keys,
     looked_up,
     masked_trainer,
-    quoted,
-    shell_join,
-    shell_split,
-    shell_word,
+    parts,
+    referring,
+    refers,
 )

@@ -28,9 +28,9 @@ from tuner.study.parameter import (
     ladder_of,
     retired_keys,
 )
+from tuner.study.shell import shell_split
 from tuner.study.slurm_job import SlurmSpec
 from tuner.study.space import DEFAULT, VARIANT, Space
-from tuner.study.variables import shell_split
 
 _FORM = re.compile(r"(?P<sense><=|>=)\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<of_default>\*\s*default)?")
 

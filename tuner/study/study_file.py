@@ -205,9 +205,10 @@ def load(
 ) -> StudySpec:
     """Load the study called `study`, which is a path to a YAML file or the name of a file in `studies/`.
 
-    In every string, `${VAR}` and `${VAR:-default}` are replaced from `environ`. The trainer's command line and its
-    environment variables keep their references until the trainer is started. If `trainer.root` is empty after that
-    and the file names a `fallback`, the fallback study is returned. Its `name` differs from the requested one.
+    In every string, `${VAR}` and `${VAR:-default}` are replaced from `environ`, and `$${VAR}` by a literal `${VAR}`.
+    The trainer's command line and its environment variables keep them until the trainer is started. If `trainer.root`
+    is empty after that and the file names a `fallback`, the fallback study is returned. Its `name` differs from the
+    requested one.
     With `fall_back` False the file's own study is returned; this suits callers that start no trainer.
     With `to_show` True the trainer's variables may be missing; this suits callers that show what was found.
 

@@ -1,70 +1,122 @@
-"""The variables of a study: references to them (`${NAME}`, `${NAME:-default}`), and keys that stand as literals."""
+"""The variables of a study: references to them (`${NAME}`, `${NAME:-default}`), and keys that stand as literals.
+
+In a text with references, `$${NAME}` stands for a literal `${NAME}`: of several dollars before a name in braces, each
+two stand for one, and one that is left over begins a reference. All other dollars stand for themselves.
+"""
 
 import re
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-REFERENCE = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)(?P<default>:-[^}]*)?\}")
+_DOLLARS = re.compile(r"(?<!\$)\$+(?=\{[A-Za-z_])")
+_BRACES = re.compile(r"\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}", re.ASCII)
+_LITERAL = re.compile(r"\{(?P<name>[A-Za-z_]\w*)(?::-(?:[^}$]|\$(?!\{))*)?\}", re.ASCII)
+"""Braces after two dollars. They hold no reference."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextPart:
+    """A part of a text with references: a reference, `$${NAME}`, or what is between them."""
+
+    source: str
+    """The part as it is written."""
+    literal: str
+    """What the part stands for; of a reference, the reference itself."""
+    name: str | None = None
+    """The name in the braces; None for a part without."""
+    default: str | None = None
+    """The default of a reference; None where it has none."""
+    is_reference: bool = False
+
+
+def parts(text: str) -> Iterator[TextPart]:
+    """Yield the parts of a text with references, none of them empty. The time is proportional to the length."""
+    place, last = 0, text.rfind("}")
+    for dollars in _DOLLARS.finditer(text):
+        begin, end, (pairs, is_single) = dollars.start(), dollars.end(), divmod(len(dollars[0]), 2)
+        if begin < place:  # in the default of a reference
+            continue
+        braces = (_BRACES if is_single else _LITERAL).match(text, end) if end < last else None
+        if not (braces or pairs):
+            continue
+        if begin > place:
+            yield TextPart(source=text[place:begin], literal=text[place:begin])
+        place = braces.end() if braces else end
+        if not (braces and is_single):
+            literal = "$" * (pairs + is_single) + (braces[0] if braces else "")
+            yield TextPart(source=text[begin:place], literal=literal, name=braces["name"] if braces else None)
+            continue
+        if pairs:
+            yield TextPart(source="$$" * pairs, literal="$" * pairs)
+        own = text[end - 1 : place]
+        yield TextPart(source=own, literal=own, name=braces["name"], default=braces["default"], is_reference=True)
+    if place < len(text):
+        yield TextPart(source=text[place:], literal=text[place:])
+
+
+def refers(text: str) -> bool:
+    """Return whether a text has a reference."""
+    return any(part.is_reference for part in parts(text))
+
+
+def escaped(literal: str) -> str:
+    """Return the text with references that stands for a literal: `$${NAME}` for `${NAME}`."""
+    return _DOLLARS.sub(lambda dollars: 2 * dollars[0], literal)
+
+
+def referring(pieces: Iterable[tuple[str, bool]]) -> str:
+    """Return the text with references that has these pieces: literals, and references as written (True)."""
+    found, literal = [], ""
+    for piece, is_reference in pieces:
+        if is_reference:
+            found += [escaped(f"{literal}{{_").removesuffix("{_"), piece]  # its last dollars stand before another one
+            literal = ""
+        else:
+            literal += piece
+    return "".join((*found, escaped(literal)))
 
 
 def expanded(text: str, environ: Mapping[str, str], missing: Callable[[str], None] = lambda _: None) -> str:
-    """Return the text with the value of each variable in place of its reference.
+    """Return what a text with references stands for: the value of each variable in place of its reference.
 
     A variable that is empty or not set has its default. Without a default the reference stays as it is, and `missing`
     is called with the variable's name.
     """
 
-    def value(found: re.Match[str]) -> str:
-        name, default = found["name"], found["default"]
-        if environ.get(name):
-            return environ[name]
-        if default is None:
-            missing(name)
-            return found[0]
-        return default.removeprefix(":-")
+    def value(part: TextPart) -> str:
+        if not part.is_reference or part.name is None:
+            return part.literal
+        if found := environ.get(part.name):
+            return found
+        if part.default is None:
+            missing(part.name)
+            return part.source
+        return part.default
 
-    return REFERENCE.sub(value, text)
+    return "".join(map(value, parts(text)))
 
 
 def looked_up(texts: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that references in the texts look up: name → value."""
-    names = {found["name"] for text in texts for found in REFERENCE.finditer(text)}
+    names = {part.name for text in texts for part in parts(text) if part.is_reference and part.name}
     return {name: environ[name] for name in sorted(names) if environ.get(name)}
 
 
 def is_expansion(text: str, of: str) -> bool:
     """Return whether a text may be `of` with values in place of its references, of which there is at least one."""
-    parts = REFERENCE.split(of)[:: 1 + REFERENCE.groups]
-    pattern = ".*".join(map(re.escape, parts))
-    return len(parts) > 1 and re.fullmatch(pattern, text, re.DOTALL) is not None
-
-
-def quoted(word: str) -> str:
-    """Quote a word as in a shell. References alone need no quotes, so `is_expansion` compares the result."""
-    literal = REFERENCE.sub("", word)
-    return word if literal != word and (not literal or shlex.quote(literal) == literal) else shlex.quote(word)
-
-
-def shell_split(text: str) -> tuple[str, ...]:
-    """Split a command line in shell quoting into its words. A reference is never split. Raises ValueError."""
-    references = (found[0] for found in REFERENCE.finditer(text))
-    words = shlex.split(REFERENCE.sub("\0", text))  # no study file holds a NUL
-    return tuple(re.sub("\0", lambda _: next(references), word) for word in words)
-
-
-def shell_join(words: Iterable[str]) -> str:
-    """Return words as a command line for a shell, which looks up the variables that the words refer to."""
-    return " ".join(map(shell_word, words))
-
-
-def shell_word(text: str) -> str:
-    """Quote a text as one word of a shell script, which looks up the variables that the text refers to."""
-    literals = [re.sub(r'[\\"`$]', r"\\\g<0>", part) for part in REFERENCE.split(text)[:: 1 + REFERENCE.groups]]
-    references = [found[0] for found in REFERENCE.finditer(text)]
-    if not references:
-        return shlex.quote(text)
-    return f'"{literals[0]}{"".join(map("".join, zip(references, literals[1:], strict=True)))}"'
+    between = [""]
+    for part in parts(of):
+        between += [""] if part.is_reference else [between.pop() + part.source]
+    begin, end = between[0], between[-1]
+    if len(between) == 1 or not (text.startswith(begin) and text[len(begin) :].endswith(end)):
+        return False
+    place, stop = len(begin), len(text) - len(end)
+    for literal in between[1:-1]:
+        if (found := text.find(literal, place, stop)) < 0:
+            return False
+        place = found + len(literal)
+    return True
 
 
 MASKED = "***"
@@ -140,4 +192,4 @@ def _says_so(name: str) -> bool:
 
 
 def _is_literal(text: str) -> bool:
-    return bool(text) and not REFERENCE.search(text) and "{" not in text and text != MASKED
+    return bool(text) and not refers(text) and "{" not in text and text != MASKED

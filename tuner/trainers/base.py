@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from tuner.errors import TrainerError, installs
 from tuner.probe import Device, ProbePlan, Slot, record
-from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value, complaints
+from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value, complaints, escaped
 
 _SCRIPT = Path(__file__).with_name("imports.py")
 _TIMEOUT_S = 300
@@ -153,9 +153,9 @@ def own_plan(
     devices = ("--devices", *device_names(slot.devices), "--master-port", str(slot.port))
     return ProbePlan(
         config=config,
-        argv=(python, "-m", *program, *devices, *words),
+        argv=tuple(map(escaped, (python, "-m", *program, *devices, *words))),
         cwd=slot.out_dir,
-        env={**slot.variables, "TUNER_PROGRESS": str(slot.progress)},
+        env={**slot.variables, "TUNER_PROGRESS": escaped(str(slot.progress))},
         files={},
         slot=slot,
         session_key=session_key,

@@ -24,11 +24,23 @@ import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe import SCORE_GROUP, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
-from tuner.study import Case, Config, TrainerSpec, Value, config_digest, expanded, masked_trainer, quoted, written
+from tuner.study import (
+    Case,
+    Config,
+    TrainerSpec,
+    Value,
+    config_digest,
+    escaped,
+    expanded,
+    masked_trainer,
+    quoted,
+    written,
+)
 from tuner.trainers.base import STANDARD, Trainer, checked, device_names, interpreter, programs
 from tuner.trainers.command_options import COUNTS, CommandOptions, Labels
 from tuner.trainers.config_files import changed, copy_name, values_in, with_copies
@@ -52,6 +64,9 @@ def loader_queue(config: Config) -> int:
 
     prefetched = given("prefetch")
     return max(0, (given("workers") or 0) * (PREFETCHED if prefetched is None else prefetched))
+
+
+_launched = partial(fill, to_launch=True)
 
 
 class CommandTrainer(Trainer):
@@ -101,18 +116,21 @@ class CommandTrainer(Trainer):
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Fill the command line for one probe."""
         values = self._values(case, config, slot)
-        env = {name: filled for name, text in self._options.env.items() for filled in fill((text,), values)}
+        env = {name: filled for name, text in self._options.env.items() for filled in _launched((text,), values)}
         env |= slot.variables
         if slot.to_train:  # nobody watches, and a bar that is drawn slows the training
             env = {name: text for name, text in env.items() if INTERACTIVE.get(name) != text}
         else:
-            env = {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": str(slot.progress)}
+            env = {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": escaped(str(slot.progress))}
         copies = self.copies(config)
         folder = None if slot.to_train else slot.out_dir
         named = {name: (folder or copy_name(self._cwd / name).parent) / copy_name(Path(name)).name for name in copies}
         return ProbePlan(
             config=config,
-            argv=with_copies(fill(self._options.command, values), named),
+            argv=with_copies(
+                _launched(self._options.command, values),
+                {escaped(name): escaped(str(path)) for name, path in named.items()},
+            ),
             cwd=self._cwd,
             env=env,
             programs=programs(self._spec.python),
@@ -160,7 +178,7 @@ class CommandTrainer(Trainer):
         cold = self.plan(case, config, slot)
         return replace(
             cold,
-            argv=fill(self._options.session, self._values(case, config, slot)),
+            argv=_launched(self._options.session, self._values(case, config, slot)),
             progress=replace(cold.progress, patterns=(), block_s=None),
             progress_file=None,
             expected=(),
@@ -173,9 +191,10 @@ class CommandTrainer(Trainer):
         if "PATH" in self._options.env:
             return None
         begins = [words[0] for words in (self._options.command, self._options.session) if words]
-        return next(
-            (word for word in begins if not placeholders([word]) and not self._finds(expanded(word, os.environ))), None
-        )
+        programs = {
+            word: expanded(_launched((word,), {})[0], os.environ) for word in begins if not placeholders([word])
+        }
+        return next((word for word, program in programs.items() if not self._finds(program)), None)
 
     @property
     def score_source(self) -> str:

@@ -6,9 +6,10 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from string import Formatter
 
-from tuner.study import REFERENCE, written
+from tuner.study import parts, referring, written
 
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
 _NAMES_ITSELF = re.compile(r"-|[+~@\w.-]+=")
@@ -25,6 +26,8 @@ class TemplatePiece:
     """None where no placeholder follows."""
     is_flag: bool
     """Whether the placeholder is a flag that is there or not: `{flag:name}`."""
+    is_reference: bool = False
+    """Whether the text is a reference to a variable, as it is written."""
 
 
 def placeholders(words: Iterable[str]) -> frozenset[str]:
@@ -41,25 +44,39 @@ def flags(words: Iterable[str]) -> frozenset[str]:
 
 
 def pieces(word: str) -> list[TemplatePiece]:
-    """Split a word at its placeholders; references to environment variables are none. Raises as `placeholders` does."""
-    references_doubled = REFERENCE.sub(lambda found: found[0].replace("{", "{{").replace("}", "}}"), word)
-    return [_piece(word, *field) for field in Formatter().parse(references_doubled)]
+    """Split a word at its placeholders and references to variables. Raises as `placeholders` does."""
+    found: list[TemplatePiece] = []
+    for is_reference, some in groupby(parts(word), key=lambda part: part.is_reference):
+        if is_reference:
+            found += [TemplatePiece(part.literal, None, is_flag=False, is_reference=True) for part in some]
+        else:
+            between = "".join(part.literal if part.name is None else _doubled(part.literal) for part in some)
+            found += [_piece(word, *field) for field in Formatter().parse(between)]
+    return found
 
 
-def fill(words: Sequence[str], values: Mapping[str, object]) -> tuple[str, ...]:
+def _doubled(literal: str) -> str:
+    return literal.replace("{", "{{").replace("}", "}}")
+
+
+def fill(words: Sequence[str], values: Mapping[str, object], *, to_launch: bool = False) -> tuple[str, ...]:
     """Replace the placeholders by their values. A word with a placeholder that has no value is left out.
 
     If such a word is the value of the flag before it, the flag is left out, too. So both words of `--envs {num_envs}`
     are left out. Of `--headless --envs={num_envs}` only the second word is left out.
     `{flag:name}` needs no value. Without a value it is empty, and a word that is empty for this reason is left out.
+
+    With `to_launch`, the words are texts with references: only what the template refers to is looked up. What its text
+    and the values spell like a reference is a literal there.
     """
     kept: list[str] = []
     before = ""
     for word in words:
-        parts = pieces(word)
-        if all(part.is_flag or part.name is None or part.name in values for part in parts):
-            filled = "".join(part.text + _filled(part, values) for part in parts)
-            kept += [filled] if filled or not any(part.is_flag for part in parts) else []
+        found = pieces(word)
+        if all(part.is_flag or part.name is None or part.name in values for part in found):
+            texts = [(part.text + _filled(part, values), part.is_reference) for part in found]
+            filled = referring(texts) if to_launch else "".join(text for text, _ in texts)
+            kept += [filled] if filled or not any(part.is_flag for part in found) else []
         elif _FLAG.fullmatch(before) and not _NAMES_ITSELF.match(word):
             kept.pop()
         before = word

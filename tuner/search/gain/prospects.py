@@ -155,7 +155,7 @@ def expected_gain(rivals: Rivals, probes: Series) -> float:
 
 
 SMALL_DOUBT, AT_LEAST, PER_RIVAL = 0.02, 1.5, 0.2
-"""Fitted to searches on two recorded tables (`benchmarks/results/left.md`)."""
+"""Fitted to searches on two recorded tables (`benchmarks/results/search.md`)."""
 
 _erf = np.vectorize(math.erf, otypes=[float])
 

@@ -163,7 +163,7 @@ def kept_for_good() -> Iterator[None]:
     """Keep the garbage collector away from what is built here: 4,000 objects per environment, almost no garbage.
 
     The collector would search these objects again and again while their number grows, and once more after each run
-    (`benchmarks/costs/building.py`).
+    (`benchmarks/results/overhead.md`).
     """
     gc.disable()
     yield

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tuner.errors import TrainerError
 from tuner.probe import LinePatterns, ProbePlan, Slot
-from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value
+from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value, escaped
 from tuner.trainers import base
 from tuner.trainers.mimickit import checkout
 from tuner.trainers.presets import PRESETS
@@ -105,7 +105,7 @@ class MimicKitTrainer(base.Trainer):
         )
         return ProbePlan(
             config=config,
-            argv=(
+            argv=_literal(
                 *(self._python, "mimickit/run.py"),
                 *self._env_arguments(case, config, slot),
                 *("--agent_config", str(agent_file)),
@@ -135,7 +135,7 @@ class MimicKitTrainer(base.Trainer):
         cold = self.plan(case, config, slot)
         return replace(
             cold,
-            argv=(self._python, str(DRIVER), *self._env_arguments(case, config, slot)),
+            argv=_literal(self._python, str(DRIVER), *self._env_arguments(case, config, slot)),
             progress=LinePatterns(),
             expected=(),
             request={
@@ -171,6 +171,10 @@ class MimicKitTrainer(base.Trainer):
 
     def _engine(self, case: Case) -> str:
         return self._options.engine_config or case.options["engine_config"]
+
+
+def _literal(*words: str) -> tuple[str, ...]:
+    return tuple(map(escaped, words))
 
 
 def _with_score(row: str) -> LinePatterns:

@@ -1,7 +1,8 @@
 """Makes an iteration run only some of its updates: all updates are alike, so some show how busy all keep a device.
 
 With 40 epochs, pi_plus spends 60 to 95 % of an iteration on updates. On an H200 a quarter of the updates took a quarter
-of the time, at the same utilisation (`benchmarks/results/thin.md`). The driver loads this file from its own folder.
+of the time, at the same utilisation (`benchmarks/results/measurement.md`). The driver loads this file from its own
+folder.
 """
 
 import math

@@ -21,6 +21,8 @@ class Data:
         self.batches = 0
         self.rows = 0
         self.passes = 0
+        self.is_over = False
+        """Whether its pass's last batch was given. Who knows the length of a loader may never ask for more."""
         self.wait_s = 0.0
         self.feeds = 0
         """How many optimizer steps came right after one of its batches."""
@@ -78,11 +80,16 @@ def _batch_size(loader_iterator):
 @guarded("loaders")
 def _gave(loader_iterator, batch, wait_s):
     data = loaders.of(loader_iterator)
+    data.passes += data.is_over
     data.batches += 1
     data.wait_s += wait_s
     data.workers = getattr(loader_iterator, "_num_workers", None)
     data.rows += _rows(loader_iterator, batch)
     loaders.last = data
+    given = loader_iterator._tuner_given = getattr(loader_iterator, "_tuner_given", 0) + 1
+    data.is_over = given == _batches(loader_iterator)
+    if data.is_over:
+        loader_iterator._tuner_given = 0
 
 
 def _rows(loader_iterator, batch):
@@ -118,7 +125,10 @@ def _batches(loader_iterator):
 
 @guarded("loaders")
 def _ended(loader_iterator):
-    loaders.of(loader_iterator).passes += 1
+    data = loaders.of(loader_iterator)
+    data.passes += 1
+    data.is_over = False
+    loader_iterator._tuner_given = 0
 
 
 def _wrap(module):

@@ -1,0 +1,135 @@
+"""Shell quoting: what is literal reaches a program byte for byte, and only references are looked up."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tuner.study.shell import (
+    literal_line,
+    literal_word,
+    literal_words,
+    quoted,
+    shell_join,
+    shell_split,
+    shell_word,
+)
+from tuner.study.variables import escaped, expanded, is_expansion
+
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
+UNDECODABLE = os.fsdecode(b"\xff")
+SHOW = ("sh", "-c", r"""printf '%s\0' "$@" """, "show")
+
+
+def given_to_a_program(line: str, environ: Mapping[str, str], shell: str = "bash") -> list[str]:
+    """Run a line in a shell; return the words that a program gets which prints them."""
+    said = subprocess.run(
+        [shell, "-c", line], env={"PATH": os.environ["PATH"], **environ}, capture_output=True, check=True
+    )
+    return os.fsdecode(said.stdout).split("\0")[:-1]
+
+
+@given(st.lists(TEXTS, min_size=1))
+@example(["", "a  b", "it's", "!x", "=y", "~", "$HOME", "`date`", "\t\n\r", "\x1b[31m", "\u202e", "é", "\\x41\n"])
+@example([UNDECODABLE, "\n'\\n!", "$'x'", "*", "{a,b}", "#", "&", "\xa0"])
+def test_literal_words_come_back_from_a_shell_and_from_their_line(words: Sequence[str]) -> None:
+    line = literal_line(words)
+    assert line.isprintable()
+    assert literal_words(line) == words
+    assert given_to_a_program(f"{literal_line(SHOW)} {line}", {}) == words
+
+
+def test_a_literal_is_bare_or_in_single_quotes_where_its_characters_show() -> None:
+    assert literal_line(["a-b=1", "a b", "$x", "a\tb"]) == r"a-b=1 'a b' '$x' $'a\tb'"
+
+
+@pytest.mark.parametrize("line", ["a 'b", 'a "b', "$'a"])
+def test_an_unclosed_quote_is_no_line(line: str) -> None:
+    with pytest.raises(ValueError, match="no closing quotation"):
+        literal_words(line)
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("plain text", "it's", "a-${KEY}-b", '"${KEY}" $HOME `date` \\', "${NONE:-none}", "$${KEY}", "$$${KEY}", "${"),
+        *(
+            "${NONE:-$(echo x)}",
+            "${NONE:-`echo x`}",
+            '${NONE:-a"b}',
+            "${NONE:-$HOME}",
+            "${NONE:-${KEY}}",
+            "${NONE:-\\}",
+        ),
+        *("${NONE:-it's  {x!}", "${NONE:-\x1b\u202e\t}", "${NONE:-\na\n\n}", "${NONE:-}", "${KEY:-$(x)}${NONE:-*}", ""),
+    ],
+)
+def test_a_shell_looks_up_what_the_launch_looks_up(text: str, shell: str) -> None:
+    environ = {"KEY": "s3  cret *", "HOME": "/home/x"}
+    assert given_to_a_program(f"{literal_line(SHOW)} {shell_word(text)}", environ, shell) == [expanded(text, environ)]
+
+
+@given(TEXTS, TEXTS, TEXTS)
+@example("${KEY:-$(x)}", "${KEY}", "$")
+def test_only_what_is_a_reference_is_looked_up(before: str, default: str, after: str) -> None:
+    environ = {"KEY": "s3 cret", "X": "x"}
+    texts = [
+        f"{escaped(before)} ${{NONE:-{default.replace('}', ')')}}}{escaped(after)}",
+        escaped(before),
+        escaped(after),
+    ]
+    line = " ".join([literal_line(SHOW), *map(shell_word, texts)])
+    assert given_to_a_program(line, environ) == [expanded(text, environ) for text in texts]
+    assert expanded(escaped(before), environ) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("train ${A} 'x ${B}'", ("train", "${A}", "x ${B}")),
+        ("train --lr=${LR:-1 e-3}/2 ${A}${B}", ("train", "--lr=${LR:-1 e-3}/2", "${A}${B}")),
+        ("train '$HOME' ${} $${A:-x y}", ("train", "$HOME", "${}", "$${A:-x y}")),
+    ],
+)
+def test_a_reference_is_one_word_or_a_part_of_one(text: str, words: tuple[str, ...]) -> None:
+    assert shell_split(text) == words
+    assert shell_split(" ".join(map(quoted, words))) == words
+
+
+def test_a_command_line_with_references_is_recognised_in_its_stored_expansion() -> None:
+    stored = "train 's3 cret' --lr=1 'a b'"
+    assert is_expansion(stored, " ".join(map(quoted, ("train", "${KEY}", "--lr=${LR}", "a b"))))
+    assert not is_expansion(stored, " ".join(map(quoted, ("train", "${KEY}", "--lr=${LR}", "a c"))))
+
+
+def test_a_shell_starts_the_words_that_the_launch_starts() -> None:
+    words, environ = (*SHOW, "${KEY}", "a ${KEY}", "it's", ""), {"KEY": "s3 cret"}
+    assert given_to_a_program(shell_join(words), environ) == ["s3 cret", "a s3 cret", "it's", ""]
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_a_shell_sets_the_variables_that_the_launch_sets(shell: str) -> None:
+    environ = {"A": "old", "KEY": "k"}
+    variables = {"A": "a ${KEY}", "B": "${A}", "UID": "7", "C": "$${KEY} $(x)"}
+    words = ("sh", "-c", r"""printf '%s\0' "$A" "$B" "$C" "$(printenv UID)" "$1" """, "show", "${A}")
+    found = given_to_a_program(shell_join(words, variables), environ, shell)
+    assert found == [*(expanded(variables[name], environ) for name in "ABC"), "7", "old"]
+
+
+@pytest.mark.parametrize("program", ["time", "A=b", "A+=b"])
+def test_a_program_is_not_taken_for_syntax(program: str) -> None:
+    shell, line = str(shutil.which("bash")), shell_join([program, "x"])
+    said = subprocess.run([shell, "-c", line], env={"PATH": ""}, capture_output=True, check=False)
+    assert (said.returncode, f" {program}: " in said.stderr.decode()) == (127, True)
+
+
+def test_a_word_needs_no_more_than_its_quotes() -> None:
+    assert literal_word("") == "''"
+    assert shell_join(["A=b", "A=b"]) == "'A=b' A=b"
+    assert shell_join(["A=${B}"]) == "'A'=\"${B}\""
+    assert shell_join(["train", "--lr=${LR}"], {"A": "b c"}) == "A='b c' train --lr=\"${LR}\""

@@ -1,0 +1,1 @@
+"""What nobody should write, drawn by Hypothesis, and what the tuner does with it."""

@@ -1,0 +1,133 @@
+"""Command lines in shell quoting: a shell gets the bytes of what is literal, and looks up what is a reference."""
+
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+
+from tuner.study.variables import TextPart, parts
+
+_BARE = re.compile(r"(?!=)[\w@%+=:,./-]+", re.ASCII)
+"""A word that needs no quotes in any shell."""
+_NAMED = {"\n": r"\n", "\t": r"\t", "\\": r"\\", "'": r"\x27", "!": r"\x21"}
+"""How `$'…'` spells characters. It has no apostrophe inside, and nothing that the history of a shell replaces."""
+_SPELT = re.compile(r"\\(?:x(?P<byte>[0-9a-f]{2})|(?P<letter>[nt\\]))")
+_WORD = re.compile(r"""\$'(?P<spelt>(?:[^'\\]|\\.)*)'|(?P<usual>(?:[^\s'"]|'[^']*'|"[^"]*")+)|(?P<stray>\S)""")
+_SPECIAL = re.compile(
+    r"(?:if|then|elif|else|fi|do|done|case|esac|while|until|for|select|function|time|coproc|in)$"
+    r"|[A-Za-z_]\w*(?=\+?=)"
+)
+"""What a shell takes for its own syntax or for a variable where a program is named, unless it is quoted."""
+_OWN = frozenset(
+    [
+        *("UID", "EUID", "PPID", "GROUPS", "BASHOPTS", "SHELLOPTS", "BASHPID", "BASH_VERSINFO", "DIRSTACK", "FUNCNAME"),
+        *("HISTCMD", "LINENO", "RANDOM", "SECONDS", "SRANDOM", "EPOCHSECONDS", "EPOCHREALTIME", "_"),
+    ]
+)
+"""Variables that bash sets itself, or refuses to set."""
+
+
+def literal_word(text: str) -> str:
+    """Quote a literal as one word of a shell: bare, in single quotes, or as `$'…'` where a character does not show.
+
+    The word has one line, and a shell gets the text byte for byte.
+    """
+    if _BARE.fullmatch(text):
+        return text
+    return "'" + text.replace("'", "'\"'\"'") + "'" if text.isprintable() else f"$'{_spelt(text)}'"
+
+
+def literal_line(words: Iterable[str]) -> str:
+    """Return literal words as a command line for a shell. Different words give different lines."""
+    return " ".join(map(literal_word, words))
+
+
+def literal_words(line: str) -> list[str]:
+    """Return the words of which `literal_line` made a line. Raises ValueError for an unclosed quote."""
+    words: list[str] = []
+    for found in _WORD.finditer(line):
+        if found["stray"]:
+            raise ValueError(f"no closing quotation: {line}")
+        words += shlex.split(found["usual"]) if found["usual"] else [_unspelt(found["spelt"])]
+    return words
+
+
+def quoted(word: str) -> str:
+    """Quote a word of a study's command. References alone need no quotes, so `is_expansion` compares the result."""
+    found = list(parts(word))
+    literal = "".join(part.source for part in found if part.name is None)
+    is_bare = len(literal) < len(word) and (not literal or shlex.quote(literal) == literal)
+    return word if is_bare else shlex.quote(word)
+
+
+def shell_split(text: str) -> tuple[str, ...]:
+    """Split a study's command in shell quoting into its words. A reference is never split. Raises ValueError."""
+    found = list(parts(text))
+    names = (part.source for part in found if part.name is not None)
+    words = shlex.split("".join(part.source if part.name is None else "\0" for part in found))  # no file holds a NUL
+    return tuple(re.sub("\0", lambda _: next(names), word) for word in words)
+
+
+def shell_word(text: str) -> str:
+    """Quote a text with references as one word of a shell script, which looks up the variables."""
+    grouped = groupby(parts(text), key=lambda part: part.is_reference)
+    words = [
+        "".join(map(_reference, some)) if refer else literal_word("".join(part.literal for part in some))
+        for refer, some in grouped
+    ]
+    return "".join(words) or literal_word("")
+
+
+def shell_join(words: Iterable[str], variables: Mapping[str, str] | None = None) -> str:
+    """Return texts with references as a command line for a shell, with variables set before it.
+
+    The shell looks up all variables as they are before the line. Where its own assignments would not do so, or would
+    not set the variable, the line has the program `env`.
+    """
+    own, earlier, needs_env = variables or {}, set[str](), False
+    for name, text in own.items():
+        needs_env |= name in _OWN or any(part.is_reference and part.name in earlier for part in parts(text))
+        earlier.add(name)
+    found = [shell_word(text) for text in words]
+    if found and (special := _SPECIAL.match(found[0])):
+        end = len(found[0]) if _BARE.fullmatch(found[0]) else special.end()
+        found[0] = f"'{found[0][:end]}'{found[0][end:]}"
+    return " ".join([*["env"] * needs_env, *(f"{name}={shell_word(text)}" for name, text in own.items()), *found])
+
+
+def _reference(part: TextPart) -> str:
+    if part.default is None:
+        return f'"{part.source}"'
+    default = "".join(_in_default("".join(some), alone) for alone, some in groupby(part.default, key=_is_unquotable))
+    return f'"${{{part.name}:-{default}}}"'
+
+
+def _is_unquotable(character: str) -> bool:
+    """Return whether the default of a reference in double quotes cannot have a character, even behind a backslash."""
+    return character in "'!" or not (character.isprintable() or character == "\n")
+
+
+def _in_default(text: str, is_unquotable: bool) -> str:
+    if is_unquotable:
+        octal = "".join(rf"\\{byte:03o}" for byte in os.fsencode(text))
+        return f"$(printf {octal})"
+    return re.sub(r'[\\"`$]', r"\\\g<0>", text)
+
+
+def _spelt(text: str) -> str:
+    return "".join(_NAMED.get(one) or (one if one.isprintable() else _bytes(one)) for one in text)
+
+
+def _bytes(character: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
+
+
+def _unspelt(text: str) -> str:
+    letters = {"n": b"\n", "t": b"\t", "\\": b"\\"}
+    place, found = 0, b""
+    for one in _SPELT.finditer(text):
+        found += os.fsencode(text[place : one.start()])
+        found += bytes.fromhex(one["byte"]) if one["byte"] else letters[one["letter"]]
+        place = one.end()
+    return os.fsdecode(found + os.fsencode(text[place:]))
