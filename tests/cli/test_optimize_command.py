@@ -3,12 +3,14 @@
 import os
 import pty
 import re
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 from tests_cli import Tuner
 
+from tuner import progress
 from tuner.drafting.writing import made_from
 from tuner.study.study_file import load
 
@@ -16,6 +18,7 @@ pytestmark = pytest.mark.early
 
 TRAINER = """
 import argparse, time
+from progress import report
 parser = argparse.ArgumentParser()
 parser.add_argument("-b", "--batch-size", type=int, default=8)
 parser.add_argument("-j", "--workers", type=int, default=0)
@@ -26,15 +29,22 @@ total = args.batch_size * args.grad_accum
 for step in range(args.rounds):
     sum(range(20_000))
     time.sleep(0.02 + 0.06 * (args.grad_accum - 1))
-    print(f"step {step} loss {1 / (step + 1):.3f} samples {total * (step + 1)}", flush=True)
+    print(f"step {step} loss {1 / (step + 1):.3f}", flush=True)
+    report(iteration=step, samples=total * (step + 1))
 """
 
 
 @pytest.fixture
 def train(tuner: Tuner, tmp_path: Path) -> list[str]:
-    """A command that trains for a moment, in the folder of the test."""
+    """A command that trains for a moment and reports its samples, in the folder of the test."""
     (tmp_path / "train.py").write_text(TRAINER)
+    shutil.copy(progress.__file__, tmp_path / "progress.py")
     return [sys.executable, "train.py", "-b", "8", "--grad-accum", "2"]
+
+
+def silent() -> str:
+    """Return a trainer that reports nothing: only its lines show its steps."""
+    return TRAINER.replace("report(iteration=step, samples=total * (step + 1))", "pass")
 
 
 def shorten(study: Path) -> None:
@@ -46,7 +56,7 @@ def shorten(study: Path) -> None:
 def test_a_command_is_made_faster_and_the_same_command_resumes(tuner: Tuner, train: list[str], tmp_path: Path) -> None:
     code, out, err = tuner("init", "--devices", "cpu:1", "--", *train)
     assert (code, err) == (0, "")
-    assert "train.py --help" in " ".join(out.split())
+    assert "progress by report(); last line: {" in out
     spec = load("train")
     assert spec.objective == "samples_per_s"
     assert [one.values[:2] for one in spec.space.values()] == [(0, 2), (8, 16)]
@@ -70,8 +80,7 @@ def test_a_command_is_made_faster_and_the_same_command_resumes(tuner: Tuner, tra
 def test_where_samples_are_unknown_iterations_compare_what_changes_no_iteration(
     tuner: Tuner, train: list[str], tmp_path: Path
 ) -> None:
-    unknown = TRAINER.replace(" samples {total * (step + 1)}", "").replace("args.grad_accum - 1", "args.workers == 0")
-    (tmp_path / "train.py").write_text(unknown)
+    (tmp_path / "train.py").write_text(silent().replace("args.grad_accum - 1", "args.workers == 0"))
     searched = ("--yes", "--devices", "cpu:1", "--search", "workers=0,2")
     assert tuner("init", *searched, "--", *train)[0] == 0
     shorten(tmp_path / "studies/train.yaml")
@@ -85,8 +94,20 @@ def test_where_samples_are_unknown_iterations_compare_what_changes_no_iteration(
     assert "--workers 2" in out.rstrip().splitlines()[-1]
 
 
-def test_what_cannot_be_made_faster_is_refused_before_it_runs(tuner: Tuner, train: list[str]) -> None:
-    alone = ["sh", "-c", "exit 3", "train", "--batch-size", "8"]
+def test_without_a_speed_there_is_no_line_to_copy(tuner: Tuner, train: list[str], tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(silent())
+    assert tuner("init", "--devices", "cpu:1", "--search", "batch-size=8,16", "--", *train)[0] == 0
+    shorten(tmp_path / "studies/train.yaml")
+    assert load("train").objective == "min_avg_util"
+    code, out, _ = tuner("optimize", "--n-trials", "2", "--", *train)
+    assert code == 0
+    assert "samples are not counted" in out
+    assert "speeds are unknown" in " ".join(out.split())
+    assert "copy:" not in out
+
+
+def test_what_cannot_be_made_faster_is_refused(tuner: Tuner, train: list[str]) -> None:
+    alone = ["sh", "-c", "for n in 1 2 3 4; do echo step $n; sleep 0.1; done", "train", "--batch-size", "8"]
     code, _, err = tuner("optimize", "--", *alone)
     assert (code, "only batch-size could vary" in err, "--free-batch" in err) == (2, True, True)
     for arguments in ((), ("--study", "a", "--", *train)):
@@ -117,14 +138,13 @@ def test_a_study_is_reused_only_where_the_argument_lists_are_equal(
 
 
 def test_a_person_at_a_terminal_is_asked_on_one_screen(train: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Path("train.py").read_text().replace("samples {total * (step + 1)}", "")
-    Path("train.py").write_text(source)
+    Path("train.py").write_text(silent())
     pid, terminal = pty.fork()
     if pid == 0:
         words = ["-m", "tuner", "init", "--devices", "cpu:1", "--", *train, "--rounds", "12"]
         os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - a terminal needs a process of its own
     printed = b""
-    for question, answer in ((b"leaves one out: ", b"workers=\n"), (b"unknown) ", b"2\n")):
+    for question, answer in ((b"leaves one out: ", b"workers=\n"), (b"unknown) ", b"1\n")):
         while question not in printed:
             printed += os.read(terminal, 4096)
         os.write(terminal, answer)
@@ -137,5 +157,5 @@ def test_a_person_at_a_terminal_is_asked_on_one_screen(train: list[str], monkeyp
     assert b"the total batch stays" in printed
     spec = load("train")
     assert list(spec.space) == ["batch_size"]
-    assert spec.trainer.options["samples_per_iteration"] == "{batch_size} * {grad_accum} * {ranks}"
+    assert spec.trainer.options["samples_per_iteration"] == "{batch_size} * {ranks}"
     assert spec.objective == "samples_per_s"

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from tuner.cli.plan import script
 from tuner.drafting.draft import Draft, Used, draft, known_of, searching
 from tuner.drafting.outcome import command_line
-from tuner.drafting.progress_found import find_progress
+from tuner.drafting.printed import PrintedLines
 from tuner.drafting.searches import searches
 from tuner.drafting.watching import Watched
 from tuner.drafting.writing import made_from, study_text, typed_in
@@ -91,7 +91,9 @@ USES = [Used(device=Device(name="cpu:0", model="a CPU"), util_pct=51.0, mem_peak
 
 def drafted(command: Sequence[str]) -> tuple[Draft, Watched]:
     """Return the draft of a command whose workers are searched, and what was seen of it."""
-    found = find_progress(LINES, ())
+    lines = PrintedLines()
+    lines.feed(LINES)
+    found = lines.found
     assert found is not None
     watched, made = Watched(found=found, reports=found.reports, seconds=30.0), draft(command, devices="cpu:1")
     known = known_of(made, watched, USES)

@@ -32,7 +32,8 @@ def test_a_value_that_had_no_effect_before_is_not_told_as_a_change(tmp_path: Pat
     )
 
     def busier(plan: ProbePlan, stop: Stop) -> ProbeResult:
-        return measured(plan, 90.0 if plan.config.get("ahead") == 4 else 50.0)
+        speed = 90.0 if plan.config.get("ahead") == 4 else 50.0
+        return replace(measured(plan, speed), samples_per_s=speed)
 
     desk = bench(tmp_path, study)
     with opened(tmp_path) as database:
@@ -181,21 +182,8 @@ def test_a_command_that_ended_before_a_change_of_the_others_is_not_called_the_be
     assert "iteration 90" in told
 
 
-def test_runs_that_count_something_else_are_not_compared(tmp_path: Path) -> None:
-    ends = {1: {"end": 1875.0}, 2: {"end": 1875.0}, 4: {"end": 1250.0, "samples": 640}}
-    assert searched(tmp_path, ends)[-1] == "train --workers 2"
-    (tmp_path / "other").mkdir()
-    told = searched(tmp_path / "other", {1: {"end": 400.0}, 2: {"end": 100_000.0}, 4: {"end": 100_000.0}})
-    assert "not measured" in told[0]
-    assert "400" in told[0]
-    assert "times as many" not in " ".join(told)
-
-
-def test_an_epoch_that_stays_as_long_at_a_larger_batch_is_doubted(tmp_path: Path) -> None:
-    told = searched(tmp_path, {1: {"end": 1250.0, "epochs": 0}, 4: {"end": 1250.0, "epochs": 0, "samples": 2560}})
-    assert any("unknown: an epoch has 1250 iterations at 256 samples" in line for line in told)
-    assert "times as many, by" not in " ".join(told)
-
-
-def test_a_gain_within_the_first_epoch_says_so(tmp_path: Path) -> None:
-    assert any("epoch's end" in line for line in searched(tmp_path, {1: {"epochs": 0}, 4: {"epochs": 0}}))
+def test_without_speeds_there_is_no_line_to_copy(tmp_path: Path) -> None:
+    unknown = {"samples_per_s": None, "samples": None}
+    told = searched(tmp_path, {1: unknown, 3: unknown})
+    assert "speeds are unknown, so there is no line to copy; your command stays as it is" in told[-1]
+    assert not any("--workers" in line or "times as many" in line for line in told)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.drafting.command_lines import Flag
-from tuner.drafting.searches import Known, SearchedFlag, balanced_sizes, proposed, searches, shown
+from tuner.drafting.searches import Known, SearchedFlag, balanced_sizes, check, proposed, searches, shown
 from tuner.errors import StudyError
 
 COMMAND = shlex.split("train.py --num_envs 64 --batch-size=32 --num-workers 0 --lr 0.1 --opt adam --headless")
@@ -161,8 +161,12 @@ def test_the_value_of_the_command_is_always_among_the_values_and_the_first() -> 
     ],
 )
 def test_a_search_of_another_form_is_refused(asked: list[str], words: str) -> None:
-    with pytest.raises(StudyError, match=words):
+    def read() -> None:
+        check(asked)
         searches(Known(words=COMMAND, cores=4), asked)
+
+    with pytest.raises(StudyError, match=words):
+        read()
 
 
 def test_a_command_without_usual_flags_needs_a_search() -> None:

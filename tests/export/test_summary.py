@@ -185,13 +185,12 @@ def test_what_cannot_be_compared_is_said_and_has_no_ratio() -> None:
         return KeptTrial(number=number, values=(speed,), config=config, probe=probe)
 
     kept = KeptCase(defaults=({"workers": 0},), objective="samples_per_s", ladder=None)
-    own = ran(0, 200.0, iteration=10, end=75.0)
-    changed = ran(1, 900.0, iteration=200, end=75.0, change=Change(100, 3.0, 4.0))
-    row = summary(CaseView(name="walk", kept=kept, trials=[own, changed, ran(2, 990.0, iteration=50, end=600.0)]))
+    own = ran(0, 200.0, iteration=10)
+    changed = ran(1, 900.0, iteration=200, change=Change(100, 3.0, 4.0))
+    row = summary(CaseView(name="walk", kept=kept, trials=[own, changed]))
     assert row.best is not None
     assert row.default is not None
     assert (row.best.trial, row.default.times, row.default.beside_best) == (1, None, None)
     said = " ".join(remarks(row))
-    assert "#2 cannot be compared" in said
     assert "iteration 100" in said
     assert "cannot be compared with the best" in reached(row)

@@ -84,7 +84,7 @@ def test_a_trial_that_runs_says_nothing() -> None:
 
 
 def test_what_earlier_versions_counted_beside_a_probe_is_ignored() -> None:
-    trial = read({PROBE: {**RECORD, "beside": 3}})
+    trial = read({PROBE: {**RECORD, "beside": 3, "end": 75.0, "epochs": 1}})
     assert (trial.status, trial.total_s) == ("ok", 70.0)
 
 

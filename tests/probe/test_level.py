@@ -223,12 +223,3 @@ def test_a_window_that_begins_at_a_change_says_where_and_by_how_much() -> None:
     assert (result.change.iteration, result.change.seconds) == (5, pytest.approx(15.0))
     assert result.change.times == pytest.approx(10.0, rel=0.2)
     assert compiled(0)[0].change is None
-
-
-def test_the_end_of_a_count_and_the_epochs_are_kept() -> None:
-    patterns = LinePatterns(patterns=(r"epoch (?P<epoch>\d+) it (?P<iteration>\d+)",))
-    lines = [(float(step), f"epoch {step // 5} it {step % 5}/5") for step in range(30)]
-    result, _ = probe(lines, patterns=patterns)
-    assert (result.iteration, result.end, result.epochs) == (7, 5.0, 1)
-    counted, _ = probe([(float(step), f"it {step} samples {9 * step}") for step in range(30)], patterns=COUNTED)
-    assert (counted.end, counted.epochs) == (None, None)

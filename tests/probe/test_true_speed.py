@@ -115,8 +115,8 @@ def bar(name: str, start_s: float, end: int, rate: float, unit: str = "it/s") ->
     ]
 
 
-@pytest.mark.parametrize(("unit", "steps"), [(" examples/s", 1000), ("it/s", 80)])
-def test_bars_of_a_preparation_are_no_training(unit: str, steps: int) -> None:
+@pytest.mark.parametrize(("unit", "steps", "is_known"), [(" examples/s", 1000, True), ("it/s", 80, False)])
+def test_bars_of_a_preparation_are_no_training(unit: str, steps: int, is_known: bool) -> None:
     names = ("Adding EOS to train dataset: ", "Tokenizing train dataset: ", "Truncating train dataset: ")
     prepares = [
         one
@@ -124,7 +124,8 @@ def test_bars_of_a_preparation_are_no_training(unit: str, steps: int) -> None:
         for one in bar(name, 5.0 + place * (1.0 + steps / 100), steps, 100.0, unit)
     ]
     result = measured([*prepares, *bar("", prepares[-1][0] + 1.0, 500, 2.0)], BARS)
-    assert result.samples_per_s == pytest.approx(16)
+    assert result.samples_per_s == (pytest.approx(16) if is_known else None)
+    assert is_known or unknown(result, "bars of 80 and 500 steps")
 
 
 def in_turn(train: int, validate: int, names: Sequence[str] = ("", "")) -> Lines:
@@ -140,7 +141,7 @@ def in_turn(train: int, validate: int, names: Sequence[str] = ("", "")) -> Lines
 @pytest.mark.parametrize(
     ("validate", "names", "facts"),
     [
-        (28, ("", ""), ("fell from", "to 0")),
+        (28, ("", ""), ("bars", "30", "28")),
         (60, ("", ""), ("bars", "30", "60")),
         (60, ("fit ", "check "), ("bars", "30", "60")),
     ],
@@ -187,14 +188,6 @@ def test_lines_of_a_validation_are_no_training() -> None:
         lines += [(10.0 + 17 * epoch + 0.5 * step, f"it {30 * epoch + step}") for step in range(1, 31)]
         lines += [(25.2 + 17 * epoch + 0.05 * step, f"it {step}") for step in range(1, 29)]
     assert unknown(measured(lines, COUNTED, window_seconds=40), "fell from 30 to 1")
-
-
-@pytest.mark.parametrize("each", [64, None])
-def test_a_batch_that_changes_by_itself_gives_no_speed(each: int | None) -> None:
-    lines = [(10.0 + 0.2 * number, f"it {number} bs {16 * (1 + number // 20)}") for number in range(200)]
-    result = measured(lines, replace(COUNTED, samples_per_iteration=each), window_seconds=10)
-    assert (result.samples_per_s, result.iterations_per_s) == (None, None)
-    assert any("/s is unknown: the batch" in note and "from 16 to 32" in note for note in result.notes)
 
 
 def test_an_epoch_that_is_named_may_count_anew() -> None:

@@ -6,7 +6,7 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.kept.stored import FAILURE, RAN
-from tuner.kept.trial import KeptProbe, attributes, cost, mostly_ran
+from tuner.kept.trial import KeptProbe, cost, mostly_ran
 from tuner.search.observed import Observed
 from tuner.search.trials import distribution
 from tuner.study.space import Config, Parameter, Space
@@ -68,20 +68,3 @@ def test_a_crash_closes_nothing_but_itself() -> None:
 )
 def test_what_took_the_time_is_read_off_the_record(record: dict[str, Any], ran: bool) -> None:
     assert mostly_ran(cost(KeptProbe(**record))) is ran
-
-
-def test_a_probe_that_counted_something_else_teaches_no_value() -> None:
-    def counted(workers: int, end: float) -> FrozenTrial:
-        return create_trial(
-            value=50.0,
-            params={**MIDDLE, "num_workers": workers},
-            distributions={one.name: distribution(one) for one in SPACE.parameters},
-            user_attrs=attributes(KeptProbe(status="ok", iteration=50, end=end), retry=False, error=None),
-        )
-
-    trials = [counted(0, 75.0), counted(4, 600.0)]
-    for number, trial in enumerate(trials):
-        trial.number = number
-    known = Observed(trials)
-    assert [one.config["num_workers"] for one in known.measured.values()] == [0]
-    assert len(known.closed) == 1

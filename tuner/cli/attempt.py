@@ -1,6 +1,6 @@
 """`tuner try`: one probe outside of the study's database, and what it shows about the study file."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,7 @@ from tuner.cli.hints import cut_ladders
 from tuner.cli.options import RUNS, Devices, Runs, Study, copied, exposed, open_console, stand_in
 from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_config, interruptible
 from tuner.devices.found import open_devices
-from tuner.drafting.writing import answers, rewritten
+from tuner.drafting.writing import rewritten
 from tuner.errors import TunerError
 from tuner.export import in_words, with_error
 from tuner.running.prober import open_prober, run_in
@@ -54,20 +54,10 @@ def matched(plan: probe.ProbePlan) -> Matched:
     return Matched(printed=len(texts), matched=len(hits), shown=tuple(text.strip()[-_WIDTH:] for text in shown))
 
 
-def advice(
-    spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, cards: int, lines: Sequence[int] = ()
-) -> Iterator[str]:
-    """Yield what to change in a study file whose probe ran, on a machine with so many cards.
-
-    `lines`: the numbers of its lines that count samples once their # is taken away.
-    """
+def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, cards: int) -> Iterator[str]:
+    """Yield what to change in a study file whose probe ran, on a machine with so many cards."""
     limits = spec.probe
-    if lines and result.samples_per_s is None:
-        yield (
-            "nobody has said what a counted iteration is, so samples/s are unknown: take the # from line "
-            f"{' or '.join(map(str, lines))} of the study file, whichever fits"
-        )
-    elif result.samples_per_s is None and not any(probe.NO_RATE in note for note in result.notes):
+    if result.samples_per_s is None and not any(probe.NO_RATE in note for note in result.notes):
         how = "the key `samples` to `progress_file`" if plan.progress_file else "the group (?P<samples>…) to `progress`"
         yield f"no samples were counted, so samples/s are unknown: add {how}, or `samples_per_iteration` to the options"
     if len(plan.slot.devices) == 1 < cards:
@@ -110,7 +100,7 @@ def attempt(
         own = f"; init rewrote {', '.join(changed)}: look there first if your own command runs" if changed else ""
         raise TunerError(f"{kind}: {detail}; {remedy}{own}")
     cards = len(open_devices("auto").devices) if bench.kind == "gpu" else 0
-    for line in advice(bench.spec_for(chosen), plan, result, cards, answers(text)):
+    for line in advice(bench.spec_for(chosen), plan, result, cards):
         console.print(f"to change: {line}")
     console.print(f"next: `{literal_line(['tuner', 'optimize', '--study', study])}` searches")
 

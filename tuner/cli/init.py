@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,6 @@ from tuner.drafting import draft as drafting
 from tuner.drafting.searches import ask_searches, check, nothing_varies, searches, shown
 from tuner.drafting.watching import Watched, iteration_s
 from tuner.drafting.writing import (
-    against,
     counted_in_words,
     preset_text,
     sample_choices,
@@ -168,8 +167,7 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
     for replaced, instead in drafted.template.replaced:
         console.print(f"  {replaced} → {instead}" if replaced else f"  added: {instead}")
     watched, uses = drafting.first_run(name, drafted, folder / "init", wanted.seconds)
-    used_devices, ranks = drafting.devices_of(drafted, watched, uses)
-    _understood(console, drafted, watched, uses, ranks)
+    _understood(console, drafted, watched, uses)
     known = drafting.known_of(
         drafted, watched, uses, free_batch=wanted.free_batch, free_precision=wanted.free_precision
     )
@@ -179,12 +177,10 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
         raise StudyError(nothing_varies(drafted.searched, known))
     if ask is None:
         _propose(console, drafted, wanted)
-    samples = ""
-    if printed := watched.found:
-        refuted = partial(against, drafted, printed, ranks=ranks)
-        choices = [] if wanted.yes else sample_choices(drafted, printed, ranks)
-        samples = _samples(console, choices, refuted, printed.called)
-    text = study_text(name, drafted, watched, used_devices, uses, samples=samples, free=wanted.free)
+    is_asked = not wanted.yes and _is_asked(console)
+    samples = _samples(sample_choices(drafted, watched.found)) if watched.found and is_asked else ""
+    devices = drafting.devices_of(drafted, watched, uses)
+    text = study_text(name, drafted, watched, devices, uses, samples=samples, free=wanted.free)
     _write(file, text)
     if keys := exposed(load(str(file))):
         _make_private(file)
@@ -219,27 +215,14 @@ def _answer(prompt: str) -> str:
     return typer.prompt(prompt, default="", show_default=False, prompt_suffix="")
 
 
-def _samples(console: Console, choices: Sequence[tuple[str, str]], refuted: Callable[[str], str], called: str) -> str:
-    """Return the samples of an iteration as a person says them; empty where nobody knows.
-
-    `refuted` returns the printed fact that rules an answer out. Such an answer does not count. `called` is how the
-    command prints a count; it may print two.
-    """
-    if not choices or not _is_asked(console):
+def _samples(choices: Sequence[tuple[str, str]]) -> str:
+    """Return the samples of a printed iteration as the person at the terminal says them; empty where nobody knows."""
+    if not choices:
         return ""
     for number, (what, _) in enumerate(choices, 1):
         say(f"  {number} {what}")
-    count = f", as in `{called}`" if called else ""
-    typed = _answer(f"What is a counted iteration{count}? (Enter: unknown) ").strip()
-    if not typed.isdecimal() or not 0 < int(typed) <= len(choices):
-        return ""
-    counted = choices[int(typed) - 1][1] or _answer("How many samples has an epoch? (Enter: unknown) ").strip()
-    if not counted or (counted.isdecimal() and not int(counted)):
-        return ""
-    if fact := refuted(counted):
-        say(f"{fact}, so this cannot be, and samples/s stay unknown")
-        return ""
-    return counted
+    typed = _answer("What is a printed iteration? (Enter: unknown) ").strip()
+    return choices[int(typed) - 1][1] if typed.isdecimal() and 0 < int(typed) <= len(choices) else ""
 
 
 def _write(file: Path, text: str) -> None:
@@ -266,19 +249,15 @@ def _propose(console: Console, drafted: drafting.Draft, wanted: Wanted) -> None:
         console.print(f"  left as it is, because precision may change what is learnt; to vary it, too: {named}")
 
 
-def _understood(
-    console: Console, drafted: drafting.Draft, watched: Watched, uses: list[drafting.Used], ranks: int
-) -> None:
+def _understood(console: Console, drafted: drafting.Draft, watched: Watched, uses: list[drafting.Used]) -> None:
     console.print(f"understood after {duration(watched.seconds)}:")
     first, last = watched.reports[0], watched.reports[-1]
     if watched.training:
         console.print(f"  samples: {counted_in_words(watched.training)}")
     elif found := watched.found:
-        how = f"preset {found.preset}" if found.preset else "lines of one form" if found.patterns else "report()"
-        how = f"the file {found.file.pattern}" if found.file else how
         console.print(f"  not counted inside the training: {watched.uncounted}")
-        console.print(f"  progress by {how}; last line: {found.lines[-1][-120:]}")
-        console.print(f"  samples: {samples_said(drafted, found, ranks)}")
+        console.print(f"  progress by {found.by}; last line: {found.lines[-1][-120:]}")
+        console.print(f"  samples: {samples_said(drafted, found)}")
     seconds = iteration_s(watched.reports)
     each = "" if seconds is None else f", {seconds:.2g} s each"
     console.print(f"  iterations {first.iteration} to {last.iteration}, the first after {first.t_s:.1f} s{each}")

@@ -17,7 +17,6 @@ from tuner.devices.found import open_devices
 from tuner.drafting import command_lines
 from tuner.drafting.run_flags import flags_in_files, flags_of, source_of, uses_hydra
 from tuner.drafting.searches import (
-    ACCUMULATES,
     BATCHES,
     ENVIRONMENTS,
     NEEDS_WORKERS,
@@ -33,7 +32,7 @@ from tuner.running.prober import run_in
 from tuner.running.workbench import launch_variables
 from tuner.study import Config, StudySpec, Value, literal_word
 from tuner.trainers.command import CommandTrainer
-from tuner.trainers.presets import INTERACTIVE, PRESETS, Preset
+from tuner.trainers.presets import PRESETS, Preset
 
 Ask = Callable[[Known], Sequence[SearchedFlag]]
 """Asks a person which of a command's flags are searched."""
@@ -131,22 +130,11 @@ class Draft:
 
     @property
     def batch(self) -> str:
-        """The parameter that says how many samples a rank takes at once, searched or typed."""
-        names = [*(search.parameter for search in self.searched), *self._typed]
-        usual = (name for name in names if name in {*BATCHES, *ENVIRONMENTS})
-        return next(chain(usual, (name for name in names if "batch" in name)), BATCHES[0])
-
-    @property
-    def batch_size(self) -> int:
-        """The batch of the command's first run; 0 where it is not known."""
-        own = self.config.get(self.batch, self._typed.get(self.batch, ""))
-        return int(own) if str(own).isdecimal() else 0
-
-    @property
-    def batch_term(self) -> str:
-        """The batch in arithmetic: the placeholder of a parameter, or the number that the command always has."""
-        searched = {search.parameter: search.placeholder for search in self.searched}
-        return searched.get(self.batch) or str(self.batch_size or f"{{{self.batch}}}")
+        """How many samples a rank takes at once, as arithmetic; empty where the command does not say it."""
+        terms = self._typed | {search.parameter: search.placeholder for search in self.searched}
+        usual = (name for name in terms if name in {*BATCHES, *ENVIRONMENTS})
+        term = terms.get(next(chain(usual, (name for name in terms if "batch" in name)), ""), "")
+        return term if term.isdecimal() or "{" in term else ""
 
     @property
     def _typed(self) -> dict[str, str]:
@@ -177,14 +165,6 @@ class Draft:
         """
         same = [name for name in self.likely if preset and PRESETS[name].progress == PRESETS[preset].progress]
         return next(filter(None, (self._arithmetic(PRESETS[name].samples) for name in same)), "")
-
-    @property
-    def accumulated(self) -> str:
-        """The steps over which the command accumulates gradients, as arithmetic; empty where it has no such flag."""
-        known = self.known
-        names = [name for name, value in known.items() if ACCUMULATES.match(name) and value.isdecimal()]
-        placed = {search.parameter: search.placeholder for search in self.searches}
-        return next((placed.get(name, known[name]) for name in names if known[name] != "1" or name in placed), "")
 
     @property
     def known(self) -> dict[str, str]:
@@ -232,7 +212,6 @@ def draft(
         words=tuple(words),
         env={
             **(presets[0].env if presets else {}),
-            **(INTERACTIVE if "rich" in modules(words) else {}),
             **{name: command_lines.literal_text(text, _placeholders_in(text)) for name, text in env.items()},
         },
         own_env=env,
@@ -348,13 +327,8 @@ def _devices(count: int | None) -> str:
 
 def imported(words: Sequence[str]) -> tuple[str, ...]:
     """Return the presets whose modules the command's script imports, the most specific first."""
-    found = modules(words)
+    found = set(re.findall(r"^\s*(?:from|import)\s+(\w+)", source_of(words), re.MULTILINE))
     return tuple(name for name in reversed(list(PRESETS)) if found & set(PRESETS[name].modules))
-
-
-def modules(words: Sequence[str]) -> frozenset[str]:
-    """Return the modules that the command's script imports; none where the command names no script that can be read."""
-    return frozenset(re.findall(r"^\s*(?:from|import)\s+(\w+)", source_of(words), re.MULTILINE))
 
 
 def used(watched: Watched, devices: Sequence[Device]) -> list[Used]:
@@ -375,14 +349,9 @@ def _used(device: Device, samples: Sequence[DeviceSample], begin_s: float) -> Us
     return Used(device=device, util_pct=util_pct, mem_peak_mib=max(memory, default=None), worked=worked)
 
 
-def narrowed(devices: str, uses: Sequence[Used], spawned: int = 0) -> str:
-    """Return the devices that the command really used, as a study names them.
-
-    On the CPU, each of several `spawned` processes is a rank of a command that names no number.
-    """
+def narrowed(devices: str, uses: Sequence[Used]) -> str:
+    """Return the devices that the command really used, as a study names them."""
     working = [place for place, use in enumerate(uses) if use.worked]
-    if not uses[0].device.is_gpu and len(uses) == 1 < spawned:
-        return f"cpu:{spawned}"
     if len(working) in {0, len(uses)}:
         return devices
     if not uses[0].device.is_gpu:
@@ -390,21 +359,14 @@ def narrowed(devices: str, uses: Sequence[Used], spawned: int = 0) -> str:
     return ",".join(uses[place].device.name.removeprefix("cuda:") for place in working)
 
 
-def devices_of(drafted: Draft, watched: Watched, uses: Sequence[Used]) -> tuple[str, int]:
-    """Return the devices that a command has used, as a study names them, and its ranks.
+def devices_of(drafted: Draft, watched: Watched, uses: Sequence[Used]) -> str:
+    """Return the devices that a command has used, as a study names them.
 
     On the CPU, each process whose optimizer steps is a rank, where these are counted.
     """
     if watched.training and not uses[0].device.is_gpu:
-        return f"cpu:{watched.training.ranks}", watched.training.ranks
-    devices = narrowed(drafted.devices, uses, watched.spawned)
-    return devices, working_ranks(devices, uses)
-
-
-def working_ranks(devices: str, uses: Sequence[Used]) -> int:
-    """Return how many ranks a command has on its `narrowed` devices."""
-    named = devices.removeprefix("cpu:")
-    return int(named) if devices != named and named.isdecimal() else sum(use.worked for use in uses)
+        return f"cpu:{watched.training.ranks}"
+    return narrowed(drafted.devices, uses)
 
 
 def study_name(words: Sequence[str]) -> str:

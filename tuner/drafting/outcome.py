@@ -45,11 +45,11 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     yield f"your command: {_speed(mine, view)}"
     if mine and (training := _training(mine)):
         yield from _limits_of(training)
-    if mine and mine.launch == best.launch:
-        yield from _stays(view)
+    if (mine and mine.launch == best.launch) or not _has_speeds(mine, best, view):
+        yield from _stays(mine, best, view)
         return
     doubt = view.unlike_best(mine) or view.assumes or view.failed_again
-    times = None if mine is None or _uncounted(mine, view) or doubt else _times(best, mine, view)
+    times = None if mine is None or doubt else _times(best, mine, view)
     if mine and times:
         gain = f"{with_error(*times, 2)} times as many, by {best.readings + mine.readings} runs"
         yield f"the best:     {_speed(best, view)}, {gain}"
@@ -151,10 +151,17 @@ def _start_ups(mine: Standing, best: Standing) -> Iterator[str]:
         yield f"  the best starts {duration(later_s)} later: it pays where your command trains for over {pays}"
 
 
-def _stays(view: CaseView) -> Iterator[str]:
+def _has_speeds(mine: Standing | None, best: Standing, view: CaseView) -> bool:
+    """Return whether the speeds of the best config and of the person's own are known."""
+    return view.objective in SPEEDS or bool(mine and mine.samples_per_s and best.samples_per_s)
+
+
+def _stays(mine: Standing | None, best: Standing, view: CaseView) -> Iterator[str]:
     """Yield why the command stays as it is, and what this takes for granted."""
     by = "" if view.objective in SPEEDS else f" by {view.objective}, and speeds are unknown"
     why = f"no other config is better{by}" if len(view.configs) > 1 else "no other config was measured"
+    if mine is None or mine.launch != best.launch:
+        why = f"{_speed(best, view)} were reached, but speeds are unknown, so there is no line to copy"
     if unlike := next(filter(None, map(view.unlike_best, view.configs)), None):
         why = f"which config is faster is unknown, because {unlike}"
     yield f"{why}; your command stays as it is"
@@ -193,8 +200,7 @@ def _over_time(times: float, mine: Standing, best: Standing) -> str:
     own, found = ([trial.probe for trial in one.trials] for one in (mine, best))
     said = [note for one in (*found, *own) for note in one.notes if note.endswith(WITHOUT_PAUSE)]
     if not said:
-        unseen = "an epoch's end, an evaluation" if all(one.epochs == 0 for one in (*found, *own)) else "an evaluation"
-        return f"neither of the two saw {unseen} or another long pause; a whole training may gain more or less"
+        return "neither of the two saw an evaluation or another long pause; a whole training may gain more or less"
     before, after = (over(fmean, (one.step_share for one in its)) for its in (own, found))
     gain, when = "with pauses between training steps about", "time"
     if before and after:
@@ -233,15 +239,9 @@ def _measured_share(probes: Sequence[KeptProbe]) -> float:
     return min(1.0, sum(trained_s for trained_s, _ in known) / sum(window_s for _, window_s in known)) if known else 1.0
 
 
-def _uncounted(one: Standing, view: CaseView) -> str | None:
-    return next((why for trial in one.trials if (why := view.uncounted.get(trial.number))), None)
-
-
 def _speed(one: Standing | None, view: CaseView) -> str:
     if one is None:
         return "not measured"
-    if why := _uncounted(one, view):
-        return f"not measured: {why}"
     if view.objective in SPEEDS:
         return f"{with_error(one.value, one.error, 0 if one.value >= LARGE else None)} {SPEEDS[view.objective]}"
     speed = "" if one.samples_per_s is None else f", {figure(one.samples_per_s)} samples/s"

@@ -1,16 +1,12 @@
 """Runs a command until it is clear what it prints, and ends it."""
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
-from pathlib import PurePath
-
-import psutil
+from dataclasses import dataclass
 
 from tuner.count import ProcessCounts, TrainingCounts
-from tuner.drafting.progress_found import Found, find_progress
-from tuner.drafting.progress_written import WrittenProgress, elsewhere
+from tuner.drafting.printed import Found, PrintedLines
 from tuner.errors import TrainerError
 from tuner.probe import (
     Clock,
@@ -31,20 +27,20 @@ from tuner.probe.count_files import COUNTED, counts, read_processes
 from tuner.probe.progress_reader import record
 
 POLL_S = 0.1
-LOOK_S, LOOK_SHARE = 1.0, 4.0
-"""The least seconds between two looks at the lines so far, and the least multiple of the time that a look takes."""
-MOST_LINES, MOST_CHARACTERS = 20_000, 500_000
-"""The most lines and characters that are kept: the last ones. What reads them takes seconds at most."""
-BEGIN_CHARACTERS, END_CHARACTERS = 700, 300
-"""What is kept of a longer printed line. Its end may name a failure."""
+KEPT_LINES = 2000
+"""How many of the last lines are kept, to say why a command failed."""
 SHOWN_CHARACTERS = 200
 """What a message shows of a line."""
 ENOUGH_ITERATIONS, ENOUGH_S, ENOUGH_UNKNOWN_S = 5, 5.0, 10.0
 """A command is understood once it has reported so many iterations over so many seconds.
 
-Lines of a form that no preset knows are watched for longer, because the lines of a preset may still come. So is a count
-whose first end is near, because the training may only begin then.
+Lines of a plain form are watched for longer, because the lines of a preset may still come.
 """
+WAYS = (
+    "give a longer start with --seconds 300, name a --preset, let the command print lines such as `step 12`, or copy "
+    "tuner/progress.py beside it and call report()"
+)
+"""How a command can be made to show its progress where nothing counts inside."""
 LONGER = 3.0
 """A training whose optimizer steps is watched for so many times the limit, because slow steps need it."""
 _TERMINAL = re.compile(
@@ -69,8 +65,6 @@ class Watched:
     """What its processes have told."""
     samples: tuple[DeviceSample, ...] = ()
     seconds: float = 0.0
-    spawned: int = 0
-    """The processes that the command has spawned by Python's `multiprocessing`, without those of these processes."""
 
 
 def watch(
@@ -91,26 +85,30 @@ def watch(
     """
     origin_s = clock.now()
     trainer = launch(plan)
-    lines: list[OutputLine] = []
-    written = WrittenProgress(plan.slot.out_dir, (plan.slot.console, plan.slot.progress), clock, origin_s)
-    counted = CountedLines(origin_s)
+    lines: deque[OutputLine] = deque(maxlen=KEPT_LINES)
+    counted, printed = CountedLines(origin_s), PrintedLines(likely)
 
-    def understood(last: bool) -> Found | None:
-        return find_progress(lines, tuple(likely), last=last) or written.look()
+    def is_clear(new: Sequence[OutputLine]) -> bool:
+        lines.extend(new)
+        counted.feed(new)
+        printed.feed(new)
+        return counted.is_enough or (not counted.steps and (found := printed.found) is not None and _is_enough(found))
+
+    def is_late() -> bool:
+        return clock.now() - origin_s >= (LONGER * limit_s if counted.steps else limit_s)
 
     try:
         recorder.start(trainer.pid, origin_s)
-        found = _follow(trainer, lines, lambda: clock.now() - origin_s, limit_s, understood, counted=counted)
+        _follow(trainer, is_clear, is_late)
         exit_code = trainer.exit_code()
-        ranks = spawned(trainer.pid)
     finally:
         trainer.end()
         recorder.stop()
     seconds = clock.now() - origin_s
     processes = tuple(read_processes(plan.slot.counts))
-    training = counted.training if counted.reports else None
+    training, found = counted.training if counted.reports else None, printed.found
     if (found is None and training is None) or exit_code not in {None, 0}:
-        complaint = _complaint(lines, exit_code, seconds, plan, written.unclear() or _outside(plan))
+        complaint = _complaint(lines, exit_code, seconds, plan)
         raise TrainerError(f"{complaint}; init rewrote {rewritten}" if rewritten else complaint)
     return Watched(
         found=None if training else found,
@@ -120,7 +118,6 @@ def watch(
         processes=processes,
         samples=tuple(recorder.samples()),
         seconds=seconds,
-        spawned=ranks,
     )
 
 
@@ -148,6 +145,11 @@ class CountedLines:
                 self.reports.append(report)
 
     @property
+    def steps(self) -> bool:
+        """Whether an optimizer steps and its samples may be counted: then no line need be understood."""
+        return self.has_begun and self.why is None
+
+    @property
     def is_enough(self) -> bool:
         """Whether enough steps over enough time were counted."""
         is_long = len(self.reports) > 1 and self.reports[-1].t_s - self.reports[0].t_s >= ENOUGH_S
@@ -169,70 +171,22 @@ def _unseen(processes: Sequence[ProcessCounts]) -> str:
     return off or "no optimizer of torch has made enough steps"
 
 
-def spawned(pid: int) -> int:
-    """Return how many processes below a process `multiprocessing` has spawned, each with nothing spawned above it."""
-    try:
-        tree = psutil.Process(pid).children(recursive=True)
-        found = {one.pid: one.ppid() for one in tree if any("spawn_main" in word for word in one.cmdline())}
-    except psutil.Error:
-        return 0
-    return sum(parent not in found for parent in found.values())
-
-
 def _follow(
-    trainer: RunningTrainer,
-    lines: list[OutputLine],
-    now: Callable[[], float],
-    limit_s: float,
-    understood: Callable[[bool], Found | None],
-    *,
-    counted: CountedLines,
-) -> Found | None:
-    """Collect lines until the training is counted or its lines are understood, it has ended or the time is over.
-
-    A training whose optimizer steps is waited for: then its lines need not be understood.
-    """
-    look_s = 0.0
+    trainer: RunningTrainer, is_clear: Callable[[Sequence[OutputLine]], bool], is_late: Callable[[], bool]
+) -> None:
+    """Read lines until the training is counted or its lines are clear, it has ended or the time is over."""
     while True:
         exited = trainer.exit_code() is not None  # first, so that the last lines are read below
-        new = trainer.lines(0.0 if exited else POLL_S)
-        counted.feed(new)
-        lines += map(_shortened, new)
-        del lines[: -_kept(lines)]
-        now_s = now()
-        steps = counted.has_begun and counted.why is None
-        over = exited or now_s >= (LONGER * limit_s if steps else limit_s)
-        if counted.is_enough:
-            return None
-        if now_s < look_s and not over:
-            continue
-        found = understood(over)
-        if over or (found is not None and not steps and _is_enough(found, limit_s - now_s)):
-            return found
-        look_s = now() + max(LOOK_S, LOOK_SHARE * (now() - now_s))
+        if is_clear(trainer.lines(0.0 if exited else POLL_S)) or exited or is_late():
+            return
 
 
-def _shortened(line: OutputLine) -> OutputLine:
-    if line.stream != "console" or len(line.text) <= BEGIN_CHARACTERS + END_CHARACTERS:
-        return line
-    return replace(line, text=f"{line.text[:BEGIN_CHARACTERS]} … {line.text[-END_CHARACTERS:]}")
+def _is_enough(found: Found) -> bool:
+    reports, least_s = found.reports, ENOUGH_UNKNOWN_S if found.is_plain else ENOUGH_S
+    return len(reports) > ENOUGH_ITERATIONS and reports[-1].t_s - reports[1].t_s >= least_s
 
 
-def _kept(lines: Sequence[OutputLine]) -> int:
-    """Return how many of the last lines are kept; at least one."""
-    characters = accumulate(len(line.text) for line in reversed(lines[-MOST_LINES:]))
-    return max(1, sum(count <= MOST_CHARACTERS for count in characters))
-
-
-def _is_enough(found: Found, left_s: float) -> bool:
-    reports, least_s = found.reports, ENOUGH_S if found.is_known else ENOUGH_UNKNOWN_S
-    is_sure = found.is_sure and (found.to_end_s is None or found.to_end_s > left_s)
-    return is_sure and len(reports) > ENOUGH_ITERATIONS and reports[-1].t_s - reports[1].t_s >= least_s
-
-
-def _complaint(
-    lines: Sequence[OutputLine], exit_code: int | None, seconds: float, plan: ProbePlan, unclear: str | None
-) -> str:
+def _complaint(lines: Iterable[OutputLine], exit_code: int | None, seconds: float, plan: ProbePlan) -> str:
     """Return why a command cannot be understood, and what the user can do."""
     texts = [line.text for line in lines if line.stream == "console"]
     took, log = duration(seconds), f"all its output is in {plan.slot.console}"
@@ -256,34 +210,7 @@ def _complaint(
             f"let it train for longer ({log})"
         )
     if not texts:
-        kept = "conda keeps its output until it ends: add --no-capture-output after `run`; " * _is_conda(plan)
-        return f"the command printed nothing in {took}; {kept}{_ways(unclear)}"
+        return f"the command printed nothing in {took}; {WAYS}"
     shown = " | ".join(text.strip()[:SHOWN_CHARACTERS] for text in texts[-3:])
     nothing = f"nothing in {len(texts)} line(s) of {took} counts iterations; the last lines: {shown}"
-    return f"{nothing}; {_ways(unclear)} ({log})"
-
-
-def _is_conda(plan: ProbePlan) -> bool:
-    program, *words = plan.argv
-    live = {"--no-capture-output", "--live-stream"}
-    return PurePath(program).name in {"conda", "mamba"} and "run" in words and not live & set(words)
-
-
-def _outside(plan: ProbePlan) -> str | None:
-    """Return what to do about a file of progress that the command writes, but not into the folder of its probe."""
-    if (file := elsewhere(plan.cwd, plan.slot.out_dir)) is None:
-        return None
-    return (
-        f"the command writes {file.relative_to(plan.cwd)} into the folder in which it runs, and a probe's file must "
-        "lie below {out_dir}: name {out_dir} in a flag, or run bash -c 'cd {out_dir} && exec …' with full paths"
-    )
-
-
-def _ways(unclear: str | None) -> str:
-    """Return how a command can be made to show its progress. `unclear` says what is wrong with a file of its own."""
-    ways = (
-        "give a longer start with --seconds 300, name a --preset, let the command print its steps, let it write CSV, "
-        "JSON lines or TensorBoard's events into a folder that a flag such as --log_dir names, or copy "
-        "tuner/progress.py beside it and call report()"
-    )
-    return f"{unclear}; {ways}" if unclear else ways
+    return f"{nothing}; {WAYS} ({log})"

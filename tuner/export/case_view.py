@@ -11,8 +11,8 @@ from tuner.export.bound import Bound, Profile, bound
 from tuner.kept.case_record import RECORDED, KeptCase, KeptRun, KeptStudy, newest_scored
 from tuner.kept.stored import INELIGIBLE
 from tuner.kept.trial import INTERRUPTED, OK, PRUNED, RUNNING, KeptTrial, pooled
-from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S
-from tuner.search.comparable import assumed, clocked, miscounted, resumed, shrinking, unlike
+from tuner.probe import SAMPLES_PER_S
+from tuner.search.comparable import resumed, unlike
 from tuner.search.standing import (
     Leader,
     Standing,
@@ -29,8 +29,6 @@ from tuner.search.standing import (
 from tuner.study import LADDER, Config, launch_digest, launched, rung_of
 
 NO_TRIALS = "no_trials"
-MOST_PAIRED = 100
-"""The most trials that are compared with each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,25 +140,14 @@ class CaseView:
         defaults = {launch_digest(one) for one in self.kept.defaults}
         return next((one for launch, one in measured.items() if launch in defaults), None)
 
-    @cached_property
-    def uncounted(self) -> Mapping[int, str]:
-        """The trials that do not count because their iterations are not those of the others: number → why."""
-        return miscounted(self.trials)
-
     def unlike_best(self, one: Standing | None) -> str | None:
         """Return why the speed of a config cannot be compared with that of the best; None where it can."""
         return unlike(one.trials, self.best.trials) if one and self.best else None
 
     @cached_property
     def assumes(self) -> str | None:
-        """Why no speeds may be comparable, or what they take for granted where they follow from iterations alone."""
-        ran = self._ran[:MOST_PAIRED]
-        if why := resumed(ran):
-            return why
-        if not (self.kept.trainer.get("samples_per_iteration") or self.objective == ITERATIONS_PER_S):
-            return None
-        pair = (self.best, self.default) if self.best and self.default else None
-        return clocked(ran) or shrinking(ran) or (assumed(pair[0].trials, pair[1].trials) if pair else None)
+        """Why no speeds may be comparable: runs go on where others have saved."""
+        return resumed(self._ran)
 
     @cached_property
     def failed_again(self) -> str | None:
@@ -174,11 +161,7 @@ class CaseView:
     @property
     def doubts(self) -> tuple[str, ...]:
         """Why some measurements cannot be compared, as sentences."""
-        left_out = {
-            why: [f"#{one}" for one, its in self.uncounted.items() if its == why] for why in self.uncounted.values()
-        }
-        whys = (f"{', '.join(numbers)} cannot be compared with the others: {why}" for why, numbers in left_out.items())
-        return (*whys, *filter(None, [self.unlike_best(self.default), self.assumes, self.failed_again]))
+        return tuple(filter(None, [self.unlike_best(self.default), self.assumes, self.failed_again]))
 
     def rung(self, config: Mapping[str, Any]) -> int | None:
         """Return the rung of a config; None where there is no ladder."""

@@ -3,17 +3,7 @@
 The guard process runs `guard.py` as a script, which loads nothing of this.
 """
 
-from tuner.probe.counting import (
-    EVALUATES,
-    EXAMPLES,
-    LEAST_TURNS,
-    MOST,
-    MUCH_LONGER,
-    PREPARES,
-    number,
-    printed_end,
-    whole_numeral,
-)
+from tuner.probe.counting import MOST
 from tuner.probe.evidence import OUT_OF_MEMORY, TOLD, Evidence
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import (
@@ -34,7 +24,6 @@ from tuner.probe.metrics import (
 from tuner.probe.output import LineSplitter, folder_of, make_private, plain, reserved_out_dir
 from tuner.probe.probe_plan import SCORE_GROUP, STEP, Device, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
 from tuner.probe.process import Process, reserved_port
-from tuner.probe.progress_file import FileRow, ProgressFileReader, check_reader, open_rows
 from tuner.probe.progress_reader import ProgressReader, record
 from tuner.probe.protocols import (
     Answer,

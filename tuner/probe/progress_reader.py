@@ -12,9 +12,9 @@ from tuner.probe.counting import (
     EVALUATES,
     MOST,
     MOST_ITERATIONS,
-    Bars,
-    Unrounded,
     Unwrapped,
+    is_aside,
+    is_rounded,
     number,
     printed_end,
     whole_numeral,
@@ -25,46 +25,34 @@ from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Pause, Progress, Score, Thin
 
 RECURS = 3
-"""The number of lines with the same words, each with a number that has grown, that show progress."""
+"""The number of lines, each with a count that has grown, that show progress."""
 
-_FORMS = 100
 _SHOWN = 3
-_NUMBERS = 20
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
-_LETTERS = re.compile(r"[^\W\d_]+")
-_WORDS = re.compile(
-    r"(?i)\b(?:iter(?:ation)?s?|(?:time|global|env)?_?steps?|epochs?|updates?|batch(?:es)?|samples?|fps|sps|loss)\b"
-    r"|(?<![a-z])(?:it/s|s/it)\b"
+FORMS = tuple(
+    rf"(?i)\b{word}s?\b[\s:=#\[(|]{{0,9}}(?P<iteration>\d[\d,_]*)"
+    for word in ("(?:iteration|iter)", "step", "batch", "epoch")
 )
+"""The plain forms of progress, such as `iteration 12`. An epoch counts where nothing else does."""
+_BAR = r"(?P<iteration>\d+)/\d+ \["
 
 
 class Unmatched:
-    """Collects lines that look like progress."""
+    """Collects lines that look like progress: those of a plain form whose count grows."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[int, list[float]]] = {}
-        """The words of a line → how often one of its numbers has grown, and its numbers of last time."""
+        self._readers = [ProgressReader(LinePatterns(patterns=(form,)), 0.0) for form in (*FORMS, _BAR)]
+        self._grown = 0
         self._last: deque[str] = deque(maxlen=_SHOWN)
-        self._sure = False
 
     @property
     def lines(self) -> Sequence[str]:
         """The last lines that look like progress. Empty until lines clearly show progress."""
-        return list(self._last) if self._sure else []
+        return list(self._last) if self._grown >= RECURS else []
 
     def feed(self, text: str) -> None:
         """Consider a line that no pattern has matched."""
-        if not _WORDS.search(text):
-            return
-        words = " ".join(_LETTERS.findall(text))
-        numbers = [float(number) for number in _NUMBER.findall(text)[:_NUMBERS]]
-        if words not in self._seen and len(self._seen) >= _FORMS:
-            return
-        count, before = self._seen.get(words, (1, []))
-        grown = any(now > last for now, last in zip(numbers, before, strict=False))
-        self._seen[words] = count + grown, numbers
-        self._sure = self._sure or self._seen[words][0] >= RECURS
-        if numbers:
+        if any(reader.feed(OutputLine(t_s=0.0, text=text)) for reader in self._readers):
+            self._grown += 1
             self._last.append(quoted(text.strip()))
 
 
@@ -78,10 +66,6 @@ _COUNTS = ("iteration", "samples")
 _NAME, _AFTER = "name", "after"
 """The fields for the text before the iteration, such as the name of a bar, and for the text after it."""
 _SAVES = re.compile(r"(?i)(?<![a-z])(?:checkpoint|saving|saved)")
-_BATCH = re.compile(r"(?i)(?<![a-z])(?:bs|batch(?:[ _]?size)?)\W{0,3}(?P<size>\d++)(?!\.\d|\s*(?:/|of\b))")
-"""The size of a batch beside a count; `batch 5/100` is a count itself."""
-_MOST_STARTS = 4
-"""Bars that take turns more often are no preparations."""
 
 
 class ProgressReader:
@@ -102,9 +86,7 @@ class ProgressReader:
         self._counted: Counter[int | None] = Counter()
         self._origin_s = origin_s
         self._partial: dict[str, Any] = {}
-        self._unrounded: dict[tuple[str | None, str], Unrounded] = defaultdict(Unrounded)
-        self._bars: dict[str | None, Bars] = {}
-        self._samples: dict[str | None, Unwrapped] = {}
+        self._counters: dict[tuple[str | None, str], Unwrapped] = defaultdict(Unwrapped)
         self.score: Score | None = None
         """The newest score; of the first rank, if ranks report for themselves."""
         self.matched = 0
@@ -113,11 +95,6 @@ class ProgressReader:
         """Why the samples may be wrong: something that was counted once made no sense, so no later count is trusted."""
         self._pause: Pause | None = None
         """What the lines since the last report tell of."""
-        self._steady_batch = 0
-        """The last size of a batch that the lines of several reports in a row have printed."""
-        self._batch, self._held = 0, 0
-        self._starts = 0
-        self._tells_epochs = False
         self._reports = self._counts_inside = self._is_first_count = False
         self._highest: dict[tuple[int | None, str], float] = {}
 
@@ -130,7 +107,7 @@ class ProgressReader:
         """Return the progress report that this line completes, or None."""
         told = record(line.text) if line.stream == "progress" else None
         self._note_score(line, told)
-        fields = self._printed(line.text, line.t_s) if told is None else told
+        fields = self._printed(line.text) if told is None else told
         if fields is None:
             self._note_pause(line.text)
             return None
@@ -150,12 +127,8 @@ class ProgressReader:
         is_drawn = told is None and iteration == 0 and "?" in fields.get(_AFTER, "")  # tqdm's bar before a step
         if iteration is None or iteration == before or is_drawn:
             return None
-        if told is None and not fields.keys() & {"samples", "samples_per_s"}:
-            self._note_batch(f"{fields.get(_NAME, '')} {fields.get(_AFTER, '')}")
         pause, self._pause = _pause(told) if self._counts_inside else self._pause, None
-        starts = sum(one.taken_over for one in self._bars.values())
-        begins_anew, self._starts = self._starts < starts <= _MOST_STARTS or self._is_first_count, starts
-        self._is_first_count = False
+        begins_anew, self._is_first_count = self._is_first_count, False
         began_s = self._highest.get((rank, "t_s"), 0.0)
         t_s = self._time_s(rank, number(fields.get("t_s")), line)
         return Progress(
@@ -170,7 +143,6 @@ class ProgressReader:
             t_s=t_s,
             thin=self._thin(number(fields.get("thin_from_s")), number(fields.get("thin_by")), began_s, t_s),
             pause=pause,
-            end=None if told else fields.get(_end_of("iteration")),
             begins_anew=begins_anew,
         )
 
@@ -186,11 +158,6 @@ class ProgressReader:
             self.doubt = None
             self._highest.clear()
         return self._counts_inside
-
-    @property
-    def epochs(self) -> int | None:
-        """The epochs that are over; None where the lines that count do not speak of epochs."""
-        return max(len(one.epoch_ends) for one in self._bars.values()) if self._bars and self._tells_epochs else None
 
     def _total(self, rank: int | None, samples: int | None) -> int | None:
         """Return the samples so far; None for a number that is below an earlier one, so that it is no total."""
@@ -208,18 +175,6 @@ class ProgressReader:
             self._pause = Pause("an evaluation")
         elif self._pause is None and _SAVES.search(text):
             self._pause = Pause("a checkpoint")
-
-    def _note_batch(self, text: str) -> None:
-        """Note the size of the batch that a line prints. Once it changes by itself, nothing follows from iterations."""
-        size = int(found["size"]) if (found := _BATCH.search(text)) else 0
-        self._held = self._held + 1 if size == self._batch else 1
-        self._batch = size
-        if self._held != RECURS or not size:
-            return
-        before, self._steady_batch = self._steady_batch, size
-        each = self.patterns.samples_per_iteration
-        if before and abs(size - before) > 1 and (each is None or each % before == 0 or each % size == 0):
-            self._suspect(f"the batch that the command prints changes within a run, from {before} to {size}")
 
     def _note_score(self, line: OutputLine, told: dict[str, Any] | None) -> None:
         if told is not None:
@@ -261,31 +216,30 @@ class ProgressReader:
         from_s = stamp_s - self._origin_s
         return Thin(from_s, by) if began_s <= from_s < t_s else None
 
-    def _over_epochs(self, fields: dict[str, Any], t_s: float) -> dict[str, Any]:
+    def _over_epochs(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Make printed counts continue when the trainer starts them again at a new epoch."""
-        epoch, rank = number(fields.get("epoch")), fields.get("rank")
-        if (printed := self._unrounded[rank, "iteration"](fields.get("iteration", ""))) is not None:
-            bars, end = self._bars.setdefault(rank, Bars()), fields.get(_end_of("iteration"))
-            over, name = len(bars.epoch_ends), fields.get(_NAME, "")
-            counted = bars(printed, t_s, epoch=epoch, end=end, name=name, after=fields.get(_AFTER, ""))
-            fields["iteration"] = counted
-            self._suspect(bars.doubt)
-            if len(bars.epoch_ends) > over:
-                self._pause = Pause("an epoch's end", bars.epoch_ends[-1])
-            elif counted is None:
+        epoch, rank, name = number(fields.get("epoch")), fields.get("rank"), fields.get(_NAME, "")
+        for count in _COUNTS:
+            text, end, counter = fields.get(count, ""), fields.get(_end_of(count)), self._counters[rank, count]
+            if (printed := number(text)) is None:
+                continue
+            is_iteration, over = count == "iteration", len(counter.epoch_ends)
+            is_other = is_iteration and end is not None and is_aside(name, fields.get(_AFTER, ""))
+            fields[count] = None if is_other else counter(printed, epoch=epoch, end=end)
+            self._suspect(counter.doubt and f"{counter.doubt}{'' if is_iteration else ', where samples are counted'}")
+            if is_rounded(text):
+                self._suspect(f"a count is rounded, as {text}, so that steps are lost")
+            if is_iteration and len(counter.epoch_ends) > over:
+                self._pause = Pause("an epoch's end", counter.epoch_ends[-1])
+            elif is_iteration and fields[count] is None:
                 self._note_pause(name)
-        if (printed := self._unrounded[rank, "samples"](fields.get("samples", ""))) is not None:
-            unwrapped = self._samples.setdefault(rank, Unwrapped())
-            fields["samples"] = unwrapped(printed, t_s, epoch=epoch, end=fields.get(_end_of("samples")))
-            self._suspect(unwrapped.doubt and f"{unwrapped.doubt}, where samples are counted")
         return fields
 
-    def _printed(self, text: str, t_s: float) -> dict[str, Any] | None:
+    def _printed(self, text: str) -> dict[str, Any] | None:
         """Return the fields that the patterns have found, once the last pattern matches; None before that."""
         for pattern in self._marks:
             if found := pattern.search(text):
                 self.matched += 1
-                self._tells_epochs = self._tells_epochs or "epoch" in text.lower()
                 groups = {name: found.span(name) for name, value in found.groupdict().items() if value is not None}
                 printed = {name: whole_numeral(text, *span) for name, span in groups.items()}
                 counts = {name: groups[name][0] + len(printed[name]) for name in _COUNTS if name in groups}
@@ -294,7 +248,7 @@ class ProgressReader:
                     self._partial |= {_NAME: text[: groups["iteration"][0]], _AFTER: text[groups["iteration"][1] :]}
                 if pattern is self._marks[-1]:
                     whole, self._partial = self._partial, {}
-                    return self._over_epochs(whole, t_s)
+                    return self._over_epochs(whole)
         return None
 
 

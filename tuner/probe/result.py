@@ -80,10 +80,8 @@ class Progress:
     """The part of the iteration that was not run in full."""
     pause: Pause | None = None
     """What else the trainer did in the iteration, as far as its output tells."""
-    end: float | None = None
-    """The end that the trainer prints beside the iteration, as 100 in `12/100`."""
     begins_anew: bool = False
-    """Whether all reports before it were of something else than training, such as the bar of a preparation."""
+    """Whether all reports before it do not count, because counting inside the training has begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +182,6 @@ class ProbeNumbers:
     """The trainer's number of the first iteration that it told of."""
     iteration: int | None = None
     """The trainer's number of the last iteration."""
-    end: float | None = None
-    """The end that the trainer prints beside this number, unless it counts samples itself."""
-    epochs: int | None = None
-    """The epochs that were over at the last mark; None where its lines do not speak of epochs."""
     change: Change | None = None
     """Where the window begins because the speed has changed there."""
     samples: int | None = None

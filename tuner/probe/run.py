@@ -149,8 +149,6 @@ class _Probe:
             start_up_s=marks[0].t_s if marks else None,
             began=marks[0].iteration if marks else None,
             iteration=marks[-1].iteration if marks else None,
-            end=self._watch.end,
-            epochs=self._reader.epochs,
             samples=marks[-1].samples if marks else None,
             iterations=len(marks),
             score=self._reader.score,

@@ -84,8 +84,6 @@ class Watch:
         """Why the newest rows of the progress file are not known yet; None where all are."""
         self.training: TrainingCounts | None = None
         """What was counted inside the training; None where nothing was."""
-        self.uncounted: str | None = None
-        """Why nothing was counted inside."""
         self.progress: list[Progress] = []
         self.marks: list[Mark] = []
 
@@ -121,7 +119,7 @@ class Watch:
             case "backlog":
                 self.backlog = message.get("detail")
             case "training":
-                self.training, self.uncounted = counts(message.get("counts")) or self.training, message.get("why")
+                self.training = counts(message.get("counts")) or self.training
 
     def _close_blocks(self, now_s: float) -> None:
         """Count blocks of time as iterations where the trainer reports none.
@@ -132,12 +130,6 @@ class Watch:
             return
         while (end_s := self._first_line_s + (len(self.marks) + 1) * self._block_s) <= now_s:
             self.marks.append(Mark(iteration=len(self.marks), t_s=end_s))
-
-    @property
-    def end(self) -> float | None:
-        """The end that is printed beside the last iteration; None where the trainer counts samples itself."""
-        counts_samples = any(one.samples is not None for one in self.progress)
-        return self.progress[-1].end if self.progress and not counts_samples else None
 
     @property
     def has_enough(self) -> bool:

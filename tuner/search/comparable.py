@@ -2,14 +2,12 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import combinations, pairwise
+from itertools import pairwise
 from operator import itemgetter
 
 from tuner.kept.trial import COMPLETE, KeptTrial
-from tuner.probe import MUCH_LONGER, Change
+from tuner.probe import Change
 
-SAME = 0.1
-"""The ends of one count differ by at most this share, from epoch to epoch or from run to run."""
 CHANGED = 1.5
 """A change of the speed by a smaller factor may have another cause than the iteration at which it came."""
 APART, SURELY = 1.3, 3.0
@@ -20,40 +18,6 @@ AHEAD, LATER, SAVED = 1.5, 2.0, 0.8
 The run that goes on begins at an iteration at least so many times as late, or at least at such a share of the last one
 of the run before, which saves now and then.
 """
-LEAST_CONFIGS, CLOCK_S = 3, 0.06
-"""The fewest configs whose iterations all take the same whole number of seconds, up to so many seconds."""
-
-
-def miscounted(trials: Iterable[KeptTrial]) -> dict[int, str]:
-    """Return the trials whose iterations are not those of the others: number → why.
-
-    Of trials with equal samples in an iteration, those with another end than the first do not count. But where an end
-    is much larger, the first was that of a preparation.
-
-    A trainer makes a fixed number of iterations, or those of all its data. So ends are equal, or they have equal
-    samples. Where neither holds, the samples of an iteration are not known, and only trials with as many as the first
-    one count.
-    """
-    known = [one for one in trials if one.state == COMPLETE and one.probe.end]
-    usual: dict[str, KeptTrial] = {}
-    for one in known:
-        first = usual.setdefault(_group(one), one)
-        if _end(one) >= MUCH_LONGER * _end(first):
-            usual[_group(one)] = one
-    found: dict[int, str] = {}
-    for one in known:
-        other = usual[_group(one)]
-        if not _same(*sorted((_end(one), _end(other)))):
-            found[one.number] = f"it counted to {_end(one):.0f}, and #{other.number} to {_end(other):.0f}"
-    ends, first = list(usual.values()), known[0] if known else None
-    if first is None or _alike(ends):
-        return found
-    other = next(one for one in ends if not _alike([usual[_group(first)], one]))
-    why = (
-        f"#{first.number} counts to {_end(first):.0f} and #{other.number} to {_end(other):.0f}, which are not the same "
-        f"data at {_each(first):.4g} and {_each(other):.6g} samples an iteration"
-    )
-    return found | {one.number: why for one in known if _group(one) != _group(first)}
 
 
 def unlike(one: Sequence[KeptTrial], other: Sequence[KeptTrial]) -> str | None:
@@ -76,32 +40,6 @@ def unlike(one: Sequence[KeptTrial], other: Sequence[KeptTrial]) -> str | None:
     return None
 
 
-def clocked(trials: Iterable[KeptTrial]) -> str | None:
-    """Return that iterations may be those of a clock; None where nothing shows it.
-
-    A line that comes each second or each two says nothing about the training, whatever a config changes.
-    """
-    rates = {one.launch: one.probe.iterations_per_s for one in trials if one.state == COMPLETE}
-    lengths = [1.0 / rate for rate in rates.values() if rate]
-    whole = round(lengths[0]) if lengths else 0
-    if len(lengths) < LEAST_CONFIGS or not whole or any(abs(one - whole) > CLOCK_S for one in lengths):
-        return None
-    return f"an iteration takes {whole} s with each config: lines that a clock prints count no training"
-
-
-def assumed(one: Sequence[KeptTrial], other: Sequence[KeptTrial]) -> str | None:
-    """Return what a comparison of two configs takes for granted that their counts do not show; None where nothing."""
-    last, its = one[-1], other[-1]
-    if last.probe.epochs is None or not (last.probe.end and its.probe.end) or _group(last) == _group(its):
-        return None
-    if not _same(*sorted((_end(last), _end(its)))):
-        return None
-    return (
-        f"an epoch has {_end(last):.0f} iterations at {_each(last):.6g} samples each, and at {_each(its):.6g}: "
-        "check that the script makes batches of both sizes"
-    )
-
-
 def resumed(trials: Iterable[KeptTrial]) -> str | None:
     """Return that a run went on where another one had saved; None where nothing shows it.
 
@@ -116,25 +54,6 @@ def resumed(trials: Iterable[KeptTrial]) -> str | None:
         first = next(one for one in known if one.launch == later.launch or not _is_ahead(known[0]))
         if _began(later) >= LATER * _began(first):
             return _goes_on(first, later)
-    return None
-
-
-def shrinking(trials: Iterable[KeptTrial]) -> str | None:
-    """Return that iterations of more samples take less time; None where nothing shows it.
-
-    Then an iteration may be a fixed number of samples, as an update of a total batch is.
-    """
-    known = [one for one in trials if one.state == COMPLETE and one.probe.iterations_per_s and _each(one)]
-    for one, other in combinations(known, 2):
-        small, large = sorted((one, other), key=_each)
-        names = small.config.keys() | large.config.keys()
-        differ = sum(small.config.get(name) != large.config.get(name) for name in names)
-        slow, fast = small.probe.iterations_per_s or 0.0, large.probe.iterations_per_s or 0.0
-        if differ == 1 and not _same(_each(small), _each(large)) and fast > (1 + SAME) * slow:
-            return (
-                f"an iteration of {_each(large):.6g} samples (#{large.number}) takes less time than one of "
-                f"{_each(small):.6g} (#{small.number}): perhaps both have the same samples"
-            )
     return None
 
 
@@ -187,27 +106,7 @@ def _trained_s(trial: KeptTrial) -> float:
     return (trial.total_s or 0.0) - (trial.probe.start_up_s or 0.0)
 
 
-def _alike(ends: Sequence[KeptTrial]) -> bool:
-    """Return whether all ends are equal, or all have equal samples, up to an iteration that is not full."""
-    counts, data = [_end(one) for one in ends], [(_end(one) * _each(one), _each(one)) for one in ends]
-    (least, part), (most, last) = min(data), max(data)
-    return _same(min(counts), max(counts)) or most - last <= (least + part) * (1 + SAME)
-
-
-def _same(least: float, most: float) -> bool:
-    return most <= least * (1 + SAME)
-
-
-def _end(trial: KeptTrial) -> float:
-    return trial.probe.end or 0.0
-
-
 def _each(trial: KeptTrial) -> float:
     """Return the samples of an iteration; 0 where they are unknown."""
     iteration, samples = trial.probe.iteration, trial.probe.samples
     return samples / iteration if samples and iteration else 0.0
-
-
-def _group(trial: KeptTrial) -> str:
-    """Return the samples of an iteration as a key. They may be a fraction, and a trial knows rounded totals."""
-    return f"{_each(trial):.3g}"

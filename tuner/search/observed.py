@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe import FailureKind
-from tuner.search.comparable import miscounted
 from tuner.search.needs import DEVICE_MEMORY, HOST_MEMORY, MEMORYLESS, Amounts, Frontier, Need, OutOfMemory
 from tuner.search.standing import eligible, is_failure
 from tuner.search.trials import all_kept, kept
@@ -118,11 +117,8 @@ class Observed:
         self._costs: list[Cost] = []
         self._failures: list[OutOfMemory] = []
         ended = all_kept(trials)
-        void = miscounted(ended)
         for trial in trials:
-            if trial.number in void:
-                self.closed.add(launch_digest(trial.params))
-            elif not (trial.state == TrialState.COMPLETE and kept(trial).soaks):  # a soak may provoke what costs time
+            if not (trial.state == TrialState.COMPLETE and kept(trial).soaks):  # a soak may provoke what costs time
                 self._note(trial, launched(trial.params), sign)
         known = eligible(ended)
         for digest, one in self.measured.items():

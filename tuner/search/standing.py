@@ -11,7 +11,6 @@ from statistics import fmean
 
 from tuner.kept.trial import COMPLETE, FAIL, FINISHED, KeptTrial
 from tuner.probe import FailureKind, error_of_mean, over
-from tuner.search.comparable import miscounted
 from tuner.study import LADDER, Config, grouped, launched
 
 Values = tuple[float, ...]
@@ -115,8 +114,6 @@ def ways(trials: Iterable[KeptTrial]) -> tuple[Standings, Standings]:
     lasted in one. Their soaks compare them: a soak may provoke what costs time, and some of them have no probe.
     """
     known = ended(trials)
-    void = miscounted(known)
-    known = [replace(one, is_barred=True) if one.number in void else one for one in known]
     excused = broken(known)
     cold: dict[str, list[KeptTrial]] = {}
     warm: dict[str, list[KeptTrial]] = {}
