@@ -1,8 +1,10 @@
 """A key that a study refers to reaches the trainer, and no file, table, message or script of tuner."""
 
+import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -101,12 +103,45 @@ def test_a_literal_key_is_warned_of_and_stored_masked_and_an_old_database_still_
     assert not [text for text in kept if LITERAL in text]
 
 
-def test_init_warns_of_a_key_in_the_typed_command(tuner: Tuner, tmp_path: Path) -> None:
-    lines = "import time\nfor step in range(9): time.sleep(0.1); print('step', step, flush=True)"
-    (tmp_path / "leaks.py").write_text(lines)
+STEPS = "import time\nfor step in range(9): time.sleep(0.1); print('step', step, flush=True)"
+
+
+@pytest.fixture
+def readable(tmp_path: Path) -> Iterator[list[str]]:
+    """Return the study files that others could read, looked at whenever a file is opened, renamed or given a mode."""
+    found: list[str] = []
+    is_over = False
+
+    def look(event: str, _: object) -> None:
+        if event in {"open", "os.rename", "os.chmod"} and not is_over:
+            found.extend(one.name for one in tmp_path.glob("studies/*") if one.stat().st_mode & 0o077)
+
+    sys.addaudithook(look)
+    yield found
+    is_over = True
+
+
+def test_a_typed_key_is_warned_of_and_at_no_moment_readable_for_others(
+    tuner: Tuner, tmp_path: Path, readable: list[str]
+) -> None:
+    (tmp_path / "leaks.py").write_text(STEPS)
     command = [sys.executable, "leaks.py", "--workers", "2", f"--api-key={LITERAL}"]
     code, out, err = tuner("init", "--yes", "--devices", "cpu:1", "--name", "leaks", "--", *command)
     assert code == 0, out + err
     assert "api-key looks like a key" in " ".join(out.split())
     assert "reading the flags" not in out  # the script reads none
     assert Path("studies/leaks.yaml").stat().st_mode & 0o077 == 0
+    assert readable == []
+
+
+def test_a_study_without_a_key_has_the_mode_of_other_new_files(tuner: Tuner, tmp_path: Path) -> None:
+    (tmp_path / "usual").touch()
+    assert tuner("init", "--preset", "sb3", "--name", "mine")[0] == 0
+    assert (tmp_path / "studies/mine.yaml").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_what_is_no_file_is_not_replaced(tuner: Tuner, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    code, _, err = tuner("init", "--preset", "sb3", "--out", "pipe.yaml", "--force")
+    assert (code, "pipe.yaml: it is no file" in err) == (2, True)
+    assert (tmp_path / "pipe.yaml").is_fifo()

@@ -1,8 +1,10 @@
 """`tuner init`: make a study file from a command, or from the preset of a popular trainer."""
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,14 +18,13 @@ from tuner.drafting import draft as drafting
 from tuner.drafting.searches import ask_searches, shown
 from tuner.drafting.watching import Watched
 from tuner.drafting.writing import against, made_from, preset_text, sample_choices, samples_said, study_text
-from tuner.errors import OutputError, StudyError
+from tuner.errors import StudyError
+from tuner.export import write_files
 from tuner.probe import duration
 from tuner.study import load
 from tuner.trainers.presets import PRESETS
 
 STUDIES = Path("studies")
-PRIVATE = 0o600
-"""The mode of a file that only its owner reads and writes."""
 
 Command = Annotated[list[str] | None, typer.Argument(help="The command line to tune, after `--`.", show_default=False)]
 Preset = Annotated[
@@ -117,6 +118,7 @@ def init(
         file = wanted.file(str(wanted.name))
         _check_free(file, wanted)
         _write(file, preset_text(str(wanted.name), str(preset)))
+        _share(file)
         console.print(f"wrote {file}; put your own command and values in it, then `tuner doctor --study {file}`")
         return
     study = made_study(console, command, wanted)
@@ -174,8 +176,9 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
     text = study_text(name, drafted, watched, used_devices, uses, samples=samples)
     _write(file, text)
     if keys := exposed(load(str(file))):
-        _make_private(file)
         say("\n".join([*keys, f"only you can read {file}"]))
+    else:
+        _share(file)
     console.print(f"wrote {file}")
     return study
 
@@ -230,18 +233,17 @@ def _samples(console: Console, choices: Sequence[tuple[str, str]], refuted: Call
 
 
 def _write(file: Path, text: str) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OutputError(f"{file} cannot be written: {error.strerror}; name another --out") from error
+    """Write a study file that is its owner's alone, until `_share` says that it holds no key."""
+    whole = file.resolve()
+    write_files(whole.parent, {whole.name: [text.encode()]}, private=True)
 
 
-def _make_private(file: Path) -> None:
-    try:
-        file.chmod(PRIVATE)
-    except OSError as error:
-        raise OutputError(f"{file} holds a key and is not yours alone: {error.strerror}; name another --out") from error
+def _share(file: Path) -> None:
+    """Give a study file without a key the mode of other new files; it stays private where that is not possible."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    with suppress(OSError):
+        file.chmod(0o666 & ~umask)
 
 
 def _propose(console: Console, drafted: drafting.Draft, wanted: Wanted) -> None:
