@@ -59,6 +59,56 @@ def test_a_key_in_the_command_and_the_environment_is_kept_nowhere(
     assert KEY not in out + err
 
 
+UNKNOWN = "hf_0A1b2C3d4E5f6G7h8"
+QUOTES = f"""
+import json, os
+with open(os.environ["TUNER_PROGRESS"], "a") as file:
+    file.write(json.dumps({{"type": "failed", "rank": 0, "detail": "401 for {UNKNOWN}"}}) + "\\n")
+raise SystemExit("RuntimeError: cannot log in with {UNKNOWN}")
+"""
+
+
+def quoting(folder: Path) -> Path:
+    """Write a study whose trainer prints a key of its own, of which the study knows nothing."""
+    (folder / "leaks.py").write_text(QUOTES)
+    words = f"{sys.executable} {folder}/leaks.py {{num_envs}}"
+    return study_file(folder, trainer={"name": "command", "options": {"command": words, "cases": ["walk"]}})
+
+
+def others_can_read(folder: Path) -> list[Path]:
+    """Return the files that somebody else can open: each folder on the way and the file itself let others in."""
+    here = [one for one in folder.iterdir() if one.stat().st_mode & 0o077 and one.suffix != ".lock"]
+    return [one for one in here if one.is_file()] + [
+        file for one in here if one.is_dir() for file in others_can_read(one)
+    ]
+
+
+def test_a_key_of_the_trainer_itself_is_quoted_nowhere_and_what_quotes_is_private(tuner: Tuner, tmp_path: Path) -> None:
+    study = quoting(tmp_path)
+    said = [tuner("optimize", "--study", study, "--n-trials", "1"), tuner("report", "--study", study)]
+    said += [tuner(command, "--study", study) for command in ("status", "export", "try")]
+    shown = "".join(out + err for _, out, err in said)
+    assert "401 for ***" in shown
+    assert UNKNOWN not in shown
+    assert UNKNOWN.encode() not in everything_below(tmp_path)
+    assert (tmp_path / "runs/demo/report.html").is_file()
+    assert others_can_read(tmp_path / "runs") == []
+
+
+def test_a_key_in_an_older_record_is_not_shown(tuner: Tuner, tmp_path: Path) -> None:
+    study = quoting(tmp_path)
+    tuner("optimize", "--study", study, "--n-trials", "1")
+    with closing(sqlite3.connect(tmp_path / "runs/demo/study.db")) as old:
+        old.execute("update trial_user_attributes set value_json = replace(value_json, '401 for ***', ?)", [UNKNOWN])
+        old.commit()
+    for log in (tmp_path / "runs").rglob("console.log"):
+        log.write_text(f"RuntimeError: cannot log in with {UNKNOWN}\n")
+    shown = "".join("".join(map(str, tuner(command, "--study", study))) for command in ("status", "export", "report"))
+    assert UNKNOWN not in shown
+    for file in ("report.html", "trials.tsv"):
+        assert UNKNOWN not in (tmp_path / "runs/demo" / file).read_text()
+
+
 def test_a_program_that_is_not_there_is_named_by_its_reference(
     tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

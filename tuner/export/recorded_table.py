@@ -100,7 +100,7 @@ def export_tables(url: str, study: str, folder: Path) -> list[Path]:
         ended = [trial for trial in case.trials if trial.state in FINISHED and trial.status != INTERRUPTED]
         if case.kept.recording and ended:
             files |= _files(reader, case, ended)
-    return write_files(folder, files)
+    return write_files(folder, files, private=True)
 
 
 def columns(space: Mapping[str, ParameterSpec]) -> pa.Schema:

@@ -28,7 +28,7 @@ _REMEDIES = {
 
 
 def export_study(url: str, study: str, folder: Path) -> list[Path]:
-    """Write all exports of `study` into `folder` and return the files' paths.
+    """Write all exports of `study` into `folder` and return the files' paths. They are their owner's alone: they quote.
 
     Old files are replaced only when all new files are complete. Raises StoreError if the database or the study cannot
     be read, and OutputError if a file cannot be written.
@@ -36,7 +36,7 @@ def export_study(url: str, study: str, folder: Path) -> list[Path]:
     reader = StudyReader(connect(url), study)
     several = any(len(case.objectives) > 1 for case in reader.cases)
     tables = TABLES | ({"pareto.tsv": pareto} if several else {})
-    return write_files(folder, {name: [tsv(table(reader)).encode()] for name, table in tables.items()})
+    return write_files(folder, {name: [tsv(table(reader)).encode()] for name, table in tables.items()}, private=True)
 
 
 def prepare_folder(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """What a trainer writes: the folder of a probe's files, the lines of its console, their log, and a file that grows.
 
-The values of environment variables are hidden there: a reference `${NAME}` stands in their place.
+The values of environment variables are hidden there: a reference `${NAME}` stands in their place. So is what has the
+form of a key, behind `***`.
 """
 
 import codecs
@@ -17,7 +18,7 @@ from pathlib import Path
 from tuner.errors import OutputError
 from tuner.probe.protocols import Clock, OutputLine
 from tuner.probe.units import BYTES_PER_MIB
-from tuner.study import open_regular
+from tuner.study import open_regular, without_keys
 
 _REMEDY = (
     "check what stands in its way, and the free space, or choose another --runs folder; then run the command again"
@@ -26,7 +27,7 @@ _REMEDY = (
 
 @contextmanager
 def reserved_out_dir(wanted: Path) -> Iterator[Path]:
-    """Make and yield a new folder; remove it at the end if it is still empty.
+    """Make and yield a new folder that is its owner's alone; remove it at the end if it is still empty.
 
     The folder is `wanted`. If it exists, the folder is `wanted-2`, `wanted-3` and so on. A database uses each trial
     number once, so an existing folder belongs to another database. The folder is made in one step, so two tuners never
@@ -46,7 +47,7 @@ def _made(wanted: Path) -> Path:
         wanted.parent.mkdir(parents=True, exist_ok=True)  # outside the loop: a broken link raises FileExistsError, too
         while True:
             with suppress(FileExistsError):
-                folder.mkdir()
+                folder.mkdir(mode=0o700)  # what a trainer writes there may quote a key
                 return folder
             number += 1
             folder = wanted.with_name(f"{wanted.name}-{number}")
@@ -83,7 +84,10 @@ _OF_A_KIND = re.compile(r"[^\W\d_]+|[-+.,:/\deE]+")
 
 
 class Mask:
-    """Replaces values by references. A value is found as it is, line by line, as a string of JSON, and as `repr`."""
+    """Replaces values by references. A value is found as it is, line by line, as a string of JSON, and as `repr`.
+
+    What nobody has named is hidden where it has the form of a key.
+    """
 
     def __init__(self, values: Mapping[str, str]) -> None:
         """`values` are variables: name → value."""
@@ -99,8 +103,9 @@ class Mask:
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if spelt else None
 
     def text(self, text: str) -> str:
-        """Return a text with references in place of values."""
-        return self._pattern.sub(lambda found: self._spelt[found[0]], text) if self._pattern else text
+        """Return a text with references in place of values, and without other keys."""
+        named = self._pattern.sub(lambda found: self._spelt[found[0]], text) if self._pattern else text
+        return without_keys(named)
 
 
 def _is_hidden(value: str) -> bool:

@@ -37,7 +37,7 @@ from tuner.search.observed import Observed
 from tuner.search.standing import leader
 from tuner.search.trials import all_kept
 from tuner.soaking.whole_training import Training
-from tuner.study import Config, ProbeSpec, Space, Value, ladder_of, launch_digest, launched
+from tuner.study import Config, ProbeSpec, Space, Value, ladder_of, launch_digest, launched, without_keys
 from tuner.trainers.base import Trainer
 from tuner.trainers.registry import open_trainer
 
@@ -49,7 +49,7 @@ def reported(lines: Sequence[str], *, oom: bool, gpu: bool) -> Failure:
     """
     evidence = Evidence()
     for line in lines:
-        evidence.feed(line, 0.0)
+        evidence.feed(without_keys(line), 0.0)
     found = evidence.failure()
     if found and found.kind in OUT_OF_MEMORY:
         return found

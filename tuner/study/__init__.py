@@ -2,6 +2,7 @@
 
 from tuner.study.batch import REASON, BatchFit, Tried, first_size, fit, next_size
 from tuner.study.cases import FILES, Case, lending_order, most_similar, select
+from tuner.study.keys import without_keys
 from tuner.study.parameter import MOST_CASES, RETIRED, Number, ParameterSpec, PositiveInt, Strict, retired_keys
 from tuner.study.slurm_job import SlurmSpec
 from tuner.study.space import (
