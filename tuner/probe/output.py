@@ -18,7 +18,7 @@ from pathlib import Path
 from tuner.errors import OutputError
 from tuner.probe.protocols import Clock, OutputLine
 from tuner.probe.units import BYTES_PER_MIB
-from tuner.study import open_regular, without_keys
+from tuner.study import open_anew, open_regular, without_keys
 
 _REMEDY = (
     "check what stands in its way, and the free space, or choose another --runs folder; then run the command again"
@@ -249,9 +249,8 @@ class Log:
 
     def __init__(self, path: Path, room_bytes: int = USUAL_BOUNDS.log_bytes) -> None:
         """Open the file. Raises OSError when it cannot be opened."""
-        make_private(path)
-        self._file = path.open("wb")
-        self._room_bytes = room_bytes
+        self._file = open_anew(path)
+        self._path, self._room_bytes = path, room_bytes
         self._error: OSError | None = None
 
     def write(self, lines: Iterable[str]) -> None:
@@ -270,9 +269,7 @@ class Log:
     def check(self) -> None:
         """Raise OutputError when a chunk could not be written."""
         if self._error is not None:
-            raise OutputError(
-                f"{self._file.name} cannot be written: {self._error.strerror}; free some space and resume"
-            )
+            raise OutputError(f"{self._path} cannot be written: {self._error.strerror}; free some space and resume")
 
     def close(self) -> None:
         """Close the file. Harmless to repeat."""

@@ -32,7 +32,7 @@ from tuner.store.database import Database
 from tuner.store.leases import BEAT_S, Lease, is_held
 from tuner.store.opening import check_unchanged, open_study
 from tuner.store.storage import Neighbour
-from tuner.study import BatchFit, Config, Space, launch_digest, same_launch
+from tuner.study import BatchFit, Config, Space, launch_digest, open_anew, same_launch
 
 _COMMON = {one.name for one in fields(ProbeResult)} & {one.name for one in fields(KeptProbe)}
 """What a result and the record of it both have."""
@@ -106,7 +106,8 @@ def set_aside(error: StoreError, number: int, verdict: Verdict, record: KeptProb
     file = folder / record.out_dir / RESULT_FILE
     try:
         file.parent.mkdir(parents=True, exist_ok=True)  # a probe that leaves no file leaves no folder
-        file.write_text(json.dumps(storable(asdict(unstored)), indent=2), encoding="utf-8")
+        with open_anew(file) as made:
+            made.write(json.dumps(storable(asdict(unstored)), indent=2).encode())
     except OSError:
         return error
     return StoreError(

@@ -47,6 +47,7 @@ from tuner.study.study_file import (
     load,
     names,
     narrowed,
+    open_anew,
     open_at_once,
     open_regular,
     read_mapping,
