@@ -261,7 +261,7 @@ class CaseStudy:
         return frozenset(one.trial for one in running if one.case == self._name or (self._held_up and one.is_here))
 
     def _neighbours(self) -> list[Neighbour]:
-        return self._database.storage.neighbours(self._name.split("/", 1)[0])
+        return self._database.storage.neighbours(self._name.split("/", 1)[0], self._database.signs)
 
     @property
     def incumbent(self) -> float | None:
@@ -345,7 +345,7 @@ class CaseStudy:
 
         def taken_back() -> tuple[int, list[Path]]:
             running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-            dropped = [trial for trial in running if not is_held(trials.kept(trial).lease)]
+            dropped = [trial for trial in running if not is_held(trials.kept(trial).lease, self._database.signs)]
             unstored = dict(_read(probes)) if dropped else {}
             stored: list[Path] = []
             for trial in dropped:
@@ -388,7 +388,7 @@ class CaseStudy:
             if choice is None or not has_time(choice.takes_s or trials.usual_s(history.trials)):
                 return None
             trial = ask_for(self._study, self._space, choice.config)
-            trial.set_user_attr(LEASE, Lease.mine().write())
+            trial.set_user_attr(LEASE, self._database.lease())
             if kept.ended:
                 self._study.set_user_attr(ENDED, None)
             return trial, asked_for(trial, self._space, choice, history.trials)
@@ -446,7 +446,7 @@ class CaseStudy:
         """Renew the lease every `BEAT_S` seconds, so that workers on other hosts know that this process lives."""
         if time.monotonic() - self._beat_s >= BEAT_S:
             self._beat_s = time.monotonic()
-            self._transact(lambda: self._trials[asked.number].set_user_attr(LEASE, Lease.mine().write()))
+            self._transact(lambda: self._trials[asked.number].set_user_attr(LEASE, self._database.lease()))
 
     def tell(self, asked: Asked, verdict: Verdict, probe: KeptProbe) -> None:
         """Store the verdict and the record of the probe."""

@@ -22,6 +22,8 @@ from sqlalchemy.orm import Session, scoped_session
 from tuner.errors import StoreError
 from tuner.kept.urls import checked_url, remedy, shown
 from tuner.probe import make_private
+from tuner.store.clock import database_s
+from tuner.store.leases import Lease, Signs
 from tuner.store.storage import NO_RECORD, TrialStorage
 
 Answer = TypeVar("Answer")
@@ -243,15 +245,24 @@ class Database:
     """An Optuna RDB storage and the lock under which trials are handed out."""
 
     def __init__(
-        self, url: str, *, lock_s: float = LOCK_S, away_s: float = AWAY_S, sleep: Callable[[float], None] = time.sleep
+        self,
+        url: str,
+        *,
+        lock_s: float = LOCK_S,
+        away_s: float = AWAY_S,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[sql.URL, Callable[[Any], Any]], float] = database_s,
     ) -> None:
         """Open the database at an SQLAlchemy URL. A missing SQLite file is created.
 
         `lock_s`: how long to wait for the lock. `away_s`: how long to wait for a server that goes away later. `sleep`
-        waits for a number of seconds. Raises StoreError if the database cannot be reached, exists only in memory, or
-        holds other tables than Optuna's.
+        waits for a number of seconds. `clock` is that of the database. Raises StoreError if the database cannot be
+        reached, exists only in memory, or holds other tables than Optuna's.
         """
         self._lock_s, self._away_s, self._sleep = lock_s, away_s, sleep
+        self._clock = clock
+        self.signs = Signs(self.now_s)
+        """Says of a lease of another host whether its process lives."""
         self._opened = False
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._url = checked_url(url)
@@ -265,6 +276,14 @@ class Database:
         self._be_patient(self.storage.engine)
         sessions = self.storage.rdb.scoped_session
         self._transactions = Transactions(self.storage.engine, sessions, away_s=away_s, sleep=sleep)
+
+    def now_s(self) -> float:
+        """Return the seconds since 1970 on the database's clock. Raises StoreError."""
+        return self.transact(lambda: self._clock(self._url, lambda query: self.storage.rows(query)[0][0]))
+
+    def lease(self) -> dict[str, Any]:
+        """Return a lease of this process with a sign of life now, as values of JSON. Raises StoreError."""
+        return Lease.mine(self.now_s()).write()
 
     def close(self) -> None:
         """Close all connections to the database."""
