@@ -7,7 +7,6 @@ form of a key, behind `***`.
 import codecs
 import json
 import os
-import queue
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -215,8 +214,8 @@ class Tail:
         return [line.decode(errors="replace") for line in whole.splitlines()]
 
 
-FULL_S = 0.1
-"""A reader that waits for room in the queue looks again after this many seconds whether the bound is lifted."""
+LINE_BYTES = 200
+"""What a waiting line takes in memory beside its text."""
 CHUNK_BYTES = 1 << 16
 """The most bytes that are read from the pipe at once: the usual size of a pipe on Linux (pipe(7))."""
 LEFT_OUT = b"\n[tuner: the rest of this log is left out]\n"
@@ -233,8 +232,11 @@ class Bounds:
     goes on without it and names it."""
     close_s: float = 10.0
     """Seconds that the console's pipe has to close; after that, something that outlived a killed guard holds it."""
-    waiting_chunks: int = 64
-    """Chunks of output that may wait to be read; beyond that the trainer waits, so that a flood cannot fill memory."""
+    waiting_bytes: int = 16 * BYTES_PER_MIB
+    """Output that may wait to be read; beyond that the trainer waits, so that a flood cannot fill memory.
+
+    A trainer may lock the database for which the reader waits: it must not wait for the reader then.
+    """
     log_bytes: int = 64 * BYTES_PER_MIB
     """The most that the log file takes."""
     tail_bytes: int = BYTES_PER_MIB
@@ -280,6 +282,39 @@ class Log:
             self._error = error
 
 
+class _Waiting:
+    """Lines that one thread hands to another. Whoever adds waits while too many wait to be taken."""
+
+    def __init__(self, most_bytes: float) -> None:
+        self._most_bytes = most_bytes
+        self._lines: list[OutputLine] = []
+        self._bytes = 0
+        self._changed = threading.Condition()
+
+    def add(self, lines: list[OutputLine]) -> None:
+        """Add lines as soon as there is room; there always is where none waits."""
+        size = sum(LINE_BYTES + len(line.text) for line in lines)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._lines or self._bytes + size <= self._most_bytes)
+            self._lines += lines
+            self._bytes += size
+            self._changed.notify_all()
+
+    def take(self, timeout_s: float) -> list[OutputLine]:
+        """Return all lines that wait; wait up to `timeout_s` seconds for the first one."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._lines, timeout_s)
+            lines, self._lines, self._bytes = self._lines, [], 0
+            self._changed.notify_all()
+        return lines
+
+    def lift(self) -> None:
+        """Let everything wait from now on."""
+        with self._changed:
+            self._most_bytes = float("inf")
+            self._changed.notify_all()
+
+
 class Console:
     """Reads a pipe in a thread of its own until the pipe ends, and then closes it."""
 
@@ -297,7 +332,7 @@ class Console:
         self._pipe = pipe
         self._clock = clock
         self._origin_s = origin_s
-        self._chunks: queue.Queue[list[OutputLine]] = queue.Queue(bounds.waiting_chunks)
+        self._waiting = _Waiting(bounds.waiting_bytes)
         self._log = Log(log, bounds.log_bytes)
         self._bounds = bounds
         self._mask = mask
@@ -309,17 +344,13 @@ class Console:
 
         Lines that were read at once are returned at once. Raises OutputError when the log cannot be written.
         """
-        lines: list[OutputLine] = []
-        with suppress(queue.Empty):
-            lines += self._chunks.get(timeout=timeout_s)
-            for _ in range(self._chunks.qsize()):
-                lines += self._chunks.get_nowait()
+        lines = self._waiting.take(timeout_s)
         self._log.check()
         return lines
 
     def close(self) -> None:
         """Wait for the end of the pipe, at most `Bounds.close_s` seconds; call this once every writer is gone."""
-        self._chunks.maxsize = 0  # no more than a pipe's content is left, and the last lines name the failure
+        self._waiting.lift()  # no more than a pipe's content is left, and the last lines name the failure
         self._thread.join(self._bounds.close_s)
 
     def _read(self) -> None:
@@ -333,8 +364,4 @@ class Console:
     def _hand_on(self, texts: list[str]) -> None:
         self._log.write(texts)
         now_s = self._clock.now() - self._origin_s
-        chunk = [OutputLine(t_s=now_s, text=text) for text in texts]
-        while chunk:
-            with suppress(queue.Full):
-                self._chunks.put(chunk, timeout=FULL_S)
-                return
+        self._waiting.add([OutputLine(t_s=now_s, text=text) for text in texts])

@@ -28,7 +28,7 @@ from tuner.search.needs import Frontier
 from tuner.search.samplers import ask_for
 from tuner.search.standing import Standing, best, incumbent, leads
 from tuner.search.verdict import State, Verdict
-from tuner.store.database import Database
+from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease, is_held
 from tuner.store.opening import check_unchanged, open_study
 from tuner.store.storage import Neighbour
@@ -172,6 +172,10 @@ def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[Froze
 Answer = TypeVar("Answer")
 
 
+LOCKED_S = 5.0
+"""While a probe runs, a database whose file another program locks is left alone for this many seconds."""
+
+
 class CaseStudy:
     """The study of one case, and what its trials come to. A study that exists in the database is resumed.
 
@@ -213,12 +217,27 @@ class CaseStudy:
         self._held_up = False
         """Whether nothing begins here until other probes on this machine have ended."""
         self._beat_s = 0.0
+        self._locked_until_s = 0.0
+        self._rival: float | None = None
         self._reported: dict[int, int] = {}
         self._trials: dict[int, Trial] = {}
         self._known: list[FrozenTrial] | None = None
 
-    def _transact(self, work: Callable[[], Answer], *, alone: bool = False) -> Answer:
-        return self._database.transact(work, alone=alone, again=self._forget)
+    def _transact(self, work: Callable[[], Answer], *, alone: bool = False, hurried: bool = False) -> Answer:
+        return self._database.transact(work, alone=alone, hurried=hurried, again=self._forget)
+
+    def _meanwhile(self, work: Callable[[], Answer], otherwise: Answer) -> Answer:
+        """Do work while a probe runs; return `otherwise` where another program locks the file of the database.
+
+        That program may be the trainer itself, which must not wait for its own output to be read.
+        """
+        if time.monotonic() < self._locked_until_s:
+            return otherwise
+        try:
+            return self._transact(work, hurried=True)
+        except FileLockedError:
+            self._locked_until_s = time.monotonic() + LOCKED_S
+            return otherwise
 
     def _forget(self) -> None:
         """Forget what Optuna's trials keep in memory: it may be of a transaction that was never committed."""
@@ -267,6 +286,11 @@ class CaseStudy:
     def incumbent(self) -> float | None:
         """The best mean of an eligible config so far: see `standing.incumbent`. None with several objectives."""
         return None if self._several else incumbent(trials.all_kept(self._read()))
+
+    def rival(self) -> float | None:
+        """Return the incumbent while a probe runs: the one that was known last, where the database cannot be read."""
+        self._rival = self._meanwhile(lambda: self.incumbent, self._rival)
+        return self._rival
 
     def leads(self, value: float | None) -> bool:
         """Return whether one config alone is the best so far, and this is its mean; see `standing.leads`."""
@@ -430,23 +454,28 @@ class CaseStudy:
 
         Optuna takes no reports in studies with several objectives, and one report per iteration. A window that begins
         anew after a change of level has fewer iterations; nothing is reported until it has more than were reported.
+        Nothing is reported either while another program locks the file of the database.
         """
         if self._several or iteration <= self._reported.get(asked.number, 0):
             return False
-        self._reported[asked.number] = iteration
 
-        def reported() -> bool:
+        def reported() -> tuple[int, bool]:
             trial = self._trials[asked.number]
             trial.report(value, iteration)
-            return trial.should_prune()
+            return iteration, trial.should_prune()
 
-        return self._transact(reported)
+        self._reported[asked.number], prunes = self._meanwhile(reported, (self._reported.get(asked.number, 0), False))
+        return prunes
 
     def beat(self, asked: Asked) -> None:
         """Renew the lease every `BEAT_S` seconds, so that workers on other hosts know that this process lives."""
+
+        def renewed() -> float:
+            self._trials[asked.number].set_user_attr(LEASE, self._database.lease())
+            return time.monotonic()
+
         if time.monotonic() - self._beat_s >= BEAT_S:
-            self._beat_s = time.monotonic()
-            self._transact(lambda: self._trials[asked.number].set_user_attr(LEASE, self._database.lease()))
+            self._beat_s = self._meanwhile(renewed, self._beat_s)
 
     def tell(self, asked: Asked, verdict: Verdict, probe: KeptProbe) -> None:
         """Store the verdict and the record of the probe."""

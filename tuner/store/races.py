@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 
 from tuner.errors import StoreError
 from tuner.kept.case_record import Claim, KeptRun, KeptStudy, place, read_claim
 from tuner.kept.stored import RACE
-from tuner.store.database import Database
+from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease
 from tuner.study import Config, same_launch
 
@@ -65,7 +66,9 @@ class RaceRuns:
                 self._claimed = number, replace(claim, lease=self._database.lease())
                 self._write_claim()
 
-            self._database.transact(renewed, alone=True)
+            self._beat_s = time.monotonic()
+            with suppress(FileLockedError):  # perhaps by the trainer, which must not wait for this process
+                self._database.transact(renewed, hurried=True)
 
     def release(self) -> None:
         """Give back the claim of a run that was not made."""
