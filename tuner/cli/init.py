@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.options import DATABASE, RUNS, Runs, devices_option, exposed, open_console, say
+from tuner.cli.options import DATABASE, RUNS, Runs, devices_option, exposed, finite, open_console, say
 from tuner.drafting import draft as drafting
 from tuner.drafting.searches import ask_searches, shown
 from tuner.drafting.watching import Watched
@@ -42,7 +42,7 @@ Searches = Annotated[
 ]
 Name = Annotated[str | None, typer.Option(help="The name of the study; default: that of the script.")]
 OutFile = Annotated[Path | None, typer.Option("--out", dir_okay=False, help="The file; default: studies/NAME.yaml.")]
-Seconds = Annotated[float, typer.Option(min=1, help="The longest time to watch the command.")]
+Seconds = Annotated[float, typer.Option(min=1, callback=finite, help="The longest time to watch the command.")]
 Python = Annotated[
     str | None, typer.Option(help="The Python of the trainer's environment; default: the one beside the program.")
 ]

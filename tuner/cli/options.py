@@ -1,6 +1,7 @@
 """What every command shares: its options, the values that follow from them, and the console that it prints to."""
 
 import json
+import math
 import os
 import re
 import sys
@@ -29,6 +30,13 @@ def not_empty(text: Text | None) -> Text | None:
     if text is not None and not "".join(text).strip(", "):
         raise typer.BadParameter("it is empty; leave the option out for the default")
     return text
+
+
+def finite(number: float | None) -> float | None:
+    """Refuse an option that is infinite."""
+    if number is not None and not math.isfinite(number):
+        raise typer.BadParameter("it is no finite number")
+    return number
 
 
 def _folder(given: str | Path) -> Path:
@@ -62,7 +70,9 @@ Storage = Annotated[
         help="SQLAlchemy URL of the database; default: a file in runs/STUDY.",
     ),
 ]
-Hours = Annotated[float | None, typer.Option(min=0, help="Stop after this time; the same command continues.")]
+Hours = Annotated[
+    float | None, typer.Option(min=0, callback=finite, help="Stop after this time; the same command continues.")
+]
 Runs = Annotated[
     Path,
     typer.Option(parser=_folder, metavar="PATH", help="Folder of the databases, probes and exports of all studies."),

@@ -20,15 +20,25 @@ from tuner.running.loop import optimise
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.soaking.soak import USUAL_MINUTES, reported, soaking, telling, verdicts
 from tuner.soaking.whole_training import Training
-from tuner.study import Case, Config, StudySpec, find, load
+from tuner.study import MOST_HOURS, Case, Config, StudySpec, find, load
 
-Minutes = Annotated[float, typer.Option(min=0.01, help="The longest run of a config; it ends once enough is known.")]
+MOST_ITERATIONS = 10**12
+"""The longest training in iterations: at a million a second, it takes eleven days."""
+
+Minutes = Annotated[
+    float,
+    typer.Option(min=0.01, max=60 * MOST_HOURS, help="The longest run of a config; it ends once enough is known."),
+]
 
 TrainingHours = Annotated[
-    float | None, typer.Option("--hours", min=0.001, help="The length of the training; default: the study's.")
+    float | None,
+    typer.Option("--hours", min=0.001, max=MOST_HOURS, help="The length of the training; default: the study's."),
 ]
 TrainingIterations = Annotated[
-    int | None, typer.Option("--iterations", min=1, help="The length of the training in iterations, in place of hours.")
+    int | None,
+    typer.Option(
+        "--iterations", min=1, max=MOST_ITERATIONS, help="The length of the training in iterations, in place of hours."
+    ),
 ]
 Changes = Annotated[
     list[str] | None, typer.Option("--set", help="NAME=VALUE, once per parameter; others are those of the best config.")

@@ -14,7 +14,6 @@ from tuner.errors import StudyError
 from tuner.export import CaseView, in_words, with_error
 from tuner.kept.trial import COMPLETE, MEMORY_SHARE, KeptTrial
 from tuner.probe import (
-    HOUR_S,
     OUT_OF_MEMORY,
     TOLD,
     Answer,
@@ -320,9 +319,8 @@ def verdicts(view: CaseView, training: Training) -> Iterator[str]:
     chosen = next((one for one in known if best and one.held and one.trial.launch == launch_digest(best.config)), None)
     if best and chosen:
         yield f"{view.name}: train with {in_words(best.config)}"
-        yield from (f"{view.name}: {one}" for one in [_hidden(chosen.found)] if one)
-        if not training.provoked:
-            yield f"{view.name}: a batch, evaluation or checkpoint that is far larger than all in the soak may not fit"
+        if unseen := [*_growth_unseen(chosen), *([] if training.provoked else [UNPROVOKED])]:
+            yield f"{view.name}: to be surer: {'; '.join(unseen)}"
     elif best and (lasting := [one for one in known if one.held]):
         yield f"{view.name}: {in_words(lasting[-1].config)} lasts; the best is {in_words(best.config)}, not soaked"
     elif known:
@@ -335,9 +333,22 @@ def verdicts(view: CaseView, training: Training) -> Iterator[str]:
         )
 
 
-def _hidden(found: Lasts | None) -> str | None:
-    """Return after which time growth that a soak is too short to show may fill the memory; None where it does not."""
+UNPROVOKED = (
+    "flags in `soak:` bring the largest batch, evaluation and checkpoint into a soak; one that is far larger than all "
+    "in this soak may not fit"
+)
+
+
+def _growth_unseen(soak: Soaked) -> Iterator[str]:
+    """Yield how long a soak shows growth that would fill the memory, where this one was too short for it.
+
+    What hides in a soak of twice the time is half as fast.
+    """
+    found = soak.found
     if found is None or found.filled_h >= found.hours:
-        return None
-    slow, after = f"{found.hidden_mib_per_h:.0f} MiB an hour", duration(found.filled_h * HOUR_S)
-    return f"growth of less than {slow} would not show in this soak, and may fill the memory after {after}; soak longer"
+        return
+    minutes = math.ceil(soak.trained_s / MINUTE_S * found.hours / found.filled_h)
+    yield (
+        f"`--minutes {minutes}` would show growth of less than {found.hidden_mib_per_h:.0f} MiB an hour, which hides "
+        f"in this soak of {duration(soak.trained_s)} and is allowed for in the probability"
+    )

@@ -27,6 +27,7 @@ from tuner.study.space import (
     written,
 )
 from tuner.study.spec import (
+    MOST_HOURS,
     TRAINING_HOURS,
     Constraint,
     EnvironmentSpec,
