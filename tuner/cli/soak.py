@@ -18,7 +18,7 @@ from tuner.errors import StoreError, StudyError
 from tuner.export import export_study, in_words, no_best
 from tuner.running.loop import optimise
 from tuner.running.workbench import Workbench, open_workbench
-from tuner.soaking.soak import USUAL_MINUTES, reported, soaking, telling, verdicts
+from tuner.soaking.soak import USUAL_MINUTES, has_soaks, reported, soaking, telling, verdicts
 from tuner.soaking.whole_training import Training
 from tuner.study import MOST_HOURS, Case, Config, StudySpec, find, load
 
@@ -63,6 +63,8 @@ def soak(
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen, url = chosen_cases(bench, cases), database_url(storage, bench.folder)
+    if not settings:
+        chosen = _searched(console, chosen, url, bench.spec.name, study)
     if _may_ask(console, study, bench.spec):
         keep_answer(study)
         bench = open_workbench(study, devices=devices, runs=runs)
@@ -80,6 +82,18 @@ def soak(
             console.print(line)
     written(console, export_study(url, bench.spec.name, bench.folder))
     conclude(outcomes, reader.rows, interrupted=interrupted)
+
+
+def _searched(console: Console, cases: Sequence[Case], url: str, name: str, study: str) -> list[Case]:
+    """Return the cases with something to soak, and name the others. Raises StoreError where there is none."""
+    views = {view.name: view for view in open_reader(url, name).cases}
+    found = [case for case in cases if (view := views.get(case.name)) and (view.best or has_soaks(view))]
+    if others := [case.name for case in cases if case not in found]:
+        instead = f"`tuner optimize --study {study}` searches first, and --set NAME=VALUE soaks a config of your choice"
+        if not found:
+            raise StoreError(f"nothing was soaked: no best config yet for {', '.join(others)}; {instead}")
+        console.print(f"no soak for {', '.join(others)}, because there is no best config yet; {instead}")
+    return found
 
 
 def _named(bench: Workbench, case: Case, url: str, settings: Sequence[str]) -> Config:

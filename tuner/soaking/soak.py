@@ -207,6 +207,11 @@ def soaks(trials: Sequence[KeptTrial], training: Training) -> Mapping[str, Soake
     }
 
 
+def has_soaks(view: CaseView) -> bool:
+    """Return whether a config of the case was soaked."""
+    return any(one.soaks and one.counts for one in view.trials)
+
+
 class Soaks:
     """Chooses the config to soak: the best, then along the ladder towards the largest rung whose memory lasts."""
 
@@ -228,7 +233,9 @@ class Soaks:
             config = self._on_line(refused[-1].config, known, history)
             if config is None and len(refused) == len(known):
                 config = self._measured(trials, known)
-        return Choice(config=config, why=Why.SOAK, cold=True) if config else Done(reason="each config is soaked")
+        if config is None:
+            return Done(reason="each config is soaked" if known else "no config has run yet, so none is soaked")
+        return Choice(config=config, why=Why.SOAK, cold=True)
 
     def _measured(self, trials: Sequence[KeptTrial], known: Mapping[str, Soaked]) -> Config | None:
         """Return the best config that was not soaked and is below each rung of its line that was; None without one."""
