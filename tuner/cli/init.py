@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.options import DATABASE, RUNS, Runs, devices_option, exposed, finite, open_console, say
+from tuner.cli.options import DATABASE, RUNS, Runs, asked, devices_option, exposed, finite, open_console, say
 from tuner.drafting import draft as drafting
 from tuner.drafting.searches import ask_searches, shown
 from tuner.drafting.watching import Watched
@@ -206,7 +206,7 @@ def _is_asked(console: Console) -> bool:
 
 
 def _answer(prompt: str) -> str:
-    return typer.prompt(prompt, default="", show_default=False, prompt_suffix="")
+    return asked(lambda: typer.prompt(prompt, default="", show_default=False, prompt_suffix=""))
 
 
 def _samples(console: Console, choices: Sequence[tuple[str, str]], refuted: Callable[[str], str], called: str) -> str:

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
@@ -23,6 +23,7 @@ from tuner.export import printable
 from tuner.study import RETIRED, StudySpec, literal_keys, load, names, stands_in, without_effect
 
 Text = TypeVar("Text", str, list[str])
+Answer = TypeVar("Answer")
 
 
 def not_empty(text: Text | None) -> Text | None:
@@ -198,6 +199,16 @@ class _Plain(Console):
         """Yield the segments of what is printed, their texts without control characters."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+def asked(question: Callable[[], Answer]) -> Answer:
+    """Return the answer to a question. Raises KeyboardInterrupt for Ctrl-C, as everywhere else."""
+    try:
+        return question()
+    except typer.Abort as end:  # also at the end of the input
+        if isinstance(end.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise
 
 
 def wrapped(text: str, width: int, *, mark: str = "") -> str:

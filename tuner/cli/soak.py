@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, open_console, written
+from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, asked, database_url, open_console, written
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, chosen_cases, conclude, config_with, first_config, one_case
 from tuner.errors import StoreError, StudyError
@@ -117,8 +117,8 @@ def keep_answer(study: str) -> None:
 
     Raises StudyError where the file cannot keep it; the file is then as it was, also on a full disk.
     """
-    asked = "Can a later batch, evaluation or checkpoint need more memory than all that a soak sees?"
-    answer = f"worse: {str(typer.confirm(asked, default=True)).lower()}"
+    question = "Can a later batch, evaluation or checkpoint need more memory than all that a soak sees?"
+    answer = f"worse: {str(asked(lambda: typer.confirm(question, default=True))).lower()}"
     file = find(study)
     size = file.stat().st_size
     try:
