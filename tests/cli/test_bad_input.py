@@ -321,3 +321,21 @@ def test_a_setting_outside_the_space(tuner: Tuner, tmp_path: Path) -> None:
     refused(tuner("plan", "--study", study_file(tmp_path), *twice), "--set num_envs is given more than once")
     answer = tuner("plan", "--study", "reference", "--devices", "cpu:2", "--set", "prefetch_factor=4")
     refused(answer, "--set prefetch_factor", "only with num_workers of 1 or more")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["soak", "--hours", hours] for hours in ("inf", "nan", "1e300", "1e5")),
+        *(["soak", "--minutes", "inf"], ["soak", "--iterations", "1" + "0" * 400]),
+        *(["optimize", "--hours", hours] for hours in ("inf", "nan")),
+        *(["race", "--hours", "inf"], ["race", "--within", "inf"], ["init", "--seconds", "inf"]),
+        *(["scale", "--seconds", "inf"], ["scale", "--seconds", "nan"]),
+    ],
+)
+def test_a_length_that_nobody_can_wait_for_is_refused_before_anything_runs(
+    tuner: Tuner, tmp_path: Path, words: list[str]
+) -> None:
+    study = [] if words[0] in {"init", "scale"} else ["--study", study_file(tmp_path)]
+    refused(tuner(*words, *study), words[1])
+    assert not (tmp_path / "runs").exists()

@@ -129,6 +129,22 @@ def test_a_soak_of_another_config_needs_one_case_and_a_value_of_the_space(
     assert said in err
 
 
+def test_without_a_search_nothing_is_soaked_and_that_is_said(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path, cases=["walk", "run"])
+    code, out, err = tuner("soak", "--study", study)
+    assert (code, out, "`tuner optimize` creates it" in err) == (2, "", True)
+    assert not (tmp_path / "runs").exists()
+    assert tuner("optimize", "--study", study, "--cases", "walk", "--n-trials", "1")[0] == 0
+    code, out, err = tuner("soak", "--study", study, "--cases", "run")
+    assert code == 2
+    assert f"no best config yet for run; `tuner optimize --study {study}` searches first, and --set" in err
+    code, out, err = tuner("soak", "--study", study, "--minutes", "0.02", "--hours", "0.001")
+    assert (code, err) == (0, "")
+    assert "no soak for run" in out
+    assert "case walk: " in out
+    assert "case run: " not in out
+
+
 @pytest.fixture
 def narrow(tuner: Tuner, monkeypatch: pytest.MonkeyPatch) -> Tuner:
     """Run the command line for a terminal of 80 columns."""

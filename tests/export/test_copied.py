@@ -86,7 +86,7 @@ def test_a_probes_log_series_and_plot_are_artifacts_that_take_no_room(
 
 def test_of_damaged_probes_the_copy_has_what_is_left(database: "FilledDatabase", tmp_path: Path) -> None:
     case, folder = database.case("add_pi_plus"), tmp_path / "probes"
-    for number in range(5):
+    for number in range(6):
         database.add(case, {"num_envs": 64}, utils=(50.0,), out_dir=f"probes/{number}")
         probe_folder(folder / str(number))
     (folder / "0/console.log").unlink()
@@ -94,6 +94,8 @@ def test_of_damaged_probes_the_copy_has_what_is_left(database: "FilledDatabase",
     (folder / "2" / SERIES_FILE).write_bytes((folder / "2" / SERIES_FILE).read_bytes()[:700])
     (folder / "3" / SERIES_FILE).write_bytes(b"\xff\0" * 50)
     (folder / "4").rename(folder / "gone")
+    (folder / "5/console.log").rename(tmp_path / "diary")
+    (folder / "5/console.log").symlink_to(tmp_path / "diary")
     study = copied(database, tmp_path)
     found = [get_all_artifact_meta(trial, storage=study._storage) for trial in study.trials]
     assert [{one.filename for one in metas} for metas in found] == [
@@ -102,6 +104,7 @@ def test_of_damaged_probes_the_copy_has_what_is_left(database: "FilledDatabase",
         {"console.log", SERIES_FILE, PLOT},
         {"console.log", SERIES_FILE},
         set(),
+        {SERIES_FILE, PLOT},
     ]
 
 

@@ -54,7 +54,7 @@ def test_a_second_export_replaces_the_first(filled: "FilledDatabase", tmp_path: 
     [
         ("os.fsync", errno.ENOSPC, "free some disk space"),
         ("os.fsync", errno.EIO, "choose another folder"),
-        ("pathlib.Path.open", errno.EACCES, "make the folder writable"),
+        ("builtins.open", errno.EACCES, "make the folder writable"),
         ("pathlib.Path.replace", errno.EPERM, "make the folder writable"),
     ],
 )

@@ -317,10 +317,9 @@ def test_a_command_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
         Process(replace(plan(tmp_path, ""), cwd=tmp_path / "nowhere"), MonotonicClock())
 
 
-def test_a_full_disk_is_a_clear_error_and_ends_the_trainer(tmp_path: Path) -> None:
+def test_a_full_disk_is_a_clear_error_and_ends_the_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = plan(tmp_path, "import time\nwhile True: print('x'); time.sleep(0.01)")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/console.log").symlink_to("/dev/full")  # every write fails: no space left on device
+    monkeypatch.setattr("tuner.probe.probe_plan.Slot.console", Path("/dev/full"))  # no space left on device
     process = Process(asked, MonotonicClock())
     with pytest.raises(OutputError, match="No space left"):
         said(process, "never")
@@ -351,11 +350,27 @@ def test_the_last_words_of_a_trainer_that_says_too_much_are_kept(tmp_path: Path)
     process = Process(
         plan(tmp_path, "for number in range(2000): print(number, flush=True)"),
         MonotonicClock(),
-        Bounds(waiting_chunks=5),
+        Bounds(waiting_bytes=5000),
     )
     while process.exit_code() is None:
         pass
     assert [line.text for line in process.lines(0.0)] == [str(number) for number in range(2000)]
+
+
+WAITS_FOR_ITS_LOG = """
+for number in range(100):
+    print(number, flush=True)
+    while open(LOG).read().split()[-1:] != [str(number)]: pass
+"""
+
+
+def test_a_trainer_does_not_wait_for_a_reader_that_is_busy_for_a_while(tmp_path: Path) -> None:
+    """The reader may wait for a database that the trainer itself locks."""
+    log = tmp_path / "out/console.log"
+    process = Process(plan(tmp_path, f"LOG = {str(log)!r}\n{WAITS_FOR_ITS_LOG}"), MonotonicClock())
+    while process.exit_code() is None:
+        pass
+    assert [line.text for line in process.lines(0.0)] == [str(number) for number in range(100)]
 
 
 def test_a_flood_without_newlines_is_bounded_on_disk(tmp_path: Path) -> None:

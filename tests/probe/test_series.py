@@ -1,5 +1,6 @@
 """The file with what the devices of a probe showed over time."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,29 @@ def test_what_cannot_be_written_or_was_never_measured_leaves_no_file(tmp_path: P
     write_series(tmp_path / "nowhere", samples(3), CARDS, marks=(), window=None)
     write_series(tmp_path, [], CARDS, marks=(), window=None)
     assert list(tmp_path.iterdir()) == []
+    assert read_series(tmp_path) is None
+
+
+@pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
+def test_a_link_that_a_trainer_has_put_there_leads_nowhere(tmp_path: Path, link: str) -> None:
+    (tmp_path / "thesis.csv").write_text("three weeks of work")
+    (tmp_path / "probe").mkdir()
+    getattr(tmp_path / "probe" / SERIES_FILE, link)(tmp_path / "thesis.csv")
+    write_series(tmp_path / "probe", samples(8), CARDS, marks=MARKS, window=None)
+    assert (tmp_path / "thesis.csv").read_text() == "three weeks of work"
+    assert read_series(tmp_path / "probe") is not None
+
+
+def test_neither_does_the_whole_folder_lead_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / SERIES_FILE).write_text("three weeks of work")
+    (tmp_path / "probe").symlink_to(tmp_path / "thesis")
+    write_series(tmp_path / "probe", samples(8), CARDS, marks=MARKS, window=None)
+    assert (tmp_path / "thesis" / SERIES_FILE).read_text() == "three weeks of work"
+
+
+def test_a_pipe_in_place_of_the_file_ends_no_reader(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / SERIES_FILE)
     assert read_series(tmp_path) is None
 
 

@@ -1,5 +1,6 @@
 """`tuner soak` runs the best config until it is known whether its memory lasts, and then smaller ones."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -109,13 +110,21 @@ def test_a_best_whose_memory_lasts_is_soaked_once_and_stays_the_best(tmp_path: P
     assert "of 1000" in lines[0]
     assert "640" in lines[0]
     assert last == "walk: train with num_envs=64"
-    assert "far larger than all in the soak" in doubt
+    assert "to be surer: flags in `soak:`" in doubt
+    assert "far larger than all in this soak" in doubt
     told = list(verdicts(view(tmp_path / "demo"), replace(TRAINING, keeper=KEEPERS["gpu"])))
     assert told == [*lines, last, doubt]  # nothing larger is wanted
     assert list(verdicts(view(tmp_path / "demo"), PROVOKED))[-1] == last
     *_, still, hidden = verdicts(view(tmp_path / "demo"), replace(PROVOKED, hours=300.0))
     assert still == last
-    assert "would not show in this soak" in hidden
+    assert "memory lasts 300 h with 9" in next(verdicts(view(tmp_path / "demo"), replace(PROVOKED, hours=300.0)))
+    assert "may fill the memory" not in hidden
+    (minutes,) = re.findall("to be surer: `--minutes ([0-9]+)` would show growth of less than", hidden)
+    assert "which hides in this soak of 10 min 00 s and is allowed for" in hidden
+    longer = replace(PROVOKED, hours=300.0).lasts((device(768.0, seconds=60.0 * int(minutes)),), KeptProbe())
+    assert longer is not None
+    assert longer.filled_h >= 300.0
+    assert not any("surer" in one for one in verdicts(view(tmp_path / "demo"), PROVOKED))
 
 
 def test_a_config_that_the_user_names_is_soaked_in_place_of_the_best(tmp_path: Path) -> None:

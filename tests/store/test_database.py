@@ -119,7 +119,7 @@ def test_a_worker_that_does_not_let_go_of_the_lock_is_not_waited_for_for_ever(da
     Database(url, lock_s=0.01).close()
 
 
-@pytest.mark.parametrize(("options", "patience_s"), [("", 60.0), ("?timeout=7", 7.0)])
+@pytest.mark.parametrize(("options", "patience_s"), [("", 120.0), ("?timeout=7", 7.0)])
 def test_a_file_that_another_program_holds_is_waited_for(url: str, options: str, patience_s: float) -> None:
     with opened(f"{url}{options}") as database, database.storage.engine.connect() as connection:
         used = connection.connection.dbapi_connection

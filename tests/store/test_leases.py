@@ -3,7 +3,6 @@ import os
 import platform
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE
@@ -11,7 +10,8 @@ from subprocess import PIPE
 import psutil
 import pytest
 
-from tuner.store.leases import STALE_S, Lease, this_host
+from tuner.store.clock import lives_at
+from tuner.store.leases import BEAT_S, STALE_S, WATCHED_S, Lease, Signs, this_host
 
 WRITE_LEASE = """
 import json
@@ -22,10 +22,15 @@ input()
 """
 
 
+def nobody(_: Lease) -> bool:
+    """Say that no process of another host lives."""
+    return False
+
+
 def test_a_lease_of_this_process_is_held() -> None:
     lease = Lease.mine()
     assert (lease.host, lease.pid) == (this_host(), os.getpid())
-    assert lease.held()
+    assert lease.held(nobody)
 
 
 def test_a_lease_survives_writing_and_reading() -> None:
@@ -49,8 +54,8 @@ def test_a_lease_goes_by_boot_and_start_ticks_which_no_step_of_the_clock_changes
     lease = Lease.mine()
     assert lease.boot == Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     assert lease.ticks is not None
-    assert not replace(lease, ticks=lease.ticks + 1).held()
-    assert not replace(lease, boot="another boot").held()
+    assert not replace(lease, ticks=lease.ticks + 1).held(nobody)
+    assert not replace(lease, boot="another boot").held(nobody)
     assert not lease.same(replace(lease, ticks=lease.ticks + 1))
 
 
@@ -59,28 +64,59 @@ def test_the_lease_of_a_process_that_has_ended_is_dropped() -> None:
         assert child.stdout
         lease = Lease.read(json.loads(child.stdout.readline()))
         assert lease
-        assert (lease.pid, lease.held()) == (child.pid, True)
+        assert (lease.pid, lease.held(nobody)) == (child.pid, True)
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE
-        assert not lease.held()
-    assert not lease.held()
+        assert not lease.held(nobody)
+    assert not lease.held(nobody)
+
+
+NOW_S = 1.8e9
+"""The database's clock in these tests."""
+
+
+class Watcher:
+    """Watches leases with clocks that the test sets."""
+
+    def __init__(self) -> None:
+        self.now_s, self.own_s = NOW_S, 0.0
+        self.signs = Signs(lambda: self.now_s, lambda: self.own_s)
+
+    def sees(self, lease: Lease, after_s: float = 0.0) -> bool:
+        self.now_s += after_s
+        self.own_s += after_s
+        return lease.held(self.signs)
 
 
 @pytest.mark.parametrize(("silent_s", "held"), [(0.0, True), (STALE_S / 2, True), (STALE_S + 60, False)])
-def test_another_host_s_lease_is_valid_while_it_shows_signs_of_life(silent_s: float, held: bool) -> None:
-    assert Lease(host="elsewhere", pid=1, beat=time.time() - silent_s).held() is held
-
-
-@pytest.mark.parametrize(("silent_s", "held"), [(0.0, True), (STALE_S + 60, False)])
-def test_a_container_of_the_same_name_is_another_host(silent_s: float, held: bool) -> None:
-    lease = Lease(host=f"{platform.node()} pid:[1]", pid=os.getpid(), beat=time.time() - silent_s)
-    assert lease.held() is held
+@pytest.mark.parametrize("host", ["elsewhere", f"{platform.node()} pid:[1]"])
+def test_another_host_s_lease_is_valid_while_it_shows_signs_of_life(host: str, silent_s: float, held: bool) -> None:
+    """A container of this host's name is another host."""
+    lease = Lease(host=host, pid=os.getpid(), beat=NOW_S - silent_s)
+    assert lease.held(lives_at(NOW_S)) is held
+    watcher = Watcher()
+    assert watcher.sees(lease)
+    assert watcher.sees(lease, WATCHED_S) is (silent_s + WATCHED_S < STALE_S)
 
 
 @pytest.mark.parametrize(("silent_s", "held"), [(0.0, True), (STALE_S + 60, False)])
 def test_a_lease_of_an_older_version_is_valid_while_it_shows_signs_of_life(silent_s: float, held: bool) -> None:
-    facts = {"host": platform.node(), "pid": os.getpid(), "started": 0.0, "beat": time.time() - silent_s}
+    facts = {"host": platform.node(), "pid": os.getpid(), "started": 0.0, "beat": NOW_S - silent_s}
     older = Lease.read(facts)
     assert older
-    assert older.held() is held
+    assert older.held(lives_at(NOW_S)) is held
+
+
+@pytest.mark.parametrize("wrong_s", [-3600.0, -STALE_S, STALE_S, 3600.0])
+def test_a_living_worker_keeps_its_trial_whatever_its_clock_says(wrong_s: float) -> None:
+    watcher = Watcher()
+    for _ in range(40):
+        assert watcher.sees(Lease(host="elsewhere", pid=1, beat=watcher.now_s + wrong_s), BEAT_S)
+
+
+@pytest.mark.parametrize("wrong_s", [-3600.0, 0.0, STALE_S, 3600.0])
+def test_a_dead_worker_holds_its_trial_no_longer_than_the_limit_whatever_its_clock_said(wrong_s: float) -> None:
+    watcher, lease = Watcher(), Lease(host="elsewhere", pid=1, beat=NOW_S + wrong_s)
+    assert watcher.sees(lease)
+    assert not watcher.sees(lease, STALE_S)

@@ -1,7 +1,9 @@
 """Who waits for whom on one machine: a confirmation runs without neighbours."""
 
+from pathlib import Path
+
 import pytest
-from tests_store import ask, case_study, ok, stored, tell
+from tests_store import NAME, ask, case_study, ok, opened, stored, tell
 
 from tuner.kept.stored import LEASE
 from tuner.store.case_study import CaseStudy
@@ -67,3 +69,18 @@ def test_neighbours_on_other_machines_and_dead_ones_disturb_nobody(
     tell(study, ask(study), ok(50.0), warm=True)
     assert ask(study, target=1).confirms
     assert len(other.awaited) == 1  # the living one, elsewhere
+
+
+def test_a_worker_with_another_clock_keeps_its_trial(url: str, database: Database) -> None:
+    """Both hosts' wall clocks are an hour apart; the database's clock is the same for both."""
+    theirs = case_study(database)
+    ask(theirs)
+    (trial,) = stored(database)
+    away = trial.user_attrs[LEASE] | {"host": "node7", "boot": "another"}
+    database.storage.set_trial_user_attr(database.storage.trial_id(NAME, trial.number), LEASE, away)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("time.time", lambda: away["beat"] + 3600.0)
+        with opened(url) as other:
+            mine = case_study(other)
+            assert mine.take_back(Path()) == (0, 0)
+            assert ask(mine).config != trial.params

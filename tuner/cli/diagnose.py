@@ -1,6 +1,5 @@
 """`tuner diagnose`: why the GPUs of an Optuna study wait, be it ours or not, and what to change."""
 
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,14 +18,8 @@ from tuner.kept.urls import checked_url, shown
 from tuner.study import StudySpec
 
 
-def _finite(value: float | None) -> float | None:
-    if value is not None and not math.isfinite(value):
-        raise typer.BadParameter("it is no finite number")
-    return value
-
-
 def _number(least: float, help: str, most: float | None = None) -> Any:  # noqa: A002 - as typer calls it
-    return typer.Option(min=least, max=most, callback=_finite, help=help)
+    return typer.Option(min=least, max=most, callback=options.finite, help=help)
 
 
 Ours = Annotated[

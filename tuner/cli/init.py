@@ -1,8 +1,10 @@
 """`tuner init`: make a study file from a command, or from the preset of a popular trainer."""
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.options import DATABASE, RUNS, Runs, devices_option, exposed, open_console, say
+from tuner.cli.options import DATABASE, RUNS, Runs, asked, devices_option, exposed, finite, open_console, say
 from tuner.drafting import draft as drafting
 from tuner.drafting.searches import ask_searches, check, nothing_varies, searches, shown
 from tuner.drafting.watching import Watched, iteration_s
@@ -23,14 +25,13 @@ from tuner.drafting.writing import (
     study_text,
     typed_in,
 )
-from tuner.errors import OutputError, StudyError
+from tuner.errors import StudyError
+from tuner.export import write_files
 from tuner.probe import duration
 from tuner.study import load
 from tuner.trainers.presets import PRESETS
 
 STUDIES = Path("studies")
-PRIVATE = 0o600
-"""The mode of a file that only its owner reads and writes."""
 
 Command = Annotated[list[str] | None, typer.Argument(help="The command line to tune, after `--`.", show_default=False)]
 Preset = Annotated[
@@ -48,7 +49,7 @@ Searches = Annotated[
 ]
 Name = Annotated[str | None, typer.Option(help="The name of the study; default: that of the script.")]
 OutFile = Annotated[Path | None, typer.Option("--out", dir_okay=False, help="The file; default: studies/NAME.yaml.")]
-Seconds = Annotated[float, typer.Option(min=1, help="The longest time to watch the command.")]
+Seconds = Annotated[float, typer.Option(min=1, callback=finite, help="The longest time to watch the command.")]
 Python = Annotated[
     str | None, typer.Option(help="The Python of the trainer's environment; default: the one beside the program.")
 ]
@@ -137,6 +138,7 @@ def init(
         file = wanted.file(str(wanted.name))
         _check_free(file, wanted)
         _write(file, preset_text(str(wanted.name), str(preset)))
+        _share(file)
         console.print(f"wrote {file}; put your own command and values in it, then `tuner doctor --study {file}`")
         return
     study = made_study(console, command, wanted)
@@ -183,8 +185,9 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
     text = study_text(name, drafted, watched, devices, uses, samples=samples, free=wanted.free)
     _write(file, text)
     if keys := exposed(load(str(file))):
-        _make_private(file)
         say("\n".join([*keys, f"only you can read {file}"]))
+    else:
+        _share(file)
     console.print(f"wrote {file}")
     return study
 
@@ -212,7 +215,7 @@ def _is_asked(console: Console) -> bool:
 
 
 def _answer(prompt: str) -> str:
-    return typer.prompt(prompt, default="", show_default=False, prompt_suffix="")
+    return asked(lambda: typer.prompt(prompt, default="", show_default=False, prompt_suffix=""))
 
 
 def _samples(choices: Sequence[tuple[str, str]]) -> str:
@@ -226,18 +229,17 @@ def _samples(choices: Sequence[tuple[str, str]]) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OutputError(f"{file} cannot be written: {error.strerror}; name another --out") from error
+    """Write a study file that is its owner's alone, until `_share` says that it holds no key."""
+    whole = file.resolve()
+    write_files(whole.parent, {whole.name: [text.encode()]}, private=True)
 
 
-def _make_private(file: Path) -> None:
-    try:
-        file.chmod(PRIVATE)
-    except OSError as error:
-        raise OutputError(f"{file} holds a key and is not yours alone: {error.strerror}; name another --out") from error
+def _share(file: Path) -> None:
+    """Give a study file without a key the mode of other new files; it stays private where that is not possible."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    with suppress(OSError):
+        file.chmod(0o666 & ~umask)
 
 
 def _propose(console: Console, drafted: drafting.Draft, wanted: Wanted) -> None:

@@ -1,8 +1,12 @@
 """The command `tuner`: its subcommands, each imported when it is called, and errors as exit code 2."""
 
 import errno
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -112,10 +116,32 @@ def _of_every_command(version: Version = False) -> None:
     """Accept the options that stand before the subcommand."""
 
 
+@contextmanager
+def _ended_alike() -> Iterator[None]:
+    """Let TERM, and the loss of the terminal, end a command as Ctrl-C does; what is ignored stays ignored."""
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        if number == signal.SIGHUP:
+            from tuner.cli.options import fall_silent  # noqa: PLC0415 - as below
+
+            fall_silent(sys.stdout, sys.stderr)  # writing to a terminal that is gone raises an error
+        raise KeyboardInterrupt
+
+    usual = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_DFL]
+    for number in usual:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in usual:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def main() -> None:
     """Run the command line."""
     try:
-        app(prog_name="tuner")
+        with _ended_alike():
+            app(prog_name="tuner")
     except TunerError as error:
         _refuse(str(error))
     except OSError as error:

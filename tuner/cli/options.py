@@ -1,11 +1,12 @@
 """What every command shares: its options, the values that follow from them, and the console that it prints to."""
 
 import json
+import math
 import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
@@ -22,6 +23,7 @@ from tuner.export import printable
 from tuner.study import RETIRED, StudySpec, literal_keys, load, names, stands_in, without_effect
 
 Text = TypeVar("Text", str, list[str])
+Answer = TypeVar("Answer")
 
 
 def not_empty(text: Text | None) -> Text | None:
@@ -29,6 +31,13 @@ def not_empty(text: Text | None) -> Text | None:
     if text is not None and not "".join(text).strip(", "):
         raise typer.BadParameter("it is empty; leave the option out for the default")
     return text
+
+
+def finite(number: float | None) -> float | None:
+    """Refuse an option that is infinite."""
+    if number is not None and not math.isfinite(number):
+        raise typer.BadParameter("it is no finite number")
+    return number
 
 
 def _folder(given: str | Path) -> Path:
@@ -62,7 +71,9 @@ Storage = Annotated[
         help="SQLAlchemy URL of the database; default: a file in runs/STUDY.",
     ),
 ]
-Hours = Annotated[float | None, typer.Option(min=0, help="Stop after this time; the same command continues.")]
+Hours = Annotated[
+    float | None, typer.Option(min=0, callback=finite, help="Stop after this time; the same command continues.")
+]
 Runs = Annotated[
     Path,
     typer.Option(parser=_folder, metavar="PATH", help="Folder of the databases, probes and exports of all studies."),
@@ -188,6 +199,16 @@ class _Plain(Console):
         """Yield the segments of what is printed, their texts without control characters."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+def asked(question: Callable[[], Answer]) -> Answer:
+    """Return the answer to a question. Raises KeyboardInterrupt for Ctrl-C, as everywhere else."""
+    try:
+        return question()
+    except typer.Abort as end:  # also at the end of the input
+        if isinstance(end.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise
 
 
 def wrapped(text: str, width: int, *, mark: str = "") -> str:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from tuner.cli.case_tables import CONFIG, print_tables
 from tuner.cli.hints import out_of_time
-from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, open_console
+from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, finite, open_console
 from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work, completed, one_case, patient
 from tuner.errors import StudyError
 from tuner.export import StudyReader, connect, figure, in_words
@@ -24,11 +24,14 @@ OneCase = Annotated[
     str | None, typer.Option(autocompletion=completed, help="The case; needed where the study has several.")
 ]
 RaceHours = Annotated[
-    float, typer.Option(min=0.0001, help="The time that all runs train, added up. Start-ups come on top.")
+    float,
+    typer.Option(min=0.0001, callback=finite, help="The time that all runs train, added up. Start-ups come on top."),
 ]
 Within = Annotated[
     float | None,
-    typer.Option("--within", min=0.0, help="End this call within so many hours: begin only runs that fit."),
+    typer.Option(
+        "--within", min=0.0, callback=finite, help="End this call within so many hours: begin only runs that fit."
+    ),
 ]
 Trials = Annotated[
     list[int] | None, typer.Option("--trial", min=0, help="A trial whose config takes part, too; may be repeated.")

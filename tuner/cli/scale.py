@@ -14,7 +14,7 @@ from rich.table import Table
 
 from tuner import __version__
 from tuner.cli.case_tables import print_tables
-from tuner.cli.options import RUNS, Runs, devices_option, need_report, open_console, written
+from tuner.cli.options import RUNS, Runs, devices_option, finite, need_report, open_console, written
 from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_config, interruptible
 from tuner.devices.found import describe_machine, links, open_devices
 from tuner.errors import DeviceError, StudyError, TunerError
@@ -174,7 +174,9 @@ NoP2p = Annotated[
 ]
 Shared = Annotated[bool, typer.Option("--shared", help="Measure although other programs work on the cards.")]
 Cards = Annotated[str | None, devices_option("auto, all that there are")]
-Seconds = Annotated[float, typer.Option(min=0.5, help="The window of each measurement of a built-in workload.")]
+Seconds = Annotated[
+    float, typer.Option(min=0.5, callback=finite, help="The window of each measurement of a built-in workload.")
+]
 Out = Annotated[
     Path | None,
     typer.Option(

@@ -11,24 +11,34 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, open_console, written
+from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, asked, database_url, open_console, written
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, chosen_cases, conclude, config_with, first_config, one_case
 from tuner.errors import StoreError, StudyError
 from tuner.export import export_study, in_words, no_best
 from tuner.running.loop import optimise
 from tuner.running.workbench import Workbench, open_workbench
-from tuner.soaking.soak import USUAL_MINUTES, reported, soaking, telling, verdicts
+from tuner.soaking.soak import USUAL_MINUTES, has_soaks, reported, soaking, telling, verdicts
 from tuner.soaking.whole_training import Training
-from tuner.study import Case, Config, StudySpec, find, literal_word, load
+from tuner.study import MOST_HOURS, Case, Config, StudySpec, find, literal_word, load
 
-Minutes = Annotated[float, typer.Option(min=0.01, help="The longest run of a config; it ends once enough is known.")]
+MOST_ITERATIONS = 10**12
+"""The longest training in iterations: at a million a second, it takes eleven days."""
+
+Minutes = Annotated[
+    float,
+    typer.Option(min=0.01, max=60 * MOST_HOURS, help="The longest run of a config; it ends once enough is known."),
+]
 
 TrainingHours = Annotated[
-    float | None, typer.Option("--hours", min=0.001, help="The length of the training; default: the study's.")
+    float | None,
+    typer.Option("--hours", min=0.001, max=MOST_HOURS, help="The length of the training; default: the study's."),
 ]
 TrainingIterations = Annotated[
-    int | None, typer.Option("--iterations", min=1, help="The length of the training in iterations, in place of hours.")
+    int | None,
+    typer.Option(
+        "--iterations", min=1, max=MOST_ITERATIONS, help="The length of the training in iterations, in place of hours."
+    ),
 ]
 Changes = Annotated[
     list[str] | None, typer.Option("--set", help="NAME=VALUE, once per parameter; others are those of the best config.")
@@ -53,6 +63,8 @@ def soak(
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen, url = chosen_cases(bench, cases), database_url(storage, bench.folder)
+    if not settings:
+        chosen = _searched(console, chosen, url, bench.spec.name, study)
     if _may_ask(console, study, bench.spec):
         keep_answer(study)
         bench = open_workbench(study, devices=devices, runs=runs)
@@ -70,6 +82,18 @@ def soak(
             console.print(line)
     written(console, export_study(url, bench.spec.name, bench.folder))
     conclude(outcomes, reader.rows, interrupted=interrupted)
+
+
+def _searched(console: Console, cases: Sequence[Case], url: str, name: str, study: str) -> list[Case]:
+    """Return the cases with something to soak, and name the others. Raises StoreError where there is none."""
+    views = {view.name: view for view in open_reader(url, name).cases}
+    found = [case for case in cases if (view := views.get(case.name)) and (view.best or has_soaks(view))]
+    if others := [case.name for case in cases if case not in found]:
+        instead = f"`tuner optimize --study {study}` searches first, and --set NAME=VALUE soaks a config of your choice"
+        if not found:
+            raise StoreError(f"nothing was soaked: no best config yet for {', '.join(others)}; {instead}")
+        console.print(f"no soak for {', '.join(others)}, because there is no best config yet; {instead}")
+    return found
 
 
 def _named(bench: Workbench, case: Case, url: str, settings: Sequence[str]) -> Config:
@@ -93,8 +117,8 @@ def keep_answer(study: str) -> None:
 
     Raises StudyError where the file cannot keep it; the file is then as it was, also on a full disk.
     """
-    asked = "Can a later batch, evaluation or checkpoint need more memory than all that a soak sees?"
-    answer = f"worse: {str(typer.confirm(asked, default=True)).lower()}"
+    question = "Can a later batch, evaluation or checkpoint need more memory than all that a soak sees?"
+    answer = f"worse: {str(asked(lambda: typer.confirm(question, default=True))).lower()}"
     file = find(study)
     size = file.stat().st_size
     try:

@@ -10,9 +10,10 @@ from tuner.cli import options
 from tuner.cli.case_tables import front_rows, front_tables, print_tables, summary_table
 from tuner.cli.hints import fitted, ladder, notes, script_of_best
 from tuner.errors import StoreError
-from tuner.export import StudyReader, at_its_end, connect, export_study
+from tuner.export import StudyReader, at_its_end, connect, export_study, reading
 from tuner.export.tracking import send
 from tuner.kept.urls import shown
+from tuner.store.clock import database_s, lives_at
 from tuner.store.leases import is_held
 from tuner.study import StudySpec, select
 from tuner.study.reference import reference
@@ -60,7 +61,10 @@ def schema(form: Form = "json") -> None:
 
 def open_reader(url: str, study: str) -> StudyReader:
     """Open a study to read it; a trial whose process is gone counts as interrupted. Raises StoreError."""
-    return StudyReader(connect(url), study, is_held=is_held)
+    engine = connect(url)
+    with reading(engine) as connection:
+        lives = lives_at(database_s(engine.url, connection.scalar))
+    return StudyReader(engine, study, is_held=lambda lease: is_held(lease, lives))
 
 
 def status(

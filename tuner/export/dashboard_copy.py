@@ -211,7 +211,7 @@ def _files(trial: KeptTrial, folder: Path, store: Path) -> Iterator[str]:
     if probe is None:
         return
     for name in (LOG, SERIES_FILE):
-        if (probe / name).is_file():
+        if (probe / name).is_file() and not (probe / name).is_symlink():
             _link(probe / name, store / _artifact_id(trial, name))
             yield name
     plot = store / _artifact_id(trial, PLOT)

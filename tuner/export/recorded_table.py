@@ -100,7 +100,7 @@ def export_tables(url: str, study: str, folder: Path) -> list[Path]:
         ended = [trial for trial in case.trials if trial.state in FINISHED and trial.status != INTERRUPTED]
         if case.kept.recording and ended:
             files |= _files(reader, case, ended)
-    return write_files(folder, files)
+    return write_files(folder, files, private=True)
 
 
 def columns(space: Mapping[str, ParameterSpec]) -> pa.Schema:
@@ -192,6 +192,10 @@ class Recorded:
     """The key of the session that ran the probe; None for a plain command."""
 
 
+MOST_ROWS, MOST_VALUES, MOST_BYTES = 100_000, 20_000_000, 1 << 30
+"""The most rows of a table, values of one of its columns, and bytes: 100,000 probes of ten seconds take eleven days."""
+
+
 class Table:
     """The recorded result of each config; the last result where a config was probed more than once."""
 
@@ -220,7 +224,9 @@ class Table:
         header = _header(path.with_suffix(HEADER_SUFFIX))
         wanted = columns(header.space)
         try:
-            read = pq.read_table(path)
+            with pq.ParquetFile(path) as file:
+                _check_size(path, file.metadata, header.rows)
+                read = file.read()
             for newer in set(METRIC_COLUMNS) - {header.objective, *read.column_names}:  # than the table
                 read = read.append_column(newer, pa.nulls(len(read)))
             if other := sorted(set(wanted.names) ^ set(read.column_names)):
@@ -236,14 +242,13 @@ class Table:
             KeyError,
             NotImplementedError,
             RecursionError,
+            MemoryError,
         ) as error:  # pyarrow's, too
             raise StudyError(f"table {path} cannot be read: {error}; write it anew with `tuner record`") from error
         if strange := [one for one in table.configs if one not in table.space]:
             raise StudyError(
                 f"table {path}: {strange[0]} is no config of the space in its header; copy both files anew"
             )
-        if len(rows) != header.rows or not rows:
-            raise StudyError(f"table {path} holds {len(rows)} row(s), its header says {header.rows}; copy both anew")
         return table
 
     @property
@@ -275,6 +280,23 @@ class Table:
         starts = [(row.session_key, row.result.ready_s) for row in self._rows if row.result.ready_s]
         own = [ready_s for start, ready_s in starts if start == key]
         return median(own or [ready_s for _, ready_s in starts] or [0.0])
+
+
+def _check_size(path: Path, facts: pq.FileMetaData, rows: int) -> None:
+    """Raise StudyError where a file holds other rows than its header says, or more than fit in memory.
+
+    A small file may hold very many rows that are alike, so this is asked before they are read.
+    """
+    if facts.num_rows != rows or not rows:
+        raise StudyError(f"table {path} holds {facts.num_rows} row(s), its header says {rows}; copy both anew")
+    groups = [facts.row_group(at) for at in range(facts.num_row_groups)]
+    values = max((sum(group.column(at).num_values for group in groups) for at in range(facts.num_columns)), default=0)
+    size = sum(group.total_byte_size for group in groups)
+    if rows > MOST_ROWS or values > MOST_VALUES or size > MOST_BYTES:
+        raise StudyError(
+            f"table {path} is larger than any that `tuner record` writes: {rows:,} row(s), {values:,} values in a "
+            f"column, {size:,} bytes; the most are {MOST_ROWS:,}, {MOST_VALUES:,} and {MOST_BYTES:,}"
+        )
 
 
 def _header(path: Path) -> Header:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
+from functools import partial
 from glob import escape
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -15,6 +16,8 @@ from tuner.errors import OutputError
 from tuner.export.reader import StudyReader, connect
 from tuner.export.tables import Sheet, all_trials, best_by_case, case_manifest, method_summary, pareto, tsv
 
+PRIVATE, USUAL = 0o600, 0o666
+"""The modes of a new file that only its owner reads and writes, and of one whose readers the umask names."""
 _REMEDIES = {
     errno.ENOSPC: "free some disk space",
     errno.EDQUOT: "free some of your disk quota",
@@ -25,7 +28,7 @@ _REMEDIES = {
 
 
 def export_study(url: str, study: str, folder: Path) -> list[Path]:
-    """Write all exports of `study` into `folder` and return the files' paths.
+    """Write all exports of `study` into `folder` and return the files' paths. They are their owner's alone: they quote.
 
     Old files are replaced only when all new files are complete. Raises StoreError if the database or the study cannot
     be read, and OutputError if a file cannot be written.
@@ -33,7 +36,7 @@ def export_study(url: str, study: str, folder: Path) -> list[Path]:
     reader = StudyReader(connect(url), study)
     several = any(len(case.objectives) > 1 for case in reader.cases)
     tables = TABLES | ({"pareto.tsv": pareto} if several else {})
-    return write_files(folder, {name: [tsv(table(reader)).encode()] for name, table in tables.items()})
+    return write_files(folder, {name: [tsv(table(reader)).encode()] for name, table in tables.items()}, private=True)
 
 
 def prepare_folder(folder: Path) -> None:
@@ -43,16 +46,20 @@ def prepare_folder(folder: Path) -> None:
         TemporaryFile(dir=folder).close()
 
 
-def write_files(folder: Path, files: Mapping[str, Iterable[bytes]]) -> list[Path]:
+def write_files(folder: Path, files: Mapping[str, Iterable[bytes]], *, private: bool = False) -> list[Path]:
     """Write files, name → pieces of content, into `folder` and return their paths. A missing folder is created.
 
-    Old files are replaced only when all new files are complete. Raises OutputError if a file cannot be written.
+    A `private` file is its owner's alone from before its first byte. Old files are replaced only when all new files are
+    complete. Raises OutputError if a file cannot be written.
     """
+    mode = PRIVATE if private else USUAL
     prepare_folder(folder)
     for name in files:
         _remove_leftovers(folder / name)
     with ExitStack() as stack:
-        staged = {folder / name: stack.enter_context(_staged(folder / name, pieces)) for name, pieces in files.items()}
+        staged = {
+            folder / name: stack.enter_context(_staged(folder / name, pieces, mode)) for name, pieces in files.items()
+        }
         for path, temporary in staged.items():
             with _explained(path):
                 temporary.replace(path)
@@ -60,10 +67,12 @@ def write_files(folder: Path, files: Mapping[str, Iterable[bytes]]) -> list[Path
 
 
 @contextmanager
-def _staged(path: Path, pieces: Iterable[bytes]) -> Iterator[Path]:
+def _staged(path: Path, pieces: Iterable[bytes], mode: int) -> Iterator[Path]:
     """Write the pieces to a temporary file beside `path`. If the caller does not move the file, it is deleted."""
+    if path.exists() and not path.is_file():
+        raise OutputError(f"cannot write {path}: it is no file; choose another name, then run the command again")
     with _explained(path), ExitStack() as stack:  # on a full disk the end of the stack fails, too: it flushes again
-        file, temporary = _locked_beside(path)
+        file, temporary = _locked_beside(path, mode)
         stack.callback(temporary.unlink, missing_ok=True)
         stack.enter_context(file)
         file.writelines(pieces)
@@ -72,11 +81,11 @@ def _staged(path: Path, pieces: Iterable[bytes]) -> Iterator[Path]:
         yield temporary
 
 
-def _locked_beside(path: Path) -> tuple[BinaryIO, Path]:
+def _locked_beside(path: Path, mode: int) -> tuple[BinaryIO, Path]:
     """Make a hidden file beside `path`. Its lock shows other commands that it is being written."""
     while True:
         temporary = path.with_name(f".{path.name}.{uuid4().hex}")
-        file = temporary.open("xb")
+        file = open(temporary, "xb", opener=partial(os.open, mode=mode))  # noqa: SIM115 - the caller closes it
         with suppress(OSError):  # some network file systems have no locks
             flock(file, LOCK_EX)
         if os.fstat(file.fileno()).st_nlink:

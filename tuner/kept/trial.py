@@ -12,7 +12,7 @@ from sqlalchemy import Row
 from tuner.kept import stored
 from tuner.kept.stored import read_json, record_of, storable
 from tuner.probe import METRICS, MOST, DeviceSummary, FailureKind, ProbeNumbers, error_of_mean, over
-from tuner.study import Config, launch_digest
+from tuner.study import Config, launch_digest, without_keys
 
 OK, PRUNED, NO_READING, INTERRUPTED = "ok", "pruned", "no_reading", "interrupted"
 """The status of a probe that gave a number, that the pruner stopped, that ran and gave no number, and that something
@@ -74,8 +74,14 @@ def encode(probe: KeptProbe) -> dict[str, Any]:
 
 
 def decode(attribute: object) -> KeptProbe | None:
-    """Return the probe that `encode` gave; None where the attribute is missing or not such a record."""
-    return record_of(KeptProbe, attribute)
+    """Return the probe that `encode` gave; None where the attribute is missing or not such a record.
+
+    Records of older versions may quote a key; it is left out.
+    """
+    probe = record_of(KeptProbe, attribute)
+    if probe is None or probe.failure is None:
+        return probe
+    return replace(probe, failure=replace(probe.failure, detail=without_keys(probe.failure.detail)))
 
 
 def stored_facts(rows: Iterable[Row[Any]]) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """What a trainer writes: the folder of a probe's files, the lines of its console, their log, and a file that grows.
 
-The values of environment variables are hidden there: a reference `${NAME}` stands in their place.
+The values of environment variables are hidden there: a reference `${NAME}` stands in their place. So is what has the
+form of a key, behind `***`.
 """
 
 import codecs
 import json
 import os
-import queue
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ from pathlib import Path
 from tuner.errors import OutputError
 from tuner.probe.protocols import Clock, OutputLine
 from tuner.probe.units import BYTES_PER_MIB
-from tuner.study import open_regular
+from tuner.study import open_anew, open_regular, without_keys
 
 _REMEDY = (
     "check what stands in its way, and the free space, or choose another --runs folder; then run the command again"
@@ -26,7 +26,7 @@ _REMEDY = (
 
 @contextmanager
 def reserved_out_dir(wanted: Path) -> Iterator[Path]:
-    """Make and yield a new folder; remove it at the end if it is still empty.
+    """Make and yield a new folder that is its owner's alone; remove it at the end if it is still empty.
 
     The folder is `wanted`. If it exists, the folder is `wanted-2`, `wanted-3` and so on. A database uses each trial
     number once, so an existing folder belongs to another database. The folder is made in one step, so two tuners never
@@ -46,7 +46,7 @@ def _made(wanted: Path) -> Path:
         wanted.parent.mkdir(parents=True, exist_ok=True)  # outside the loop: a broken link raises FileExistsError, too
         while True:
             with suppress(FileExistsError):
-                folder.mkdir()
+                folder.mkdir(mode=0o700)  # what a trainer writes there may quote a key
                 return folder
             number += 1
             folder = wanted.with_name(f"{wanted.name}-{number}")
@@ -83,7 +83,10 @@ _OF_A_KIND = re.compile(r"[^\W\d_]+|[-+.,:/\deE]+")
 
 
 class Mask:
-    """Replaces values by references. A value is found as it is, line by line, as a string of JSON, and as `repr`."""
+    """Replaces values by references. A value is found as it is, line by line, as a string of JSON, and as `repr`.
+
+    What nobody has named is hidden where it has the form of a key.
+    """
 
     def __init__(self, values: Mapping[str, str]) -> None:
         """`values` are variables: name → value."""
@@ -99,8 +102,9 @@ class Mask:
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if spelt else None
 
     def text(self, text: str) -> str:
-        """Return a text with references in place of values."""
-        return self._pattern.sub(lambda found: self._spelt[found[0]], text) if self._pattern else text
+        """Return a text with references in place of values, and without other keys."""
+        named = self._pattern.sub(lambda found: self._spelt[found[0]], text) if self._pattern else text
+        return without_keys(named)
 
 
 def _is_hidden(value: str) -> bool:
@@ -210,8 +214,8 @@ class Tail:
         return [line.decode(errors="replace") for line in whole.splitlines()]
 
 
-FULL_S = 0.1
-"""A reader that waits for room in the queue looks again after this many seconds whether the bound is lifted."""
+LINE_BYTES = 200
+"""What a waiting line takes in memory beside its text."""
 CHUNK_BYTES = 1 << 16
 """The most bytes that are read from the pipe at once: the usual size of a pipe on Linux (pipe(7))."""
 LEFT_OUT = b"\n[tuner: the rest of this log is left out]\n"
@@ -228,8 +232,11 @@ class Bounds:
     goes on without it and names it."""
     close_s: float = 10.0
     """Seconds that the console's pipe has to close; after that, something that outlived a killed guard holds it."""
-    waiting_chunks: int = 64
-    """Chunks of output that may wait to be read; beyond that the trainer waits, so that a flood cannot fill memory."""
+    waiting_bytes: int = 16 * BYTES_PER_MIB
+    """Output that may wait to be read; beyond that the trainer waits, so that a flood cannot fill memory.
+
+    A trainer may lock the database for which the reader waits: it must not wait for the reader then.
+    """
     log_bytes: int = 64 * BYTES_PER_MIB
     """The most that the log file takes."""
     tail_bytes: int = BYTES_PER_MIB
@@ -244,9 +251,8 @@ class Log:
 
     def __init__(self, path: Path, room_bytes: int = USUAL_BOUNDS.log_bytes) -> None:
         """Open the file. Raises OSError when it cannot be opened."""
-        make_private(path)
-        self._file = path.open("wb")
-        self._room_bytes = room_bytes
+        self._file = open_anew(path)
+        self._path, self._room_bytes = path, room_bytes
         self._error: OSError | None = None
 
     def write(self, lines: Iterable[str]) -> None:
@@ -265,9 +271,7 @@ class Log:
     def check(self) -> None:
         """Raise OutputError when a chunk could not be written."""
         if self._error is not None:
-            raise OutputError(
-                f"{self._file.name} cannot be written: {self._error.strerror}; free some space and resume"
-            )
+            raise OutputError(f"{self._path} cannot be written: {self._error.strerror}; free some space and resume")
 
     def close(self) -> None:
         """Close the file. Harmless to repeat."""
@@ -276,6 +280,39 @@ class Log:
             self._file.close()
         except OSError as error:
             self._error = error
+
+
+class _Waiting:
+    """Lines that one thread hands to another. Whoever adds waits while too many wait to be taken."""
+
+    def __init__(self, most_bytes: float) -> None:
+        self._most_bytes = most_bytes
+        self._lines: list[OutputLine] = []
+        self._bytes = 0
+        self._changed = threading.Condition()
+
+    def add(self, lines: list[OutputLine]) -> None:
+        """Add lines as soon as there is room; there always is where none waits."""
+        size = sum(LINE_BYTES + len(line.text) for line in lines)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._lines or self._bytes + size <= self._most_bytes)
+            self._lines += lines
+            self._bytes += size
+            self._changed.notify_all()
+
+    def take(self, timeout_s: float) -> list[OutputLine]:
+        """Return all lines that wait; wait up to `timeout_s` seconds for the first one."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._lines, timeout_s)
+            lines, self._lines, self._bytes = self._lines, [], 0
+            self._changed.notify_all()
+        return lines
+
+    def lift(self) -> None:
+        """Let everything wait from now on."""
+        with self._changed:
+            self._most_bytes = float("inf")
+            self._changed.notify_all()
 
 
 class Console:
@@ -295,7 +332,7 @@ class Console:
         self._pipe = pipe
         self._clock = clock
         self._origin_s = origin_s
-        self._chunks: queue.Queue[list[OutputLine]] = queue.Queue(bounds.waiting_chunks)
+        self._waiting = _Waiting(bounds.waiting_bytes)
         self._log = Log(log, bounds.log_bytes)
         self._bounds = bounds
         self._mask = mask
@@ -307,17 +344,13 @@ class Console:
 
         Lines that were read at once are returned at once. Raises OutputError when the log cannot be written.
         """
-        lines: list[OutputLine] = []
-        with suppress(queue.Empty):
-            lines += self._chunks.get(timeout=timeout_s)
-            for _ in range(self._chunks.qsize()):
-                lines += self._chunks.get_nowait()
+        lines = self._waiting.take(timeout_s)
         self._log.check()
         return lines
 
     def close(self) -> None:
         """Wait for the end of the pipe, at most `Bounds.close_s` seconds; call this once every writer is gone."""
-        self._chunks.maxsize = 0  # no more than a pipe's content is left, and the last lines name the failure
+        self._waiting.lift()  # no more than a pipe's content is left, and the last lines name the failure
         self._thread.join(self._bounds.close_s)
 
     def _read(self) -> None:
@@ -331,8 +364,4 @@ class Console:
     def _hand_on(self, texts: list[str]) -> None:
         self._log.write(texts)
         now_s = self._clock.now() - self._origin_s
-        chunk = [OutputLine(t_s=now_s, text=text) for text in texts]
-        while chunk:
-            with suppress(queue.Full):
-                self._chunks.put(chunk, timeout=FULL_S)
-                return
+        self._waiting.add([OutputLine(t_s=now_s, text=text) for text in texts])

@@ -19,7 +19,7 @@ from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Mask, Tail, unwrit
 from tuner.probe.probe_plan import ProbePlan, search_path
 from tuner.probe.progress_file import UNREAD, ProgressFileReader
 from tuner.probe.protocols import Clock, OutputLine
-from tuner.study import shell_join
+from tuner.study import open_anew, shell_join
 
 POLL_S = 0.02
 """Seconds between two searches for processes that have not ended yet."""
@@ -210,7 +210,8 @@ def prepare(plan: ProbePlan) -> None:
             plan.slot.counts.mkdir(mode=0o700, exist_ok=True)
         for path, text in plan.files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            with open_anew(path) as file:
+                file.write(text.encode())
     except OSError as error:
         # an error after a file was opened, such as a full disk, has no file name
         raise unwritable(error.filename or plan.slot.out_dir, error) from error

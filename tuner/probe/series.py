@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from io import TextIOWrapper
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -16,6 +17,7 @@ from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import Clock, DeviceSource
 from tuner.probe.result import DeviceSample
 from tuner.probe.window import Mark, Window
+from tuner.study import open_anew, open_regular
 
 MOST_MISSED = 20
 """The devices count as lost after this many failed samples in a row: two seconds at the usual pace."""
@@ -170,12 +172,13 @@ def write_series(
 ) -> None:
     """Write the samples of a probe, sorted by time, to `SERIES_FILE` in the probe's folder.
 
+    A trainer may have put a link there; it is replaced.
     A file that cannot be written is left out: the result of the probe counts more.
     """
     rows = sorted(_rows(samples, devices, marks, window), key=lambda row: row[:2])
     if not rows:
         return
-    with suppress(OSError), (folder / SERIES_FILE).open("w", encoding="utf-8", newline="") as file:
+    with suppress(OSError), TextIOWrapper(open_anew(folder / SERIES_FILE), encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow([*_PLACE, *MEASURED])
         table.writerows([t_s, devices[position].name, *rest] for t_s, position, rest in rows)
@@ -184,7 +187,8 @@ def write_series(
 def read_series(folder: Path) -> DeviceSeries | None:
     """Return the series in a probe's folder; None where there is none. Lines that are not whole are left out."""
     try:
-        text = (folder / SERIES_FILE).read_text(encoding="utf-8", errors="replace")
+        with open_regular(folder / SERIES_FILE, follow=False) as file:
+            text = file.read().decode(errors="replace")
     except OSError:
         return None
     readings = tuple(_readings(csv.DictReader(text.replace("\0", "").splitlines())))

@@ -13,7 +13,7 @@ from tuner.kept.trial import INTERRUPTED, OK, PRUNED, KeptTrial, pooled
 from tuner.probe import FULL_PCT, DeviceSeries, FailureKind, error_of_mean, folder_of, read_series
 from tuner.search.needs import Growth
 from tuner.search.standing import Standing, of_both
-from tuner.study import LADDER, VARIANT, Parameter, Space, Value, rung_of
+from tuner.study import LADDER, VARIANT, Parameter, Space, Value, open_regular, rung_of, without_keys
 
 _ABSENT = object()
 
@@ -139,10 +139,10 @@ def _excerpt(folder: Path, trial: KeptTrial) -> str | None:
     if probe is None:
         return None
     try:
-        with (probe / "console.log").open("rb") as file:
+        with open_regular(probe / "console.log", follow=False) as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - MOST_BYTES))
-            lines = file.read(MOST_BYTES).decode(errors="replace").splitlines()
+            lines = [without_keys(one) for one in file.read(MOST_BYTES).decode(errors="replace").splitlines()]
     except OSError:
         return None
     sought = trial.probe.detail.strip()

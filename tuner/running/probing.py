@@ -234,5 +234,5 @@ class Probing:
         competing = self._job.purpose.competing and not asked.repeats and not self._is_default(asked.config)
         if hopeless and competing and (so_far.window_s or 0.0) >= self._spec.probe.window_seconds:
             return Pruned(f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)")
-        rival = self._study.incumbent if competing else None
+        rival = self._study.rival() if competing else None
         return settled(so_far, objectives, self._spec.probe, rival)

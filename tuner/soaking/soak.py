@@ -14,7 +14,6 @@ from tuner.errors import StudyError
 from tuner.export import CaseView, in_words, with_error
 from tuner.kept.trial import COMPLETE, MEMORY_SHARE, KeptTrial
 from tuner.probe import (
-    HOUR_S,
     OUT_OF_MEMORY,
     TOLD,
     Answer,
@@ -37,7 +36,7 @@ from tuner.search.observed import Observed
 from tuner.search.standing import leader
 from tuner.search.trials import all_kept
 from tuner.soaking.whole_training import Training
-from tuner.study import Config, ProbeSpec, Space, Value, ladder_of, launch_digest, launched
+from tuner.study import Config, ProbeSpec, Space, Value, ladder_of, launch_digest, launched, without_keys
 from tuner.trainers.base import Trainer
 from tuner.trainers.registry import open_trainer
 
@@ -49,7 +48,7 @@ def reported(lines: Sequence[str], *, oom: bool, gpu: bool) -> Failure:
     """
     evidence = Evidence()
     for line in lines:
-        evidence.feed(line, 0.0)
+        evidence.feed(without_keys(line), 0.0)
     found = evidence.failure()
     if found and found.kind in OUT_OF_MEMORY:
         return found
@@ -208,6 +207,11 @@ def soaks(trials: Sequence[KeptTrial], training: Training) -> Mapping[str, Soake
     }
 
 
+def has_soaks(view: CaseView) -> bool:
+    """Return whether a config of the case was soaked."""
+    return any(one.soaks and one.counts for one in view.trials)
+
+
 class Soaks:
     """Chooses the config to soak: the best, then along the ladder towards the largest rung whose memory lasts."""
 
@@ -229,7 +233,9 @@ class Soaks:
             config = self._on_line(refused[-1].config, known, history)
             if config is None and len(refused) == len(known):
                 config = self._measured(trials, known)
-        return Choice(config=config, why=Why.SOAK, cold=True) if config else Done(reason="each config is soaked")
+        if config is None:
+            return Done(reason="each config is soaked" if known else "no config has run yet, so none is soaked")
+        return Choice(config=config, why=Why.SOAK, cold=True)
 
     def _measured(self, trials: Sequence[KeptTrial], known: Mapping[str, Soaked]) -> Config | None:
         """Return the best config that was not soaked and is below each rung of its line that was; None without one."""
@@ -320,9 +326,8 @@ def verdicts(view: CaseView, training: Training) -> Iterator[str]:
     chosen = next((one for one in known if best and one.held and one.trial.launch == launch_digest(best.config)), None)
     if best and chosen:
         yield f"{view.name}: train with {in_words(best.config)}"
-        yield from (f"{view.name}: {one}" for one in [_hidden(chosen.found)] if one)
-        if not training.provoked:
-            yield f"{view.name}: a batch, evaluation or checkpoint that is far larger than all in the soak may not fit"
+        if unseen := [*_growth_unseen(chosen), *([] if training.provoked else [UNPROVOKED])]:
+            yield f"{view.name}: to be surer: {'; '.join(unseen)}"
     elif best and (lasting := [one for one in known if one.held]):
         yield f"{view.name}: {in_words(lasting[-1].config)} lasts; the best is {in_words(best.config)}, not soaked"
     elif known:
@@ -335,9 +340,22 @@ def verdicts(view: CaseView, training: Training) -> Iterator[str]:
         )
 
 
-def _hidden(found: Lasts | None) -> str | None:
-    """Return after which time growth that a soak is too short to show may fill the memory; None where it does not."""
+UNPROVOKED = (
+    "flags in `soak:` bring the largest batch, evaluation and checkpoint into a soak; one that is far larger than all "
+    "in this soak may not fit"
+)
+
+
+def _growth_unseen(soak: Soaked) -> Iterator[str]:
+    """Yield how long a soak shows growth that would fill the memory, where this one was too short for it.
+
+    What hides in a soak of twice the time is half as fast.
+    """
+    found = soak.found
     if found is None or found.filled_h >= found.hours:
-        return None
-    slow, after = f"{found.hidden_mib_per_h:.0f} MiB an hour", duration(found.filled_h * HOUR_S)
-    return f"growth of less than {slow} would not show in this soak, and may fill the memory after {after}; soak longer"
+        return
+    minutes = math.ceil(soak.trained_s / MINUTE_S * found.hours / found.filled_h)
+    yield (
+        f"`--minutes {minutes}` would show growth of less than {found.hidden_mib_per_h:.0f} MiB an hour, which hides "
+        f"in this soak of {duration(soak.trained_s)} and is allowed for in the probability"
+    )

@@ -29,11 +29,11 @@ from tuner.search.needs import Frontier
 from tuner.search.samplers import ask_for
 from tuner.search.standing import Standing, best, incumbent, leads
 from tuner.search.verdict import State, Verdict
-from tuner.store.database import Database
+from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease, is_held
 from tuner.store.opening import check_unchanged, open_study
 from tuner.store.storage import Neighbour
-from tuner.study import BatchFit, Config, Space, launch_digest, same_launch
+from tuner.study import BatchFit, Config, Space, launch_digest, open_anew, same_launch
 
 _COMMON = {one.name for one in fields(ProbeResult)} & {one.name for one in fields(KeptProbe)}
 """What a result and the record of it both have."""
@@ -107,7 +107,8 @@ def set_aside(error: StoreError, number: int, verdict: Verdict, record: KeptProb
     file = folder / record.out_dir / RESULT_FILE
     try:
         file.parent.mkdir(parents=True, exist_ok=True)  # a probe that leaves no file leaves no folder
-        file.write_text(json.dumps(storable(asdict(unstored)), indent=2), encoding="utf-8")
+        with open_anew(file) as made:
+            made.write(json.dumps(storable(asdict(unstored)), indent=2).encode())
     except OSError:
         return error
     return StoreError(
@@ -172,6 +173,10 @@ def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[Froze
 Answer = TypeVar("Answer")
 
 
+LOCKED_S = 5.0
+"""While a probe runs, a database whose file another program locks is left alone for this many seconds."""
+
+
 class CaseStudy:
     """The study of one case, and what its trials come to. A study that exists in the database is resumed.
 
@@ -213,12 +218,27 @@ class CaseStudy:
         self._held_up = False
         """Whether nothing begins here until other probes on this machine have ended."""
         self._beat_s = 0.0
+        self._locked_until_s = 0.0
+        self._rival: float | None = None
         self._reported: dict[int, int] = {}
         self._trials: dict[int, Trial] = {}
         self._known: list[FrozenTrial] | None = None
 
-    def _transact(self, work: Callable[[], Answer], *, alone: bool = False) -> Answer:
-        return self._database.transact(work, alone=alone, again=self._forget)
+    def _transact(self, work: Callable[[], Answer], *, alone: bool = False, hurried: bool = False) -> Answer:
+        return self._database.transact(work, alone=alone, hurried=hurried, again=self._forget)
+
+    def _meanwhile(self, work: Callable[[], Answer], otherwise: Answer) -> Answer:
+        """Do work while a probe runs; return `otherwise` where another program locks the file of the database.
+
+        That program may be the trainer itself, which must not wait for its own output to be read.
+        """
+        if time.monotonic() < self._locked_until_s:
+            return otherwise
+        try:
+            return self._transact(work, hurried=True)
+        except FileLockedError:
+            self._locked_until_s = time.monotonic() + LOCKED_S
+            return otherwise
 
     def _forget(self) -> None:
         """Forget what Optuna's trials keep in memory: it may be of a transaction that was never committed."""
@@ -261,12 +281,17 @@ class CaseStudy:
         return frozenset(one.trial for one in running if one.case == self._name or (self._held_up and one.is_here))
 
     def _neighbours(self) -> list[Neighbour]:
-        return self._database.storage.neighbours(self._name.split("/", 1)[0])
+        return self._database.storage.neighbours(self._name.split("/", 1)[0], self._database.signs)
 
     @property
     def incumbent(self) -> float | None:
         """The best mean of an eligible config so far: see `standing.incumbent`. None with several objectives."""
         return None if self._several else incumbent(trials.all_kept(self._read()))
+
+    def rival(self) -> float | None:
+        """Return the incumbent while a probe runs: the one that was known last, where the database cannot be read."""
+        self._rival = self._meanwhile(lambda: self.incumbent, self._rival)
+        return self._rival
 
     def leads(self, value: float | None) -> bool:
         """Return whether one config alone is the best so far, and this is its mean; see `standing.leads`."""
@@ -350,7 +375,7 @@ class CaseStudy:
 
         def taken_back() -> tuple[int, list[Path]]:
             running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-            dropped = [trial for trial in running if not is_held(trials.kept(trial).lease)]
+            dropped = [trial for trial in running if not is_held(trials.kept(trial).lease, self._database.signs)]
             unstored = dict(_read(probes)) if dropped else {}
             stored: list[Path] = []
             for trial in dropped:
@@ -393,7 +418,7 @@ class CaseStudy:
             if choice is None or not has_time(choice.takes_s or trials.usual_s(history.trials)):
                 return None
             trial = ask_for(self._study, self._space, choice.config)
-            trial.set_user_attr(LEASE, Lease.mine().write())
+            trial.set_user_attr(LEASE, self._database.lease())
             if kept.ended:
                 self._study.set_user_attr(ENDED, None)
             return trial, asked_for(trial, self._space, choice, history.trials)
@@ -435,23 +460,28 @@ class CaseStudy:
 
         Optuna takes no reports in studies with several objectives, and one report per iteration. A window that begins
         anew after a change of level has fewer iterations; nothing is reported until it has more than were reported.
+        Nothing is reported either while another program locks the file of the database.
         """
         if self._several or iteration <= self._reported.get(asked.number, 0):
             return False
-        self._reported[asked.number] = iteration
 
-        def reported() -> bool:
+        def reported() -> tuple[int, bool]:
             trial = self._trials[asked.number]
             trial.report(value, iteration)
-            return trial.should_prune()
+            return iteration, trial.should_prune()
 
-        return self._transact(reported)
+        self._reported[asked.number], prunes = self._meanwhile(reported, (self._reported.get(asked.number, 0), False))
+        return prunes
 
     def beat(self, asked: Asked) -> None:
         """Renew the lease every `BEAT_S` seconds, so that workers on other hosts know that this process lives."""
+
+        def renewed() -> float:
+            self._trials[asked.number].set_user_attr(LEASE, self._database.lease())
+            return time.monotonic()
+
         if time.monotonic() - self._beat_s >= BEAT_S:
-            self._beat_s = time.monotonic()
-            self._transact(lambda: self._trials[asked.number].set_user_attr(LEASE, Lease.mine().write()))
+            self._beat_s = self._meanwhile(renewed, self._beat_s)
 
     def tell(self, asked: Asked, verdict: Verdict, probe: KeptProbe) -> None:
         """Store the verdict and the record of the probe."""

@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,8 @@ from sqlalchemy.orm import Session, scoped_session
 from tuner.errors import StoreError
 from tuner.kept.urls import checked_url, remedy, shown
 from tuner.probe import make_private
+from tuner.store.clock import database_s
+from tuner.store.leases import Lease, Signs
 from tuner.store.storage import NO_RECORD, TrialStorage
 
 Answer = TypeVar("Answer")
@@ -33,6 +36,10 @@ PAUSE_S = 1.0
 
 class ConnectionLostError(Exception):
     """The connection was lost during a statement. Optuna knows no such error, so it passes through Optuna at once."""
+
+
+class FileLockedError(StoreError):
+    """Another program locks the file of the database."""
 
 
 class RolledBackError(Exception):
@@ -179,6 +186,10 @@ class Transactions:
 
 SLICE_S = 0.5
 """How long SQLite waits at a time."""
+SOON_S = 5.0
+"""A wait for a file that is longer than this is logged."""
+_HURRIED: ContextVar[bool] = ContextVar("hurried", default=False)
+"""Whether work that meets a locked file is given up after one slice."""
 
 
 class PatientConnection(sqlite3.Connection):
@@ -202,7 +213,8 @@ class PatientConnection(sqlite3.Connection):
 
     def patiently(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
         """Repeat a call each time SQLite has given up after a slice."""
-        end_s = time.monotonic() + self.patience_s
+        start_s, logged = time.monotonic(), False
+        end_s = start_s if _HURRIED.get() else start_s + self.patience_s
         while True:
             begun_s = time.monotonic()
             try:
@@ -212,6 +224,9 @@ class PatientConnection(sqlite3.Connection):
                 has_waited = error.sqlite_errorcode == sqlite3.SQLITE_BUSY and now_s - begun_s > SLICE_S / 2
                 if not has_waited or now_s >= end_s:
                     raise
+                if now_s - start_s > SOON_S and not logged:
+                    _LOG.warning("another program locks the database; waiting for it, up to %.0f s", self.patience_s)
+                    logged = True
 
 
 class _PatientCursor(sqlite3.Cursor):
@@ -223,14 +238,12 @@ class _PatientCursor(sqlite3.Cursor):
         return self._patiently(super().execute, *arguments)
 
 
-LOCK_S = 120.0
-"""How long a worker waits for the lock. A worker needs the lock for seconds; one that holds it longer hangs."""
+LOCK_S = AWAY_S + 60.0
+"""How long a worker waits for the lock. Who holds it may wait for the server or the file, and then needs seconds."""
 _ADVISORY_LOCK = 0x74756E65  # "tune": one lock for all studies of a PostgreSQL database
 _LOCK_NOT_AVAILABLE = "55P03"
 """PostgreSQL's error code when `lock_timeout` has passed."""
 
-_BUSY_S = 60
-"""How long SQLite waits until other programs release the file: a backup must not cost the result of a probe."""
 _OPTUNAS = {"studies", "trials", "version_info"}
 """Tables that every database of Optuna has."""
 _FAILURES = (
@@ -243,15 +256,25 @@ class Database:
     """An Optuna RDB storage and the lock under which trials are handed out."""
 
     def __init__(
-        self, url: str, *, lock_s: float = LOCK_S, away_s: float = AWAY_S, sleep: Callable[[float], None] = time.sleep
+        self,
+        url: str,
+        *,
+        lock_s: float = LOCK_S,
+        away_s: float = AWAY_S,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[sql.URL, Callable[[Any], Any]], float] = database_s,
     ) -> None:
         """Open the database at an SQLAlchemy URL. A missing SQLite file is created.
 
-        `lock_s`: how long to wait for the lock. `away_s`: how long to wait for a server that goes away later. `sleep`
-        waits for a number of seconds. Raises StoreError if the database cannot be reached, exists only in memory, or
-        holds other tables than Optuna's.
+        `lock_s`: how long to wait for the lock. `away_s`: how long to wait for a server that goes away later, and for a
+        file that another program locks: neither must cost the result of a probe. `sleep`
+        waits for a number of seconds. `clock` is that of the database. Raises StoreError if the database cannot be
+        reached, exists only in memory, or holds other tables than Optuna's.
         """
         self._lock_s, self._away_s, self._sleep = lock_s, away_s, sleep
+        self._clock = clock
+        self.signs = Signs(self.now_s)
+        """Says of a lease of another host whether its process lives."""
         self._opened = False
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._url = checked_url(url)
@@ -266,19 +289,33 @@ class Database:
         sessions = self.storage.rdb.scoped_session
         self._transactions = Transactions(self.storage.engine, sessions, away_s=away_s, sleep=sleep)
 
+    def now_s(self) -> float:
+        """Return the seconds since 1970 on the database's clock. Raises StoreError."""
+        return self.transact(lambda: self._clock(self._url, lambda query: self.storage.rows(query)[0][0]))
+
+    def lease(self) -> dict[str, Any]:
+        """Return a lease of this process with a sign of life now, as values of JSON. Raises StoreError."""
+        return Lease.mine(self.now_s()).write()
+
     def close(self) -> None:
         """Close all connections to the database."""
         self.storage.remove_session()
         self.storage.engine.dispose()
 
     def transact(
-        self, work: Callable[[], Answer], *, alone: bool = False, again: Callable[[], None] = lambda: None
+        self,
+        work: Callable[[], Answer],
+        *,
+        alone: bool = False,
+        hurried: bool = False,
+        again: Callable[[], None] = lambda: None,
     ) -> Answer:
         """Do work with the storage in one transaction; where the server goes away meanwhile, do it again as a whole.
 
         Work inside other work leaves a lost connection to the outer one, which is repeated. `again` is called before
-        the work is repeated. `alone`: no other worker does such work at the same time.
-        Raises StoreError.
+        the work is repeated. `alone`: no other worker does such work at the same time. `hurried`: nobody waits for a
+        file that another program locks.
+        Raises StoreError; FileLockedError where a program locks the file, and locks it still after the wait.
         """
 
         def anew() -> None:
@@ -287,7 +324,7 @@ class Database:
 
         first = self._take_lock if alone else lambda _: None
         reported = nullcontext() if self._transactions.are_open else self.reported()
-        with reported, self._file_lock() if alone and self._is_sqlite else nullcontext():
+        with reported, _hurried(hurried), self._file_lock() if alone and self._is_sqlite else nullcontext():
             try:
                 return self._transactions.run(work, first=first, again=anew)
             except BaseException:
@@ -345,6 +382,8 @@ class Database:
         try:
             yield
         except _FAILURES as error:
+            if _is_locked(error):
+                raise self._file_locked() from error
             raise StoreError(f"database {self.shown_url}: {_reason(error, self._url)}") from error
         except optuna.exceptions.UpdateFinishedTrialError as error:
             raise StoreError(
@@ -358,6 +397,12 @@ class Database:
                 f"database {self.shown_url}: the study was deleted while it ran, in the dashboard or by another "
                 "program; run the command again to begin anew"
             ) from error
+
+    def _file_locked(self) -> FileLockedError:
+        return FileLockedError(
+            f"database {self.shown_url}: another program locks its file and does not let go of it; "
+            f"`fuser {self._url.database}` names the processes that have it open; then run the command again to resume"
+        )
 
     def _make_file(self) -> None:
         if self._is_sqlite and self._url.database:
@@ -398,7 +443,7 @@ class Database:
     def _engine_options(self) -> dict[str, Any]:
         if not self._is_sqlite:
             return {"pool_pre_ping": True}  # a connection may be dropped while a probe runs
-        usual = {} if "timeout" in self._url.query else {"timeout": _BUSY_S}
+        usual = {} if "timeout" in self._url.query else {"timeout": self._away_s}
         return {"connect_args": {"factory": PatientConnection, **usual}}
 
     def _be_patient(self, engine: sql.Engine) -> None:
@@ -417,10 +462,29 @@ class Database:
             engine.dispose()
 
 
+@contextmanager
+def _hurried(wanted: bool) -> Iterator[None]:
+    token = _HURRIED.set(wanted or _HURRIED.get())
+    try:
+        yield
+    finally:
+        _HURRIED.reset(token)
+
+
+def _of_driver(error: BaseException) -> tuple[BaseException, object]:
+    """Return the error of SQLAlchemy behind one of Optuna, and that of the driver behind both."""
+    cause = error.__cause__ or error
+    return cause, cause.orig if isinstance(cause, DBAPIError) else cause
+
+
+def _is_locked(error: BaseException) -> bool:
+    code = getattr(_of_driver(error)[1], "sqlite_errorcode", None)
+    return isinstance(code, int) and code & 0xFF == sqlite3.SQLITE_BUSY  # the primary code of an extended one
+
+
 def _reason(error: BaseException, url: sql.URL) -> str:
     """Return what went wrong, in the database's own words, and what to do about it."""
-    cause = error.__cause__ or error
-    driver = cause.orig if isinstance(cause, DBAPIError) else cause
+    cause, driver = _of_driver(error)
     if getattr(driver, "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY_DBMOVED:
         return "its file has been deleted or moved meanwhile; put it back, or run the command again to begin anew"
     return f"{str(cause).splitlines()[0]}; {remedy(url)}"

@@ -3,6 +3,7 @@
 import os
 import platform
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,12 +16,16 @@ BEAT_S = 30.0
 """The seconds between two signs of life."""
 STALE_S = 600.0
 """A process on another host counts as gone after this many seconds without a sign of life."""
+WATCHED_S = 3 * BEAT_S
+"""Whoever says so has watched for at least this many seconds that none comes, because a clock may be wrong."""
+MOST_WATCHED = 10_000
+"""The signs of life that are remembered; the ones that were seen last stay."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lease:
-    """The process that runs a trial; `beat` is a Unix time in seconds.
+    """The process that runs a trial; `beat` is a Unix time in seconds, on the clock of the database.
 
     Boot and start ticks identify a process whatever the wall clock does meanwhile.
     """
@@ -35,11 +40,11 @@ class Lease:
     """The start of the process, in clock ticks after the boot: `starttime` of proc(5). Unknown in older leases."""
 
     @classmethod
-    def mine(cls) -> "Lease":
-        """Return a lease of this process with a sign of life now."""
+    def mine(cls, now_s: float | None = None) -> "Lease":
+        """Return a lease of this process with a sign of life at `now_s`; None where nobody compares it."""
         pid, boot = os.getpid(), _boot()
         ticks, _ = _stat(pid) or (None, "")
-        return cls(host=this_host(), pid=pid, beat=time.time(), boot=boot, ticks=ticks)
+        return cls(host=this_host(), pid=pid, beat=time.time() if now_s is None else now_s, boot=boot, ticks=ticks)
 
     @classmethod
     def read(cls, attribute: object) -> "Lease | None":
@@ -58,22 +63,47 @@ class Lease:
         """Check whether the process ran on this machine, be it in another container: all share the boot."""
         return self.boot == _boot() if self.boot else self.host in {this_host(), platform.node()}
 
-    def held(self) -> bool:
-        """Check whether the process lives: on this host by pid and start, elsewhere by its last sign of life.
+    def held(self, lives: "Callable[[Lease], bool]") -> bool:
+        """Check whether the process lives: on this host by pid and start, elsewhere by what `lives` says.
 
         Another container counts as elsewhere, because it may have the host's name but its own process ids. So does a
         process whose start is unknown. A zombie does not live.
         """
         if self.host not in {this_host(), platform.node()} or self.boot is None or self.ticks is None:
-            return time.time() - self.beat < STALE_S
+            return lives(self)
         ticks, state = _stat(self.pid) or (None, "")
         return (_boot(), ticks) == (self.boot, self.ticks) and state != "Z"
 
 
-def is_held(attribute: object) -> bool:
+class Signs:
+    """Watches the signs of life of processes on other hosts; says of a lease whether its process lives.
+
+    A process is gone when its last sign of life is old on the database's clock, and none has come while this process
+    has watched. It is also gone when this process itself has seen none for long: the last one may lie in the future.
+    """
+
+    def __init__(self, now_s: Callable[[], float], elapsed_s: Callable[[], float] = time.monotonic) -> None:
+        """`now_s` is the database's clock; `elapsed_s` is that of this process, which nobody sets."""
+        self._now_s, self._elapsed_s = now_s, elapsed_s
+        self._seen: dict[Lease, tuple[float, float]] = {}
+        """Lease → when it was first and last seen, on this process's own clock."""
+
+    def __call__(self, lease: Lease) -> bool:
+        """Return whether the process lives."""
+        at_s = self._elapsed_s()
+        first_s, _ = self._seen.get(lease, (at_s, at_s))
+        self._seen[lease] = first_s, at_s
+        if len(self._seen) > MOST_WATCHED:
+            latest = sorted(self._seen.items(), key=lambda one: one[1][1])
+            self._seen = dict(latest[MOST_WATCHED // 2 :])
+        silent_s = at_s - first_s
+        return silent_s < WATCHED_S or (silent_s < STALE_S and self._now_s() - lease.beat < STALE_S)
+
+
+def is_held(attribute: object, lives: Callable[[Lease], bool]) -> bool:
     """Check whether the process in a trial's attribute lives. An attribute of another form has no process."""
     lease = Lease.read(attribute)
-    return lease is not None and lease.held()
+    return lease is not None and lease.held(lives)
 
 
 def this_host() -> str:

@@ -1,7 +1,7 @@
 """Begins the study of a case, or resumes it with unchanged settings; and what similar cases lend to a case."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -17,8 +17,9 @@ from tuner.kept.stored import IDENTITY, MENDED, storable
 from tuner.search.observed import NEAREST, Observed, Sibling
 from tuner.search.standing import best
 from tuner.search.trials import all_kept, kept
+from tuner.store.clock import lives_at
 from tuner.store.database import Database
-from tuner.store.leases import is_held
+from tuner.store.leases import Lease, is_held
 from tuner.study import Case, is_expansion, most_similar, refers
 
 
@@ -34,7 +35,7 @@ def check_study(database: Database, name: str, identity: dict[str, Any]) -> None
         return known, [] if known == storable(identity) else storage.get_all_trials(study_id, deepcopy=False)
 
     known, trials = database.transact(known_and_trials)
-    if known is not None and not _may_be_mended(known, identity, trials):
+    if known is not None and not _may_be_mended(known, identity, trials, lives_at(database.now_s())):
         check_identity(known, identity, study=name, shown_url=database.shown_url)
 
 
@@ -59,7 +60,8 @@ def open_study(
         )
     if known is not None and known != storable(identity):
         trials = study.get_trials(deepcopy=False)
-        if any(differences(known, identity)) and _may_be_mended(known, identity, trials):
+        lives = lives_at(database.now_s())
+        if any(differences(known, identity)) and _may_be_mended(known, identity, trials, lives):
             study.set_user_attr(MENDED, 1 + max((trial.number for trial in trials), default=-1))
         else:
             check_identity(known, identity, study=name, shown_url=database.shown_url)
@@ -83,7 +85,9 @@ def check_unchanged(database: Database, study: optuna.Study, identity: dict[str,
     return kept
 
 
-def _may_be_mended(known: Mapping[str, Any], now: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> bool:
+def _may_be_mended(
+    known: Mapping[str, Any], now: Mapping[str, Any], trials: Sequence[FrozenTrial], lives: Callable[[Lease], bool]
+) -> bool:
     """Return whether a study may go on with another identity: it has no number yet, and nobody runs a trial.
 
     The objectives stay, because Optuna fixes their number. Once there are trials, the space stays, because Optuna fixes
@@ -92,12 +96,12 @@ def _may_be_mended(known: Mapping[str, Any], now: Mapping[str, Any], trials: Seq
     fixed = ("objective", "space") if trials else ("objective",)
     if any(known.get(part) != now.get(part) for part in fixed):
         return False
-    return not any(_is_measured_or_run(trial) for trial in trials)
+    return not any(_is_measured_or_run(trial, lives) for trial in trials)
 
 
-def _is_measured_or_run(trial: FrozenTrial) -> bool:
+def _is_measured_or_run(trial: FrozenTrial, lives: Callable[[Lease], bool]) -> bool:
     if trial.state == TrialState.RUNNING:
-        return is_held(kept(trial).lease)
+        return is_held(kept(trial).lease, lives)
     return trial.state == TrialState.COMPLETE or (trial.state == TrialState.PRUNED and kept(trial).failure is None)
 
 

@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 
 from tuner.errors import StoreError
 from tuner.kept.case_record import Claim, KeptRun, KeptStudy, place, read_claim
 from tuner.kept.stored import RACE
-from tuner.store.database import Database
+from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease
 from tuner.study import Config, same_launch
 
@@ -45,12 +46,12 @@ class RaceRuns:
             number = self._next()
             for at, other in self._claims():
                 if other.seed == seed and same_launch(other.config, config):
-                    if (lease := Lease.read(other.lease)) and lease.held():
+                    if (lease := Lease.read(other.lease)) and lease.held(self._database.signs):
                         return False
                     number = at
             if is_made(self._runs()):
                 return False
-            self._claimed = number, Claim(config=config, seed=seed, lease=Lease.mine().write())
+            self._claimed = number, Claim(config=config, seed=seed, lease=self._database.lease())
             self._write_claim()
             return True
 
@@ -60,8 +61,14 @@ class RaceRuns:
         """Renew the claim every `BEAT_S` seconds, so that processes on other hosts know that this process lives."""
         if self._claimed and time.monotonic() - self._beat_s >= BEAT_S:
             number, claim = self._claimed
-            self._claimed = number, Claim(config=claim.config, seed=claim.seed, lease=Lease.mine().write())
-            self._database.transact(self._write_claim, alone=True)
+
+            def renewed() -> None:
+                self._claimed = number, replace(claim, lease=self._database.lease())
+                self._write_claim()
+
+            self._beat_s = time.monotonic()
+            with suppress(FileLockedError):  # perhaps by the trainer, which must not wait for this process
+                self._database.transact(renewed, hurried=True)
 
     def release(self) -> None:
         """Give back the claim of a run that was not made."""

@@ -198,15 +198,18 @@ class TrialStorage(BaseStorage):
             for row in self.rows(query)
         }
 
-    def neighbours(self, study: str) -> list[Neighbour]:
-        """Return the probes of all cases of a study that run now. A trial whose process is gone is left out."""
+    def neighbours(self, study: str, lives: Callable[[Lease], bool]) -> list[Neighbour]:
+        """Return the probes of all cases of a study that run now. A trial whose process is gone is left out.
+
+        `lives` says it of a process on another host.
+        """
         rows = self.rows(_running(study))
         confirming = {row.trial_id for row in rows if row.key == stored.CONFIRMS}
         leases = [(row, Lease.read(read_json(row.value_json))) for row in rows if row.key == stored.LEASE]
         return [
             Neighbour(row.trial_id, row.study_name, lease.is_here(), row.trial_id in confirming)
             for row, lease in leases
-            if lease and lease.held()
+            if lease and lease.held(lives)
         ]
 
     def rows(self, query: Any, **values: Any) -> Sequence[Row[Any]]:

@@ -2,6 +2,7 @@
 
 from tuner.study.batch import REASON, BatchFit, Tried, first_size, fit, next_size
 from tuner.study.cases import FILES, Case, lending_order, most_similar, select
+from tuner.study.keys import without_keys
 from tuner.study.parameter import MOST_CASES, RETIRED, Number, ParameterSpec, PositiveInt, Strict, retired_keys
 from tuner.study.shell import (
     literal_line,
@@ -35,6 +36,7 @@ from tuner.study.space import (
     written,
 )
 from tuner.study.spec import (
+    MOST_HOURS,
     TRAINING_HOURS,
     Constraint,
     EnvironmentSpec,
@@ -55,6 +57,7 @@ from tuner.study.study_file import (
     load,
     names,
     narrowed,
+    open_anew,
     open_at_once,
     open_regular,
     read_mapping,

@@ -169,6 +169,8 @@ The tuner ends a probe itself once its window is long enough. A command that end
 to measure.
 """
 TRAINING_HOURS = 24.0
+MOST_HOURS = 87_600
+"""The longest training, in hours: ten years. Nothing that a probe shows says more."""
 """A search ends when more probes cost more of a training than they gain. This is the usual length of the training."""
 
 
@@ -258,7 +260,7 @@ class SearchSpec(Strict):
     """the most finished trials per case"""
     sampler: Literal["gain", "tpe", "random"] | None = None
     """what chooses the configs; empty: `gain`, or `tpe` for several objectives"""
-    training_hours: Annotated[Number, Field(gt=0)] = TRAINING_HOURS
+    training_hours: Annotated[Number, Field(gt=0, le=MOST_HOURS)] = TRAINING_HOURS
     """the length of the training that will use the best config, on all the study's devices. `gain` ends when more
     probes are expected to take more time than this training would gain"""
     seeds_per_variant: PositiveInt = 4

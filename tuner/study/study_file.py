@@ -5,6 +5,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -41,9 +42,36 @@ def open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """Open a file to read it. Raises OSError, also for what is no file, such as a pipe that nobody fills."""
-    file = open(path, "rb", opener=open_at_once)  # noqa: SIM115 - the caller closes it
+def _open_here(path: str, flags: int) -> int:
+    return open_at_once(path, flags | os.O_NOFOLLOW)
+
+
+def open_anew(path: Path) -> BinaryIO:
+    """Make a new file to write it, its owner's alone, in place of a file or a link of its name. Raises OSError.
+
+    No link is followed, not even where the folder has become one. A device is written as it is, and never removed.
+    """
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        how = os.O_CREAT | os.O_EXCL
+        with suppress(FileNotFoundError):
+            there = os.lstat(path.name, dir_fd=folder).st_mode
+            if stat.S_ISREG(there) or stat.S_ISLNK(there):
+                os.unlink(path.name, dir_fd=folder)
+            else:
+                how = os.O_NOFOLLOW | os.O_NONBLOCK
+        return os.fdopen(os.open(path.name, os.O_WRONLY | how, 0o600, dir_fd=folder), "wb")
+    finally:
+        os.close(folder)
+
+
+def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
+    """Open a file to read it. Raises OSError, also for what is no file, such as a pipe that nobody fills.
+
+    Without `follow` a link is no file.
+    """
+    opener = open_at_once if follow else _open_here
+    file = open(path, "rb", opener=opener)  # noqa: SIM115 - the caller closes it
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "it is no regular file", str(path))

@@ -121,13 +121,16 @@ def is_expansion(text: str, of: str) -> bool:
 
 MASKED = "***"
 """Stands for a literal key in everything that is stored."""
-_NAMED = re.compile(
-    r"(?i)(?<![a-z])((api|access|secret|private|auth|license|service|account|encryption|wandb|openai|hf|aws|azure|ssh)"
-    r"[-_]?key|secret|password|passwd|pwd|passphrase|credentials?|bearer|(?<!pad[-_])(?<!eos[-_])(?<!bos[-_])(?<!unk[-_])(?<!sep[-_])(?<!cls[-_])"
-    r"(?<!mask[-_])(?<!per[-_])(?<!image[-_])token)(?![a-z])"
+KEY_NAME = (
+    r"(?<![A-Za-z])((api|access|secret|private|auth|license|service|account|encryption|wandb|openai|hf|aws|azure|ssh)"
+    r"[-_ ]?key|secret|password|passwd|pwd|passphrase|credentials?|bearer"
+    r"|(?<!pad[-_])(?<!eos[-_])(?<!bos[-_])(?<!unk[-_])(?<!sep[-_])(?<!cls[-_])"
+    r"(?<!mask[-_])(?<!per[-_])(?<!image[-_])token)(?![A-Za-z])"
 )
-"""The name of something secret; `max_tokens` and `pad_token` are none."""
-_VARIABLE_OF_KEY = re.compile(r"[A-Z][A-Z0-9_]*_KEY")
+"""The name of something secret, in letters of any case; `max_tokens` and `pad_token` are none."""
+_NAMED = re.compile(KEY_NAME, re.IGNORECASE)
+KEY_VARIABLE = r"[A-Z][A-Z0-9_]*_KEY"
+_VARIABLE_OF_KEY = re.compile(KEY_VARIABLE)
 """The name of a variable that holds a key. An option such as `--obs_key` usually names a column."""
 _LOOKS_SO = re.compile(
     r"(sk|pk|rk|hf|gh[opsu]|glpat|xox[abp]|npm|pypi|wandb_v1|github_pat)[-_][\w-]{8,}"

@@ -1,0 +1,66 @@
+"""A person at a terminal who ends a command at a question."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=8)
+parser.add_argument("--workers", type=int, default=2)
+parser.parse_args()
+"""
+TUNER = """
+import fcntl, signal, sys, termios
+for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from tuner.cli.main import main
+main()
+"""
+"""Handles signals as a terminal would start the process, however these tests were started."""
+
+
+def asked_until(terminal: int, text: bytes) -> bytes:
+    """Return what a command writes to the terminal, up to a text."""
+    said = b""
+    while text not in said:
+        said += os.read(terminal, 1000)
+    return said
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda process, terminal: os.write(terminal, b"\x03"),
+        lambda process, terminal: process.send_signal(signal.SIGTERM),
+        lambda process, terminal: process.send_signal(signal.SIGHUP),
+        lambda process, terminal: os.close(terminal),
+    ],
+    ids=["Ctrl-C", "TERM", "HUP", "terminal gone"],
+)
+def test_the_exit_code_is_that_of_an_interrupted_command(
+    tmp_path: Path, end: Callable[["subprocess.Popen[bytes]", int], object]
+) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    words = ["init", "--devices", "cpu:1", "--", sys.executable, "train.py", "--batch-size", "8"]
+    terminal, theirs = pty.openpty()
+    command = [sys.executable, "-c", TUNER, *words]
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path, start_new_session=True
+    ) as process:
+        os.close(theirs)
+        asked_until(terminal, b"FLAG=VALUE,VALUE")
+        end(process, terminal)
+        assert process.wait() == 130
+    with suppress(OSError):  # it may be gone
+        os.close(terminal)
+    assert not (tmp_path / "studies").exists()

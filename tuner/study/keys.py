@@ -1,0 +1,73 @@
+"""Keys in a text that nobody has named, such as a line that a trainer has printed: found by their known forms."""
+
+import re
+
+from tuner.study.variables import KEY_NAME, KEY_VARIABLE, MASKED
+
+LEAST_CHARACTERS = 8
+"""A shorter value after the name of a key is left as it is: `token: 50256`, `password: no`."""
+_TAIL = r"(?:[A-Za-z0-9]{16,}|(?=[A-Za-z]*\d)[A-Za-z0-9]{8,})"
+_LONG_TAIL = r"(?=[\w-]*\d)[\w-]{12,}"
+_ISSUED = re.compile(
+    rf"(?<![\w-])(?:(?:hf|gh[opsur]|npm|[prs]k_(?:live|test))_{_TAIL}"
+    rf"|(?:[prs]k-|github_pat_|glpat-|xox[abeprs]-|pypi-|wandb_v1_|nvapi-|dckr_pat_){_LONG_TAIL}"
+    r"|A(?:KIA|SIA)[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)"
+)
+"""What providers hand out. A name such as `hf_hub_download` has underscores where a key has none."""
+_VALUE = r"[\w.+/=~!@#%^&*-]"
+_NAMED = re.compile(
+    rf"(?P<name>(?:(?i:{KEY_NAME})|(?<![A-Za-z0-9_]){KEY_VARIABLE})[\"']?(?:\s*[:=]\s*|\s+(?=[\"'])))"
+    rf"(?:(?P<quote>[\"'])(?P<text>(?:(?!(?P=quote)).){{{LEAST_CHARACTERS},}}+)(?P=quote)"
+    rf"|(?P<word>(?![/.~]){_VALUE}{{{LEAST_CHARACTERS},}}+)(?![(\[]))"
+)
+"""A value after its name, as `API_KEY=…`, `token: …` or `"password": "…"`; paths are no keys."""
+_SCHEME = re.compile(
+    rf"(?P<name>(?i:\bbearer|authorization[\"']?\s*[:=]\s*[\"']?\w+)\s+)(?P<word>{_VALUE}{{{LEAST_CHARACTERS},}}+)"
+)
+_USER = re.compile(r"(?P<name>\w://[^\s/:@]*:)(?P<word>[^\s/@]+)(?=@)")
+"""The password in a URL."""
+_KNOWN = r"\$\{.*\}|\*+"
+"""A reference, or a mask."""
+_NUMBER = rf"{_KNOWN}|[-+.,:/\deE]+"
+"""Neither is a number or a time a key."""
+_WORD = rf"{_NUMBER}|[A-Za-z]{{,15}}|(?=.*[._])[A-Za-z_]+(?:\.[A-Za-z_]+)*"
+"""Without quotes, neither is a short word, or the name of a variable."""
+_HINTS = (
+    *(
+        "sk-",
+        "pk-",
+        "rk-",
+        "_live_",
+        "_test_",
+        "hf_",
+        "ghp_",
+        "gho_",
+        "ghs_",
+        "ghu_",
+        "ghr_",
+        "npm_",
+        "_pat_",
+        "glpat-",
+    ),
+    *("xox", "pypi-", "wandb_v1_", "nvapi-", "akia", "asia", "aiza", "eyj"),
+    *("key", "secret", "passw", "pwd", "passphrase", "credential", "token", "bearer", "authorization", "@"),
+)
+"""A text without any of these, in lower case, is not looked at further."""
+
+
+def without_keys(text: str) -> str:
+    """Return a text with `***` in place of what has the form of a key, or stands behind the name of one."""
+    lowered = text.lower().replace("tokens", "")
+    if not any(hint in lowered for hint in _HINTS):
+        return text
+    text = _ISSUED.sub(MASKED, text)
+    for form in (_NAMED, _SCHEME, _USER):
+        text = form.sub(_hidden, text)
+    return text
+
+
+def _hidden(found: re.Match[str]) -> str:
+    parts = found.groupdict()
+    quote, value = parts.get("quote") or "", parts.get("text") or parts["word"]
+    usual = _KNOWN if found.re is _USER else _NUMBER if quote else _WORD
+    return found[0] if re.fullmatch(usual, value) else f"{found['name']}{quote}{MASKED}{quote}"
