@@ -97,6 +97,26 @@ def test_a_loader_whose_samples_are_batches_does_not_count() -> None:
     assert per_step(merged(whole)) == 8
 
 
+@pytest.mark.parametrize("batch", [3, 8])
+def test_the_samples_of_most_steps_are_told_where_an_epoch_s_last_batch_is_smaller_or_fetched_ahead(batch: int) -> None:
+    def told(step: int) -> Mapping[str, Any]:
+        return count(step, rows=8 * (step - 1), loader=loader(step, rows=8 * step - batch * (step >= 9)))
+
+    merger = merged((start(), told))
+    list(merger.marks())
+    training = merger.training()
+    assert training is not None
+    assert training.signature.samples_per_step == 8
+
+
+def test_where_steps_have_different_samples_their_mean_is_told() -> None:
+    merger = merged((start(), lambda step: count(step, rows=step * step)))
+    list(merger.marks())
+    training = merger.training()
+    assert training is not None
+    assert training.signature.samples_per_step == (100 - 9) / 7
+
+
 def test_steps_of_environments_count_where_an_optimizer_uses_samples_again() -> None:
     def told(step: int) -> Mapping[str, Any]:
         return count(step, environments={"steps": 128 * step, "rollouts": step})

@@ -3,8 +3,10 @@
 Pure: the caller passes the records in.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice, pairwise
 from statistics import fmean
 from typing import Any
 
@@ -22,6 +24,10 @@ AGREE = 0.03
 """Loader and module agree if their samples differ by at most this share, or by a batch that was fetched ahead."""
 LEAST_PAUSE_S = 0.2
 """A shorter evaluation or save is no pause of its own, in seconds."""
+MOST_STEPS = 200
+"""So many told steps show how many samples a step has."""
+GROWTH_DIGITS = 6
+"""Samples per step are equal if they are so to this many digits after the point."""
 LEAST_COMMON = 2
 """The fewest steps whose inputs show whether two ranks train on the same samples."""
 
@@ -125,12 +131,12 @@ class Merger:
         if made <= 0:
             return None
         loader = last.get("loader", {})
-        samples = self.samples_at(last["steps"])
         tokens = sum(_grown(group[0], _TOKENS, last["steps"]) for group in self._groups)
         rows = sum(_grown(group[0], MODULE, last["steps"]) for group in self._groups)
-        each = None if self._witness.is_environments else samples / made
+        witness = MODULE if self._witness.is_environments else self._witness
+        totals = [(step, sum(_grown(group[0], witness, step) for group in self._groups)) for step in _steps(lead)]
         return TrainingCounts(
-            signature=self._signature(each, rows / made),
+            signature=self._signature(_usual(totals)),
             witness=f"{self._witness.name}{f'; {self._witness.remark}' if self._witness.remark else ''}",
             shares=_shares(lead, self._witness),
             micro_batches=_grown(lead, _BATCHES if lead.is_fed else _FORWARDS, last["steps"]) / made or None,
@@ -167,7 +173,7 @@ class Merger:
         self._witness = found
         return True
 
-    def _signature(self, samples_per_step: float | None, rows_per_step: float) -> Signature:
+    def _signature(self, samples_per_step: float) -> Signature:
         group, lead = self._groups[0], self._groups[0][0]
         start: Mapping[str, Any] = lead.start or {}
         precision = lead.points[-1].get("precision", {})
@@ -176,7 +182,7 @@ class Merger:
         tf32 = ", TF32" if precision.get("tf32") and start.get("device") == "cuda" and "float32" in types else ""
         losses = () if precision.get("scaled") else _losses(_leads(self._groups))
         return Signature(
-            samples_per_step=samples_per_step if samples_per_step is not None else rows_per_step,
+            samples_per_step=samples_per_step,
             sample=lead.points[-1].get("form", ""),
             parameters=sum(process.parameters for process in group) if _splits_model(group, start) else lead.parameters,
             shapes=str(start.get("shapes", "")),
@@ -242,6 +248,25 @@ def _plain_name(optimizer: str) -> str:
 def _grown(process: ProcessCounts, witness: Witness, step: float) -> float:
     first = process.total(witness.field, BASE_STEP, within=witness.within)
     return process.total(witness.field, step, within=witness.within) - first
+
+
+def _steps(lead: ProcessCounts) -> Iterator[int]:
+    """Return the base step and the steps that were told first after it."""
+    later = (point["steps"] for point in lead.points if point["steps"] > BASE_STEP)
+    return chain([BASE_STEP], islice(later, MOST_STEPS))
+
+
+def _usual(totals: Sequence[tuple[int, float]]) -> float:
+    """Return the growth per step that most steps have; the mean where no growth is that of most.
+
+    An epoch's last batch may be smaller, and no batch may come with a step where one was fetched ahead.
+    """
+    growths: Counter[float] = Counter()
+    for (before, earlier), (step, total) in pairwise(totals):
+        growths[round((total - earlier) / (step - before), GROWTH_DIGITS)] += step - before
+    made = totals[-1][0] - totals[0][0]
+    growth, steps = growths.most_common(1)[0]
+    return growth if 2 * steps > made else (totals[-1][1] - totals[0][1]) / made
 
 
 def _with_inputs_first(group: Sequence[ProcessCounts]) -> list[ProcessCounts]:
