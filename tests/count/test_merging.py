@@ -19,7 +19,7 @@ def start(rank: int = 0, world: int = 1, data_rank: int | None = 0, **facts: Any
 
 def count(step: int, **counts: Any) -> dict[str, Any]:
     """Return what a process tells after a step of 0.5 s with 8 samples."""
-    told = {"rows": 8 * (step - 1), "tokens": 0, "forwards": step - 1, "form": "[16] float32", "evaluates_s": 0.0}
+    told = {"rows": 8 * (step - 1), "tokens": 0, "forwards": step - 1, "form": "16 float32", "evaluates_s": 0.0}
     return {"type": "count", "at_s": 0.5 * step, "steps": step, "saves_s": 0.0, "precision": {}, **told, **counts}
 
 

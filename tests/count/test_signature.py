@@ -10,7 +10,7 @@ from tuner.count import Signature, differences
 
 OWN = Signature(
     samples_per_step=64,
-    sample="[1024] int64",
+    sample="1024 int64",
     parameters=1000,
     shapes="ab",
     is_split=False,
@@ -26,7 +26,7 @@ OWN = Signature(
     ("changed", "part"),
     [
         ({"samples_per_step": 128}, "batch"),
-        ({"sample": "[512] int64"}, "sample"),
+        ({"sample": "512 int64"}, "sample"),
         ({"parameters": 1001}, "model"),
         ({"shapes": "ba"}, "model"),
         ({"optimizer": "SGD"}, "optimizer"),
@@ -45,6 +45,11 @@ def test_each_part_of_a_training_is_told(changed: dict[str, object], part: str) 
 def test_a_last_batch_another_seed_and_a_split_model_are_the_same_training() -> None:
     assert not differences(OWN, replace(OWN, samples_per_step=63.5, losses=(10.9, 10.6, 10.7, 10.4)))
     assert not differences(OWN, replace(OWN, parameters=1010, shapes="xy", is_split=True))
+
+
+def test_a_length_that_differs_from_batch_to_batch_is_no_other_sample() -> None:
+    assert not differences(OWN, replace(OWN, sample="? int64"))
+    assert [found.part for found in differences(OWN, replace(OWN, sample="? float32"))] == ["sample"]
 
 
 def test_losses_are_compared_only_where_all_else_is_equal() -> None:

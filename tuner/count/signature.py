@@ -27,7 +27,7 @@ class Signature:
     samples_per_step: float | None
     """Samples of one optimizer step on all data-parallel ranks together; None where they are not known."""
     sample: str
-    """The shape and the type of a sample, as in `[3, 224, 224] float32`."""
+    """The shape and the type of a sample, as in `3x224x224 float32`; `?` for a size that differs between batches."""
     parameters: int
     """The trained parameters, of all ranks that hold a part of one model."""
     shapes: str
@@ -81,7 +81,7 @@ def _differences(own: Signature, other: Signature) -> Iterator[Difference]:
     before, after = own.samples_per_step, other.samples_per_step
     if before and after and abs(after - before) > SAME_BATCH * before:
         yield _difference("batch", f"{before:g}", f"{after:g}")
-    if own.sample and other.sample and own.sample != other.sample:
+    if own.sample and other.sample and not _same_sample(own.sample, other.sample):
         yield _difference("sample", own.sample, other.sample)
     if not _same_model(own, other):
         yield _difference("model", f"{own.parameters:,}", f"{other.parameters:,}")
@@ -93,6 +93,18 @@ def _differences(own: Signature, other: Signature) -> Iterator[Difference]:
 
 def _difference(part: str, own: str, other: str) -> Difference:
     return Difference(part=part, own=own, other=other)
+
+
+def _same_sample(own: str, other: str) -> bool:
+    """Return whether two shapes are equal; a size that differs from batch to batch equals any size."""
+    (shape, kind), (shape_of_other, kind_of_other) = (sample.split(" ", 1) for sample in (own, other))
+    sizes, sizes_of_other = shape.split("x"), shape_of_other.split("x")
+    pairs = zip(sizes, sizes_of_other, strict=False)
+    return (
+        kind == kind_of_other
+        and len(sizes) == len(sizes_of_other)
+        and all("?" in pair or len({*pair}) == 1 for pair in pairs)
+    )
 
 
 def _same_model(own: Signature, other: Signature) -> bool:

@@ -51,9 +51,8 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     doubt = view.unlike_best(mine) or view.assumes or view.failed_again
     times = None if mine is None or doubt else _times(best, mine, view)
     if mine and times:
-        gain = f"{with_error(*times, 2)} times as many, by {best.readings + mine.readings} runs"
-        yield f"the best:     {_speed(best, view)}, {gain}"
-        yield from _limits(times[0], mine, best)
+        yield f"the best:     {_speed(best, view)}, {_gain(times, mine, best)}"
+        yield from _limits(mine, best)
     else:
         yield f"the best:     {_speed(best, view)}"
         yield from (f"  how many times as many is unknown: {why}" for why in [doubt] if why)
@@ -188,28 +187,42 @@ def _times(best: Standing, mine: Standing, view: CaseView) -> tuple[float, float
     return times, times * hypot(*(max(share, scatter / sqrt(count)) for share, count in shares))
 
 
-def _limits(times: float, mine: Standing, best: Standing) -> Iterator[str]:
+def _gain(times: tuple[float, float | None], mine: Standing, best: Standing) -> str:
+    """Return a gain in words: that of the whole training, and that between its pauses, where both are known."""
+    steps, runs = with_error(*times, 2), f"by {best.readings + mine.readings} runs"
+    before, after = map(_step_share, (mine, best))
+    if not before or not after:
+        return f"{steps} times as many, {runs}"
+    share = after / before
+    whole = with_error(times[0] * share, times[1] and times[1] * share, 2)
+    return f"{whole} times as many over the whole training ({steps} between its pauses), {runs}"
+
+
+def _step_share(one: Standing) -> float | None:
+    """Return the share of a whole training's time that its steps take; None where no probe of the config shows it."""
+    return over(fmean, (trial.probe.step_share for trial in one.trials))
+
+
+def _limits(mine: Standing, best: Standing) -> Iterator[str]:
     """Yield what a gain does not hold."""
     if mine.readings == 1:
         yield "  your command ran once; if another program was busy then, the true gain is smaller"
-    yield f"  {_over_time(times, mine, best)}"
+    yield f"  {_over_time(mine, best)}"
 
 
-def _over_time(times: float, mine: Standing, best: Standing) -> str:
-    """Return what a whole training makes of a gain: no speed holds the pauses between training steps."""
+def _over_time(mine: Standing, best: Standing) -> str:
+    """Return what pauses between training steps cost, as far as the two configs have shown it."""
     own, found = ([trial.probe for trial in one.trials] for one in (mine, best))
     said = [note for one in (*found, *own) for note in one.notes if note.endswith(WITHOUT_PAUSE)]
     if not said:
         return "neither of the two saw an evaluation or another long pause; a whole training may gain more or less"
-    before, after = (over(fmean, (one.step_share for one in its)) for its in (own, found))
-    gain, when = "with pauses between training steps about", "time"
-    if before and after:
-        gain = f"{gain} {times * after / before:.1f} times as many"
-    else:
+    before, after = map(_step_share, (mine, best))
+    begin, when = "", "time"
+    if not before or not after:
         before, after = map(_measured_share, (own, found))
-        gain, when = "this is of training steps alone, and unknown with pauses", "measured time"
+        begin, when = "this is of training steps alone, and unknown with pauses: ", "measured time"
     steps = f"steps are {100 * before:.0f} % of the {when} of your command and {100 * after:.0f} % of that of the best"
-    return f"{gain}: {steps}; {said[0].removesuffix(f'; {WITHOUT_PAUSE}')}"
+    return f"{begin}{steps}; {said[0].removesuffix(f'; {WITHOUT_PAUSE}')}"
 
 
 def _new_warning(study: Path, best: Standing, mine: Standing | None) -> str | None:

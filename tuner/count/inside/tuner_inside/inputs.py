@@ -6,13 +6,13 @@ PICTURE_DIMENSIONS = 3
 """A single picture has a channel, a height and a width."""
 
 
-def first_tensor(value, depth=MOST_DEPTH):
-    """Return the first tensor with a dimension in a structure of lists, tuples and dictionaries; None without one."""
+def first_tensor(value, depth=MOST_DEPTH, dimensions=1):
+    """Return the first tensor with so many dimensions in a structure of lists and dictionaries; None without one."""
     if is_tensor(value):
-        return value if value.dim() else None
+        return value if value.dim() >= dimensions else None
     if depth:
         for part in _parts(value):
-            found = first_tensor(part, depth - 1)
+            found = first_tensor(part, depth - 1, dimensions)
             if found is not None:
                 return found
     return None
@@ -58,19 +58,27 @@ def _is_list_of_samples(value):
 
 
 def tokens(value):
-    """Return the elements of the first tensor, if it holds whole numbers; 0 for any other batch."""
-    tensor = first_tensor(value)
-    if tensor is None or tensor.dim() < 2 or tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+    """Return the elements of the first tensor of sequences, if it holds whole numbers; 0 for any other batch."""
+    tensor = first_tensor(value, dimensions=2)
+    if tensor is None or tensor.dtype.is_floating_point or tensor.dtype.is_complex:
         return 0
     return int(tensor.numel())
 
 
-def sample_form(value):
-    """Return the shape of a sample without its batch, and its type: `[3, 224, 224] float32`; empty without a tensor."""
-    tensor = first_tensor(value)
+def sample_form(value, known=""):
+    """Return the shape of a sample without its batch, and its type: `3x224x224 float32`; empty without a tensor.
+
+    A size that differs from that of the `known` form is `?`, as where each batch has sequences of another length.
+    """
+    tensor = first_tensor(value, dimensions=2)
+    tensor = first_tensor(value) if tensor is None else tensor
     if tensor is None:
-        return ""
-    return "%s %s" % ([int(size) for size in tensor.shape[1:]], str(tensor.dtype).replace("torch.", ""))
+        return known
+    sizes = [str(int(size)) for size in tensor.shape[1:]] or ["1"]
+    before = known.split(" ")[0].split("x") if known else sizes
+    if len(before) == len(sizes):
+        sizes = [own if own == other else "?" for own, other in zip(sizes, before)]
+    return "%s %s" % ("x".join(sizes), str(tensor.dtype).replace("torch.", ""))
 
 
 def _parts(value):

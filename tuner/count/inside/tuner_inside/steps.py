@@ -86,8 +86,8 @@ def _count(tally, module, args, kwargs):
     tally.forwards += 1
     tally.rows += _rows(tally, given)
     tally.tokens += tokens(given)
-    if not tally.form:
-        tally.form = sample_form(given)
+    if tally.steps < FIRST_STEPS:
+        tally.form = sample_form(given, tally.form)
     training.after_input(given, tally.steps)
 
 

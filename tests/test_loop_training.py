@@ -1,0 +1,90 @@
+"""A search that keeps the training: a config whose first steps show another one ends early, and is never the best."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tests_loop import CASE, Quiet, bench, measured, opened, spec, view
+
+from tuner.count import Signature, TrainingCounts
+from tuner.probe.kinds import FailureKind
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import OtherTraining, Stop
+from tuner.probe.result import ProbeResult, other_training
+from tuner.running.events import ProbeEnded
+from tuner.running.loop import optimise
+from tuner.running.workbench import Job
+
+SIGNATURE = Signature(
+    samples_per_step=64,
+    sample="16 float32",
+    parameters=1000,
+    shapes="ab",
+    is_split=False,
+    optimizer="AdamW",
+    learning_rate=1e-3,
+    weight_decays=(),
+    precision="float32",
+)
+
+
+def searched(folder: Path, keeps: Sequence[str], *, asks: bool = True) -> tuple[Quiet, list[object]]:
+    """Search a command whose steps have `batch` samples; return the watcher, and what stopped its probes."""
+    options = {"command": "train --batch {batch}", "cases": ["walk"], "count": "inside", "keeps": list(keeps)}
+    study = spec(
+        trainer={"name": "command", "options": options},
+        space={"batch": {"choices": [64, 128, 256]}},
+        objective="samples_per_s",
+        search={"trials": 3},
+    )
+    answers: list[object] = []
+
+    def probe(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        batch = int(plan.config["batch"])
+        counts = TrainingCounts(signature=replace(SIGNATURE, samples_per_step=batch), witness="module")
+        result = replace(measured(plan, 50.0), samples_per_s=10.0 * batch, samples_per_s_se=0.1, training=counts)
+        answer = stop(result) if asks else None
+        answers.append(answer)
+        if isinstance(answer, OtherTraining):
+            return replace(result, failure=other_training(answer.why), samples_per_s=None)
+        return result
+
+    watcher = Quiet()
+    with opened(folder) as database:
+        job = Job(
+            bench=bench(folder, study), database=database, probe=probe, watcher=watcher, interrupted=lambda: False
+        )
+        optimise(job, [CASE])
+    return watcher, answers
+
+
+def test_a_config_of_another_batch_ends_after_its_first_steps_and_is_never_the_best(tmp_path: Path) -> None:
+    watcher, answers = searched(tmp_path, ["batch"])
+    stopped = [answer for answer in answers if isinstance(answer, OtherTraining)]
+    assert [answer.why for answer in stopped[:1]] == ["samples per optimizer step: 64 → 128"]
+    best = view(tmp_path).best
+    assert best is not None
+    assert best.config == {"batch": 64}
+    kinds = {event.status for event in watcher.of(ProbeEnded) if event.config != {"batch": 64}}
+    assert kinds == {FailureKind.OTHER_TRAINING}
+
+
+def test_a_probe_that_nobody_stopped_is_judged_at_its_end(tmp_path: Path) -> None:
+    searched(tmp_path, ["batch"], asks=False)
+    best = view(tmp_path).best
+    assert best is not None
+    assert best.config == {"batch": 64}
+
+
+def test_a_part_that_is_free_may_vary(tmp_path: Path) -> None:
+    _, answers = searched(tmp_path, ["model"])
+    assert not any(isinstance(answer, OtherTraining) for answer in answers)
+    best = view(tmp_path).best
+    assert best is not None
+    assert best.config == {"batch": 256}
+
+
+def test_what_was_counted_is_kept_with_the_trial(tmp_path: Path) -> None:
+    searched(tmp_path, [])
+    kept = [trial.probe.training for standing in view(tmp_path).configs for trial in standing.trials]
+    assert {counts.signature.samples_per_step for counts in kept if counts} == {64, 128, 256}
