@@ -44,6 +44,8 @@ _OPPOSITE |= {no: yes for yes, no in _OPPOSITE.items()}
 _PREFETCHED = (2, 4, 8)
 _WORKERS_TRIED = (0, 2, 4, 8, 16)
 _LEAST_WORKERS = 2
+MOST_CHOICES = 4
+"""A flag with more choices than so many is left as it is."""
 _SWITCHED = {"true", "false", "on", "off", "yes", "no"}
 _NAME = re.compile(r"[A-Za-z][\w./-]*(?::[\w.-]+)?")
 _CONFIG_FILE = re.compile(r"\.(?:ya?ml|json|toml|ini|cfg|gin)$")
@@ -291,6 +293,9 @@ def _switched(flag: Flag, known: Known) -> SearchedFlag | None:
         return SearchedFlag(flag=name, values=(False, True), typed=f"--{name}" in known.words, is_switch=True)
     coarse = next((one for one in flag.choices if re.search(r"bf16|bfloat16", one)), _COARSE.get(own))
     other = (coarse if _PRECISION.search(flag.parameter) else None) or _OPPOSITE.get(own)
+    if flag.choices and other not in flag.choices:
+        values = tuple(dict.fromkeys((own, *flag.choices)))
+        return SearchedFlag(flag=name, values=values, typed=own) if own and len(values) <= MOST_CHOICES else None
     return None if not own or other in {None, own} else SearchedFlag(flag=name, values=(own, str(other)), typed=own)
 
 
