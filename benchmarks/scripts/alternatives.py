@@ -78,7 +78,7 @@ def by_optuna(place: Place) -> list[str]:
 
 
 def by_tuner(place: Place) -> list[str]:
-    """One command of `tuner`, before the script's own, at a terminal, and the answer to its one question."""
+    """One command of `tuner`, before the script's own, at a terminal."""
     searched = ("--search", "workers=0,2,4,8,16", "--search", "prefetch_factor=2,4,8")
     words = ("optimize", "--n-trials", str(TRIALS), *searched, "--", *command())
     master, slave = pty.openpty()
@@ -91,7 +91,6 @@ def by_tuner(place: Place) -> list[str]:
         stderr=slave,
     )
     os.close(slave)
-    os.write(master, b"1\n")  # "What is a counted iteration?" "a batch of each rank"
     with (place.folder / "tuner.log").open("wb") as log, suppress(OSError):  # the end of a terminal is an error
         while piece := os.read(master, 1 << 16):
             log.write(piece)

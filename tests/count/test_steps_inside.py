@@ -43,9 +43,9 @@ BEGIN = """
 
 @pytest.fixture
 def counted(tmp_path: Path):
-    """Return a function that runs a training with counting, and returns its output and its last count."""
+    """Return a function that runs a training with counting, and returns its output and what it told."""
 
-    def run(code: str) -> tuple[str, dict[str, Any]]:
+    def run(code: str) -> tuple[str, list[dict[str, Any]]]:
         script, folder = tmp_path / "train.py", tmp_path / "counts"
         script.write_text(dedent(BEGIN) + dedent(code))
         folder.mkdir()
@@ -54,13 +54,18 @@ def counted(tmp_path: Path):
         assert done.returncode == 0, done.stderr
         records = [json.loads(line) for file in folder.glob("*.jsonl") for line in file.read_text().splitlines()]
         assert [record for record in records if record["type"] == "off"] == []
-        return done.stdout, [record for record in records if record["type"] == "count"][-1]
+        return done.stdout, records
 
     return run
 
 
+def last(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the last count."""
+    return [record for record in records if record["type"] == "count"][-1]
+
+
 def test_a_trained_module_is_copied_saved_and_scripted_as_without_counting(counted: Any) -> None:
-    output, last = counted("""
+    output, records = counted("""
         own_call = Net.__call__
         train(model)
         blob = pickle.dumps(model)
@@ -74,21 +79,36 @@ def test_a_trained_module_is_copied_saved_and_scripted_as_without_counting(count
         print(b"tuner_inside" in blob, any(hooks), Net.__call__ is own_call)
     """)
     assert output.split() == ["False", "False", "False"]  # the last one: the class is watched
-    assert last["rows"] == 5 * 5
+    assert last(records)["rows"] == 5 * 5
+
+
+def test_an_evaluation_and_a_save_are_told_as_pauses(counted: Any) -> None:
+    _, records = counted("""
+        torch.save(model, io.BytesIO())
+        train(model, steps=3)
+        with torch.no_grad():
+            for _ in range(100):
+                model(torch.ones(5, 4))
+        torch.save(model, io.BytesIO())
+        train(model, steps=1)
+    """)
+    kinds = [record["type"] for record in records]
+    assert 1 <= kinds.count("pause") < 100
+    assert kinds.index("pause") > kinds.index("start")
 
 
 def test_another_module_of_the_same_class_is_not_counted(counted: Any) -> None:
-    _, last = counted("""
+    _, records = counted("""
         train(model)
         other(torch.ones(7, 4)).sum().backward()
         train(model, steps=1)
     """)
-    assert last["rows"] == 6 * 5
+    assert last(records)["rows"] == 6 * 5
 
 
 @pytest.mark.parametrize("compiled", ["torch.compile(model, backend='eager')", "model"])
 def test_a_compiled_module_counts_with_its_graphs_unchanged(counted: Any, compiled: str) -> None:
-    output, last = counted(f"""
+    output, records = counted(f"""
         module = {compiled}
         if module is model:
             model.compile(backend="eager")
@@ -97,7 +117,7 @@ def test_a_compiled_module_counts_with_its_graphs_unchanged(counted: Any, compil
         print(counters["stats"]["unique_graphs"], sum(counters["graph_break"].values()))
     """)
     assert output.split() == ["1", "0"]
-    assert last["rows"] == 5 * 5
+    assert last(records)["rows"] == 5 * 5
 
 
 def test_a_module_that_is_called_inside_a_compiled_function_breaks_no_graph(counted: Any) -> None:
@@ -117,7 +137,7 @@ def test_a_module_that_is_called_inside_a_compiled_function_breaks_no_graph(coun
 
 
 def test_an_evaluation_over_a_part_of_the_same_data_is_not_counted_as_training(counted: Any) -> None:
-    _, last = counted("""
+    _, records = counted("""
         data = TensorDataset(torch.ones(30, 4))
         training = DataLoader(data, batch_size=10, sampler=SubsetRandomSampler(range(20)))
         validation = DataLoader(data, batch_size=10, sampler=SubsetRandomSampler(range(20, 30)))
@@ -131,5 +151,5 @@ def test_an_evaluation_over_a_part_of_the_same_data_is_not_counted_as_training(c
                     model(batch)
         train(model, steps=1)
     """)
-    assert last["loader"]["rows"] == 3 * 20
-    assert (last["loader"]["passes"], last["loader"]["size"]) == (2, 20)
+    assert last(records)["loader"]["rows"] == 3 * 20
+    assert (last(records)["loader"]["passes"], last(records)["loader"]["size"]) == (2, 20)

@@ -20,7 +20,6 @@ from tuner.drafting.draft import (
     environment,
     imported,
     known_of,
-    narrowed,
     searching,
     study_name,
     used,
@@ -260,8 +259,8 @@ def test_a_device_that_did_nothing_is_left_out() -> None:
     busy = tuple(DeviceSample(t_s=t_s, device=0, util_pct=60.0, mem_used_mib=500 * t_s) for t_s in (0.0, 2.0))
     uses = used(Watched(samples=(*busy, *idle), reports=STEPS), devices)
     assert [(use.util_pct, use.mem_peak_mib, use.worked) for use in uses] == [(60.0, 1000.0, True), (0.0, 4.0, False)]
-    assert narrowed("auto", uses) == "0"
-    assert narrowed("auto", uses[:1]) == "auto"
+    auto = replace(draft(["train.py"], devices="cpu:1"), devices="auto")
+    assert (devices_of(auto, PLAIN, uses), devices_of(auto, COUNTED, uses[:1])) == ("0", "auto")
     found = draft(["train.py"], devices="cpu:1")
     assert (devices_of(found, COUNTED, USES), devices_of(found, PLAIN, USES)) == ("cpu:2", "cpu:1")
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -165,12 +166,20 @@ def test_a_silent_iteration_ten_times_as_slow_is_no_hang(usual_s: float) -> None
     assert probe(marked(times_s), window_seconds=0.1).ok
 
 
-@pytest.mark.parametrize("told", ["evaluating ...", "saving checkpoint to last.pt"])
-def test_a_silent_evaluation_or_checkpoint_is_no_hang_until_silence_lasts_too_long(told: str) -> None:
+@pytest.mark.parametrize(
+    ("told", "stream"),
+    [
+        ("evaluating ...", "console"),
+        ("saving checkpoint to last.pt", "console"),
+        ('{"type": "training", "paused": true}', "progress"),
+    ],
+)
+def test_a_silent_evaluation_or_checkpoint_is_no_hang_until_silence_lasts_too_long(told: str, stream: Any) -> None:
     before, after = every(0.1, 40), every(0.1, 40, 48.0)
-    assert probe([*marked(before), said(before[-1], told), *marked([*before, *after])[40:]]).ok
+    pause = OutputLine(t_s=before[-1] + 0.01, text=told, stream=stream)
+    assert probe([*marked(before), pause, *marked([*before, *after])[40:]]).ok
     assert kind(probe(marked([*before, *after]))) is FailureKind.HANG
-    endless = probe([*marked(before), said(before[-1], told)])
+    endless = probe([*marked(before), pause])
     assert (kind(endless), endless.total_s) == (FailureKind.HANG, pytest.approx(before[-1] + 120.0, abs=0.2))
 
 

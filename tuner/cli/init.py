@@ -17,14 +17,7 @@ from tuner.cli.options import DATABASE, RUNS, Runs, asked, devices_option, expos
 from tuner.drafting import draft as drafting
 from tuner.drafting.searches import ask_searches, check, nothing_varies, searches, shown
 from tuner.drafting.watching import Watched, iteration_s
-from tuner.drafting.writing import (
-    counted_in_words,
-    preset_text,
-    sample_choices,
-    samples_said,
-    study_text,
-    typed_in,
-)
+from tuner.drafting.writing import counted_in_words, preset_text, sample_choices, samples_said, study_text, typed_in
 from tuner.errors import StudyError
 from tuner.export import write_files
 from tuner.probe import duration

@@ -53,13 +53,8 @@ PerTrial = Annotated[
 Soak = Annotated[bool, typer.Option("--soak", help="At the end, see whether the best's memory lasts: `tuner soak`.")]
 
 
-NOT_COMPARED = (
-    "samples are not counted, so speeds cannot be compared: the search looks for busy devices, and a smaller batch may "
-    "only look busier; the study file says more"
-)
-BY_ITERATIONS = (
-    "samples are not counted; the search compares iterations/s, because no searched value changes what an iteration has"
-)
+NOT_COMPARED = "samples are not counted: the search looks for busy devices, and there will be no line to copy"
+BY_ITERATIONS = "samples are not counted; iterations/s are compared, because no searched value changes an iteration"
 
 
 def optimize(

@@ -16,15 +16,7 @@ from tuner.devices.cpu import usable_cores
 from tuner.devices.found import open_devices
 from tuner.drafting import command_lines
 from tuner.drafting.run_flags import flags_in_files, flags_of, source_of, uses_hydra
-from tuner.drafting.searches import (
-    BATCHES,
-    ENVIRONMENTS,
-    NEEDS_WORKERS,
-    WORKERS,
-    Known,
-    SearchedFlag,
-    proposed,
-)
+from tuner.drafting.searches import BATCHES, ENVIRONMENTS, NEEDS_WORKERS, WORKERS, Known, SearchedFlag, proposed
 from tuner.drafting.watching import Watched, watch
 from tuner.errors import StudyError, TrainerError
 from tuner.probe import IDLE_PCT, Device, DeviceSample, MonotonicClock, Process, SamplingRecorder, Slot
@@ -166,15 +158,11 @@ class Draft:
         same = [name for name in self.likely if preset and PRESETS[name].progress == PRESETS[preset].progress]
         return next(filter(None, (self._arithmetic(PRESETS[name].samples) for name in same)), "")
 
-    @property
-    def known(self) -> dict[str, str]:
-        """Flag → the value that the command uses for it: the typed one, or else the script's own."""
-        return {flag.parameter: flag.default for flag in self.flags if flag.default} | self._typed
-
     def _arithmetic(self, expression: str) -> str:
         """Fill an expression with what the command sets; empty where it lacks a flag that has no neutral value."""
         kept = {"ranks", *(search.parameter for search in self.searches)}
-        known = {"gradient_accumulation_steps": "1", **self.known}
+        listed = {flag.parameter: flag.default for flag in self.flags if flag.default}
+        known = {"gradient_accumulation_steps": "1", **listed, **self._typed}
         fixed = {name: known.get(name, "") for name in re.findall(r"\{(\w+)\}", expression) if name not in kept}
         if not all(map(str.isdecimal, fixed.values())):
             return ""
@@ -349,24 +337,17 @@ def _used(device: Device, samples: Sequence[DeviceSample], begin_s: float) -> Us
     return Used(device=device, util_pct=util_pct, mem_peak_mib=max(memory, default=None), worked=worked)
 
 
-def narrowed(devices: str, uses: Sequence[Used]) -> str:
-    """Return the devices that the command really used, as a study names them."""
-    working = [place for place, use in enumerate(uses) if use.worked]
-    if len(working) in {0, len(uses)}:
-        return devices
-    if not uses[0].device.is_gpu:
-        return f"cpu:{len(working)}"
-    return ",".join(uses[place].device.name.removeprefix("cuda:") for place in working)
-
-
 def devices_of(drafted: Draft, watched: Watched, uses: Sequence[Used]) -> str:
     """Return the devices that a command has used, as a study names them.
 
     On the CPU, each process whose optimizer steps is a rank, where these are counted.
     """
-    if watched.training and not uses[0].device.is_gpu:
-        return f"cpu:{watched.training.ranks}"
-    return narrowed(drafted.devices, uses)
+    working = [use.device for use in uses if use.worked]
+    if not uses[0].device.is_gpu and (watched.training or len(working) not in {0, len(uses)}):
+        return f"cpu:{watched.training.ranks if watched.training else len(working)}"
+    if len(working) in {0, len(uses)}:
+        return drafted.devices
+    return ",".join(device.name.removeprefix("cuda:") for device in working)
 
 
 def study_name(words: Sequence[str]) -> str:

@@ -27,7 +27,7 @@ class CountFiles:
         self._tails: dict[str, Tail] = {}
         self._merger = Merger()
         self._said: str | None = None
-        self._has_begun = False
+        self._has_begun = self._paused = False
 
     @property
     def processes(self) -> list[ProcessCounts]:
@@ -45,6 +45,8 @@ class CountFiles:
         if not self._has_begun and self._merger.trainers:
             self._has_begun = True
             messages.append({"type": TRAINING, "begun": True})
+        if self._paused:
+            messages.append({"type": TRAINING, "paused": True})
         if self._merger.why != self._said:
             self._said = self._merger.why
             messages.append({"type": TRAINING, "why": self._said})
@@ -56,11 +58,12 @@ class CountFiles:
             names = sorted(entry.name for entry in self._folder.iterdir() if entry.name.endswith(".jsonl"))
         except OSError:
             return False
-        has_new = False
+        has_new = self._paused = False
         for name in names[:MOST_PROCESSES]:
             tail = self._tails.setdefault(name, Tail(self._folder / name, self._most_bytes))
             for record in _records(tail):
                 self._merger.feed(name, record)
+                self._paused |= record.get("type") == "pause"
                 has_new = True
         return has_new
 

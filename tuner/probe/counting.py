@@ -91,8 +91,8 @@ class Unwrapped:
         self.doubt: str | None = None
         """Why the count may be wrong: the output does not say that an epoch is over, or which bar trains."""
         self._first: float | None = None
-        self._last = self._before = self._began = 0.0
-        """The highest count of this epoch, that of all epochs before it, and the count since another bar printed."""
+        self._last = self._before = 0.0
+        """The highest count of this epoch, and that of all epochs before it."""
         self._steps: tuple[float, float] | None = None
         """The smallest and the largest step between two counts of this epoch."""
         self._end: float | None = None
@@ -112,7 +112,7 @@ class Unwrapped:
         if epoch is None and end is not None and self._is_other(printed, end):
             return None
         if self._first is None:
-            self._first = self._last = self._began = printed
+            self._first = self._last = printed
         if self._is_late(printed, epoch):
             return self._over[0] + printed
         if self._starts_again(printed, epoch):
@@ -138,11 +138,11 @@ class Unwrapped:
                 self._doubt_bars(end)
             return True
         if self._end in {None, end}:
-            self._began = self._began if latest == end else printed
-        elif self._is_whole:
+            return False
+        if self._is_whole:
             self._doubt_bars(end)
             self._begin(printed)
-        elif self._last - self._began > 1:
+        elif self._last - (self._first or 0.0) > 1:
             return True
         else:
             self._around, self._first, self._steps = (self._end, self._last), None, None
@@ -152,11 +152,19 @@ class Unwrapped:
         self.doubt = self.doubt or f"bars of {self._end or 0:.0f} and {end:.0f} steps, and none says it trains"
 
     def _begin(self, printed: float) -> None:
-        """Begin the next epoch."""
-        self._over = self._before, self._last, self._steps[1] if self._steps else 0.0
-        self.epoch_ends.append(self._whole_epoch())
-        self._before += self.epoch_ends[-1]
-        self._last, self._steps, self._began = printed, None, printed
+        """Begin the next epoch.
+
+        The last line of an epoch may come before its end, as `[190/200]` if a trainer prints every tenth iteration.
+        Without a printed end, a count from 0 has one more step.
+        """
+        least, most = self._steps or (0.0, 0.0)
+        self._over = self._before, self._last, most
+        counted = self._last + (least if self._first == 0 and self._end is None else 0.0)
+        if self._end is not None and self._last <= self._end <= self._last + 2 * most:
+            counted = self._end
+        self.epoch_ends.append(counted)
+        self._before += counted
+        self._last, self._steps = printed, None
 
     def _starts_again(self, printed: float, epoch: float | None) -> bool:
         """Return whether this is the first line of a new epoch. Soon after a start, it is another rank's."""
@@ -180,26 +188,14 @@ class Unwrapped:
         most = self._steps[1] if self._steps else 0.0
         return self._end is not None and self._last >= min(NEAR_END * self._end, self._end - most)
 
-    def _whole_epoch(self) -> float:
-        """Return the iterations of the epoch that ends.
-
-        The last line of an epoch may come before its end, as `[190/200]` if a trainer prints every tenth iteration.
-        Without a printed end, a count from 0 has one more step.
-        """
-        least, most = self._steps or (0.0, 0.0)
-        if self._end is not None and self._last <= self._end <= self._last + 2 * most:
-            return self._end
-        return self._last + (least if self._first == 0 and self._end is None else 0.0)
-
 
 EVALUATES = re.compile(
     r"(?i)(?<![a-z])(?:test|testing|val|valid|validation|validat(?:e|ing)|eval|evaluat(?:e|ing|ion)|sanity)(?![a-z])"
 )
 """Words of lines that tell of an evaluation."""
 PREPARES = re.compile(
-    r"(?i)\W*(?:train: )?(?:running )?(?:scanning|map|filter|loading|load"
-    r"|downloading|download|fetching|resolving|extracting|generating"
-    r"|caching|indexing|building|compiling|preparing|preprocess(?:ing)?|tokeniz(?:er|ing)|grouping)(?![a-z])"
+    r"(?i)\W*(?:train: )?(?:running )?(?:map|filter|load(?:ing)?|download(?:ing)?|fetching|resolving|extracting"
+    r"|scanning|generating|caching|indexing|building|compiling|preparing|preprocess(?:ing)?|tokeniz(?:er|ing)|grouping)(?![a-z])"
 )
 """The first words of bars before the training. Their steps are no iterations."""
 EXAMPLES = "examples/s"

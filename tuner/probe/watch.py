@@ -34,7 +34,8 @@ At the time limit, a trainer without an iteration for that long counts as hangin
 LEAST_STALL_FACTOR = 2
 """A stall takes at least this many grace times, however short the iterations are.
 
-After a line that tells of an evaluation or a checkpoint, it takes at least `silence_seconds`.
+After a line that tells of an evaluation or a checkpoint, and after one that was seen inside the training, it takes at
+least `silence_seconds`.
 """
 CERTAIN_FACTOR = 2
 """A rank that is certainly dead ends the probe after this many grace times, even while its peers still print."""
@@ -75,7 +76,7 @@ class Watch:
         self._limits, self._reader, self._ranks, self._late = limits, reader, ranks, late
         self._block_s = reader.patterns.block_s
         self._first_line_s: float | None = None
-        self._last_line_s = 0.0
+        self._last_line_s = self._paused_s = 0.0
         self.evidence = Evidence()
         self._unmatched = Unmatched()
         self._unread: str | None = None
@@ -120,6 +121,7 @@ class Watch:
                 self.backlog = message.get("detail")
             case "training":
                 self.training = counts(message.get("counts")) or self.training
+                self._paused_s = t_s if message.get("paused") else self._paused_s
 
     def _close_blocks(self, now_s: float) -> None:
         """Count blocks of time as iterations where the trainer reports none.
@@ -334,9 +336,10 @@ class Watch:
         silence_s = limits.silence_seconds if self.marks else limits.start_up_silence_seconds
         if now_s - self._last_line_s >= max(silence_s, HICCUP_FACTOR * usual_s):
             return True
-        least_s = limits.silence_seconds if self._reader.pauses else LEAST_STALL_FACTOR * limits.grace_seconds
+        is_paused = self._reader.pauses or self._paused_s > self._last_mark_s
+        least_s = limits.silence_seconds if is_paused else LEAST_STALL_FACTOR * limits.grace_seconds
         stall_s = max(least_s, factor * usual_s)
-        return usual_s > 0 and not self._late and now_s - self._last_mark_s >= stall_s
+        return usual_s > 0 and not self._late and now_s - max(self._last_mark_s, self._paused_s) >= stall_s
 
     @property
     def _last_mark_s(self) -> float:

@@ -11,7 +11,7 @@ from tuner_inside.imports import when_imported
 from tuner_inside.inputs import first_tensor, is_tensor, sample_form, samples, tokens
 from tuner_inside.loaders import loaders
 from tuner_inside.roots import children, outermost, ranks
-from tuner_inside.tell import guarded, tell
+from tuner_inside.tell import guarded, tell, tell_pause
 
 TOLD_EVERY_S = 0.2
 """A record is written at most so often, in seconds: a few times a second."""
@@ -71,6 +71,7 @@ def _counter(known):
 
 def _count(tally, module, args, kwargs):
     if not sys.modules["torch"].is_grad_enabled():
+        tell_pause()
         if tally.evaluates_from_s is None:
             tally.evaluates_from_s = time.monotonic()
         return
@@ -234,6 +235,7 @@ def _begin_anew():
     """Forget everything in a forked process: what it trains is its own."""
     tallies.clear()
     loaders.data.clear()
+    training.firsts.begin_anew()
     _last.update(main=None, begun=None, memory_s=0.0, memory={})
 
 

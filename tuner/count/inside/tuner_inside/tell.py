@@ -11,10 +11,12 @@ FOLDER = "TUNER_COUNT"
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "SLURM_NTASKS")
 RANK_VARIABLES += ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE")
 """Environment variables by which launchers number the processes of a training."""
+PAUSE_TOLD_EVERY_S = 1.0
+"""A pause is told at most so often, in seconds."""
 MODE = 0o600
 """Only the owner reads the files, because a command line may hold a key."""
 
-_file = {"pid": 0, "path": ""}
+_file = {"pid": 0, "path": "", "paused_s": 0.0}
 _off = set()
 
 
@@ -35,6 +37,14 @@ def tell(kind, **fields):
         _write(_file["path"], dict(fields, type=kind, t_s=time.monotonic()))
     except (OSError, ValueError):
         pass
+
+
+def tell_pause():
+    """Tell that the process lives though it does not train now: it evaluates, or begins to save. It may do so often."""
+    now_s = time.monotonic()
+    if now_s - _file["paused_s"] >= PAUSE_TOLD_EVERY_S:
+        _file["paused_s"] = now_s
+        tell("pause")
 
 
 def _new_file(folder):

@@ -7,7 +7,7 @@ import time
 
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import first_tensor, is_tensor
-from tuner_inside.tell import guarded
+from tuner_inside.tell import guarded, tell_pause
 
 LOSS_STEPS = 8
 """The losses of so many steps are kept, and so are the sums of so many inputs."""
@@ -90,6 +90,10 @@ class Firsts:
     """The losses and the sums of the inputs of the first steps."""
 
     def __init__(self):
+        self.begin_anew()
+
+    def begin_anew(self):
+        """Forget all steps, as in a forked process: what it trains is its own."""
         self.losses = {}
         """The step → readings of the losses whose gradients it adds up."""
         self.inputs = {}
@@ -225,6 +229,8 @@ def _wrap_save(module):
     @functools.wraps(own)
     def save(*args, **kwargs):
         begin_s = time.monotonic()
+        if firsts.step:
+            tell_pause()
         try:
             return own(*args, **kwargs)
         finally:
