@@ -16,7 +16,7 @@ from tuner.probe.protocols import Enough, More, Stop
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.running.loop import optimise
 from tuner.running.workbench import Job
-from tuner.soaking.soak import Following, soaking, soaks, verdicts
+from tuner.soaking.soak import Following, reported, soaking, soaks, verdicts
 from tuner.soaking.whole_training import KEEPERS, Training
 from tuner.study import Config
 from tuner.study.spec import StudySpec
@@ -284,3 +284,16 @@ def test_flags_of_a_soak_are_added_to_the_command(tmp_path: Path) -> None:
     other = study.model_copy(update={"trainer": study.trainer.model_copy(update={"options": {}})})
     with pytest.raises(StudyError, match="soak: the trainer command takes no flags"):
         soaking(replace(bench(tmp_path, study), spec=other), 15.0)
+
+
+def test_what_is_told_of_a_training_quotes_no_key() -> None:
+    lines = ["login with hf_0A1b2C3d4E5f6G7h8", "hf_0A1b2C3d4E5f6G7h8: slurmstepd: error: Detected 1 oom_kill event"]
+    failure = reported(iter(lines), oom=False, gpu=True)
+    assert (failure.kind, failure.detail) == (
+        FailureKind.HOST_OOM,
+        "***: slurmstepd: error: Detected 1 oom_kill event",
+    )
+    with pytest.raises(StudyError, match="no line of it shows why"):
+        reported(iter(["loss 2.0"]), oom=False, gpu=True)
+    with pytest.raises(StudyError, match="nothing is told"):
+        reported(iter([]), oom=False, gpu=True)

@@ -4,7 +4,7 @@ A study also learns here that a real training has run out of memory.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -41,20 +41,21 @@ from tuner.trainers.base import Trainer
 from tuner.trainers.registry import open_trainer
 
 
-def reported(lines: Sequence[str], *, oom: bool, gpu: bool) -> Failure:
+def reported(lines: Iterable[str], *, oom: bool, gpu: bool) -> Failure:
     """Return the failure that the output of a training shows, or that its user tells.
 
     Raises StudyError where neither says that memory ran out: the study would learn nothing from it.
     """
-    evidence = Evidence()
+    evidence, is_told = Evidence(), False
     for line in lines:
         evidence.feed(without_keys(line), 0.0)
+        is_told = True
     found = evidence.failure()
     if found and found.kind in OUT_OF_MEMORY:
         return found
     if not oom:
         said = f"it shows {found.kind}: {found.detail}" if found else "no line of it shows why the training failed"
-        raise StudyError(f"{said if lines else 'nothing is told'}; give --oom where the training ran out of memory")
+        raise StudyError(f"{said if is_told else 'nothing is told'}; give --oom where the training ran out of memory")
     kind = FailureKind.GPU_OOM if gpu else FailureKind.HOST_OOM
     return Failure(kind=kind, rule=TOLD, detail="a training with this config ran out of memory, as its user told")
 
