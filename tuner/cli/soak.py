@@ -21,7 +21,7 @@ from tuner.running.loop import optimise
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.soaking.soak import USUAL_MINUTES, has_soaks, reported, soaking, telling, verdicts
 from tuner.soaking.whole_training import Training
-from tuner.study import MOST_HOURS, Case, Config, StudySpec, find, load, open_regular
+from tuner.study import MOST_HOURS, Case, Config, StudySpec, find, ladder_of, load, open_regular
 
 CHUNK_BYTES = 1 << 20
 """A log is read in pieces of this size."""
@@ -174,7 +174,7 @@ def told(
         raise StoreError(no_best(case.name))
     config = config_with(bench.space_for(case), view.best.config, settings or [])
     with at_work(console, bench, [case], url) as job:
-        optimise(telling(job, config, failure), [case])
+        optimise(telling(job, config, failure, ladder_of(bench.space_for(case))), [case])
     after = open_reader(url, bench.spec.name).case(case.name)
     if after is None or after.best is None:
         raise StoreError(

@@ -124,6 +124,8 @@ class KeptTrial:
     """Whether the rungs of an `auto` ladder, or an `auto` batch size, follow from the trial."""
     soaks: bool = False
     """Whether the trial shows if the config's memory lasts."""
+    told: str | None = None
+    """The parameter with whose value memory grows, or "", where a person has told that a training ran out of memory."""
     origin: str | None = None
     """The case in which the trial's config is the best, where the config comes from there."""
     lease: object = None
@@ -265,6 +267,7 @@ def read(
         confirms=stored.CONFIRMS in attributes,
         calibrates=stored.CALIBRATES in attributes,
         soaks=stored.SOAKS in attributes,
+        told=_text(attributes.get(stored.TOLD)),
         origin=_text(attributes.get(stored.ORIGIN)),
         lease=attributes.get(stored.LEASE),
         missing_gib=missing_gib,

@@ -60,12 +60,15 @@ def reported(lines: Iterable[str], *, oom: bool, gpu: bool) -> Failure:
     return Failure(kind=kind, rule=TOLD, detail="a training with this config ran out of memory, as its user told")
 
 
-def telling(job: Job, config: Config, failure: Failure) -> Job:
-    """Return the job that stores one trial of a config with this failure, and starts nothing."""
-    left = [config]
+def telling(job: Job, config: Config, failure: Failure, ladder: str | None) -> Job:
+    """Return the job that stores one trial of a config with this failure, and starts nothing.
+
+    From then on no config may be the best that needs as much memory. It grows with the values of `ladder`.
+    """
+    left = [Choice(config=config, why=Why.TELL, cold=True, mark=ladder or "")]
 
     def choose(history: History, price: Price) -> Choice | Done:
-        return Choice(config=left.pop(), cold=True) if left else Done(reason="the study knows it now")
+        return left.pop() if left else Done(reason="the study knows it now")
 
     def probe(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return unlaunched(plan.config, failure, plan.digest)
