@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from tests_loop import CASE, Quiet, bench, best, busy, measured, opened, spec, view
@@ -81,6 +82,8 @@ def soaked(
     study: StudySpec | None = None,
     searched: bool = False,
     first: Config | None = None,
+    minutes: float = 15.0,
+    hours: float = HOURS,
 ) -> Quiet:
     """Search and soak, or only soak where the study was `searched`; begin with the best, or with `first`."""
     watcher, study = Quiet(), study or spec(**RANDOM)
@@ -90,7 +93,7 @@ def soaked(
         )
         if not searched:
             optimise(job, [CASE])
-        optimise(replace(job, purpose=soaking(job.bench, 15.0, Training.of(job.bench, HOURS), first)), [CASE])
+        optimise(replace(job, purpose=soaking(job.bench, minutes, Training.of(job.bench, hours), first)), [CASE])
     return watcher
 
 
@@ -125,6 +128,45 @@ def test_a_best_whose_memory_lasts_is_soaked_once_and_stays_the_best(tmp_path: P
     assert longer is not None
     assert longer.filled_h >= 300.0
     assert not any("surer" in one for one in verdicts(view(tmp_path / "demo"), PROVOKED))
+
+
+def test_a_soak_with_other_flags_limits_or_a_longer_time_is_made_again(tmp_path: Path) -> None:
+    def soaked_again(
+        changes: Mapping[str, object] = MappingProxyType({}), *, minutes: float = 15.0, hours: float = HOURS
+    ) -> list[int]:
+        before = len(prober.soaked)
+        study = spec(**{**RANDOM, **changes})
+        soaked(tmp_path, prober, study=study, searched=before > 0, minutes=minutes, hours=hours)
+        return prober.soaked[before:]
+
+    prober = Prober({})
+    assert soaked_again() == [64]
+    assert soaked_again() == []
+    flags, limit = {"soak": {"flags": "--eval-steps 5"}}, {"environment": {"memory_mib": 900}}
+    assert soaked_again(flags) == [64]
+    assert soaked_again(flags) == []
+    assert soaked_again(limit) == [64]
+    assert soaked_again() == [64]
+    assert soaked_again(minutes=5.0) == []  # a longer one says as much
+    assert soaked_again(minutes=60.0) == [64]
+    assert soaked_again(hours=2 * HOURS) == [64]  # the one before has ended early, for a shorter training
+    assert soaked_again(hours=2 * HOURS) == []
+
+
+def test_what_flags_bring_into_a_soak_decides_from_then_on(tmp_path: Path) -> None:
+    prober, flags = Prober({}), {"soak": {"flags": "--eval-steps 5"}}
+    soaked(tmp_path, prober)
+    assert best(tmp_path / "demo").config["num_envs"] == 64
+    prober.grows = {64: 3000.0, 60: 3000.0, 56: 3000.0}
+    soaked(tmp_path, prober, searched=True, study=spec(**{**RANDOM, **flags}))
+    assert prober.soaked[:2] == [64, 64]
+    found = int(best(tmp_path / "demo").config["num_envs"])
+    assert 40 <= found < 56
+    training = Training.of(bench(tmp_path, spec(**{**RANDOM, **flags})), HOURS)
+    assert not any("#3 " in line for line in verdicts(view(tmp_path / "demo"), training))
+    prober.grows = {}  # a validation that needs less, with other flags
+    soaked(tmp_path, prober, searched=True, study=spec(**RANDOM))
+    assert best(tmp_path / "demo").config["num_envs"] == 64
 
 
 def test_a_config_that_the_user_names_is_soaked_in_place_of_the_best(tmp_path: Path) -> None:

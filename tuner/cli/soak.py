@@ -19,7 +19,7 @@ from tuner.export import export_study, in_words, no_best
 from tuner.probe import LineSplitter
 from tuner.running.loop import optimise
 from tuner.running.workbench import Workbench, open_workbench
-from tuner.soaking.soak import USUAL_MINUTES, has_soaks, reported, soaking, telling, verdicts
+from tuner.soaking.soak import USUAL_MINUTES, may_be_soaked, reported, soaking, telling, verdicts
 from tuner.soaking.whole_training import Training
 from tuner.study import MOST_HOURS, Case, Config, StudySpec, find, ladder_of, load, open_regular
 
@@ -67,7 +67,7 @@ def soak(
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen, url = chosen_cases(bench, cases), database_url(storage, bench.folder)
     if not settings:
-        chosen = _searched(console, chosen, url, bench.spec.name, study)
+        chosen = _searched(console, chosen, url, bench, study)
     if _may_ask(console, study, bench.spec):
         keep_answer(study)
         bench = open_workbench(study, devices=devices, runs=runs)
@@ -87,10 +87,11 @@ def soak(
     conclude(outcomes, reader.rows, interrupted=interrupted)
 
 
-def _searched(console: Console, cases: Sequence[Case], url: str, name: str, study: str) -> list[Case]:
+def _searched(console: Console, cases: Sequence[Case], url: str, bench: Workbench, study: str) -> list[Case]:
     """Return the cases with something to soak, and name the others. Raises StoreError where there is none."""
-    views = {view.name: view for view in open_reader(url, name).cases}
-    found = [case for case in cases if (view := views.get(case.name)) and (view.best or has_soaks(view))]
+    views = {view.name: view for view in open_reader(url, bench.spec.name).cases}
+    training = Training.of(bench)
+    found = [case for case in cases if (view := views.get(case.name)) and may_be_soaked(view, training)]
     if others := [case.name for case in cases if case not in found]:
         instead = f"`tuner optimize --study {study}` searches first, and --set NAME=VALUE soaks a config of your choice"
         if not found:

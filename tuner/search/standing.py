@@ -7,6 +7,7 @@ be measured by the trainer's plain command.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from statistics import fmean
 from typing import TypeGuard
 
@@ -109,6 +110,19 @@ def ended(trials: Iterable[KeptTrial]) -> list[KeptTrial]:
     return [one for one in trials if one.state in FINISHED]
 
 
+def with_newest_soaks(trials: Sequence[KeptTrial]) -> list[KeptTrial]:
+    """Return the trials without the soaks that count no more.
+
+    Once a soak has other flags, or another limit of memory, the soaks before it say nothing. Of several soaks of one
+    config, the last one counts.
+    """
+    soaks = [one for one in trials if one.soaks and one.counts]
+    kind = soaks[-1].soak.kind if soaks and soaks[-1].soak else None
+    alike = [*takewhile(lambda one: (one.soak and one.soak.kind) == kind, reversed(soaks))]
+    left = {one.number for one in {one.launch: one for one in reversed(alike)}.values()}
+    return [one for one in trials if not (one.soaks and one.counts) or one.number in left]
+
+
 def ways(trials: Iterable[KeptTrial]) -> tuple[Standings, Standings]:
     """Return what is known of each config that may be the best: from its cold trials, and from its warm trials.
 
@@ -119,7 +133,7 @@ def ways(trials: Iterable[KeptTrial]) -> tuple[Standings, Standings]:
     config that needs as much memory as one with which a training ran out of it, as a person told, is left out, too.
     Where that leaves none whose memory has lasted, the smaller ones count without a soak.
     """
-    known = ended(trials)
+    known = with_newest_soaks(ended(trials))
     void = {*miscounted(known)}
     lasted = {one.launch: one.may_be_best and one.number not in void for one in known if one.soaks and one.counts}
     void |= _too_large(known)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tuner.kept.trial import KeptProbe
+from tuner.kept.trial import KeptProbe, SoakSettings
 from tuner.probe import HOUR_S, MIB_PER_GIB, DeviceSummary, ProbeResult
 from tuner.running.workbench import Workbench
 from tuner.search.lasting import PILING_UP, PROVOKED, USUAL, Expected, Lasts, lasts
@@ -40,6 +40,10 @@ def keeper(kind: DeviceKind, variables: Mapping[str, str]) -> Keeper | None:
     return None if any(name in variables for name in found.variables) else found
 
 
+ANY_SOAK = SoakSettings()
+"""A soak by the trainer's own command, within the device's own memory."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
     """The training for which memory is to last."""
@@ -51,6 +55,8 @@ class Training:
     """Whether a soak meets what needs most memory."""
     keeper: Keeper | None = None
     """What may keep far more memory than the training needs."""
+    soak: SoakSettings = ANY_SOAK
+    """What a soak meets, without its length and that of the training."""
 
     @classmethod
     def of(cls, bench: Workbench, hours: float | None = None, iterations: int | None = None) -> "Training":
@@ -60,6 +66,11 @@ class Training:
             iterations=iterations,
             provoked=bench.spec.soak.shows_worst,
             keeper=keeper(bench.kind, {**os.environ, **bench.variables}),
+            soak=SoakSettings(
+                flags=bench.spec.soak.flags,
+                command=bench.spec.soak.command,
+                memory_mib=bench.spec.environment.memory_mib,
+            ),
         )
 
     def lasts(self, devices: tuple[DeviceSummary, ...], probe: ProbeResult | KeptProbe) -> Lasts | None:
