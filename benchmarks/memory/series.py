@@ -36,7 +36,7 @@ from benchmarks.memory.pairs import TRAIN
 from benchmarks.memory.real import GIVES_BACK, MIMICKIT, REFERENCE, Real
 from tuner.devices.cpu import Peaks, data_mib
 from tuner.probe.result import DeviceSample, DeviceSummary
-from tuner.probe.summaries import RISE, floors, rises
+from tuner.probe.summaries import RISE, floors, rises, tops
 from tuner.search.lasting import PILING_UP, PROVOKED, USUAL, lasts
 
 SERIES = Path(__file__).with_name("series.json.xz")
@@ -231,6 +231,7 @@ def summary(series: Series, until_s: float, total_mib: float) -> DeviceSummary:
         mem_total_mib=total_mib,
         mem_rises=rises(samples, 0.0),
         mem_floors=floors(samples, 0.0, until_s),
+        mem_tops=tops(samples, 0.0, until_s),
     )
 
 

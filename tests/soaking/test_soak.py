@@ -17,6 +17,8 @@ from tuner.probe.protocols import Enough, More, Stop
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.running.loop import optimise
 from tuner.running.workbench import Job
+from tuner.search.lasting import PROVOKED as PROVOKED_RECORDS
+from tuner.search.lasting import lasts
 from tuner.soaking.soak import Following, reported, soaking, soaks, verdicts
 from tuner.soaking.whole_training import KEEPERS, Training
 from tuner.study import Config
@@ -339,3 +341,17 @@ def test_what_is_told_of_a_training_quotes_no_key() -> None:
         reported(iter(["loss 2.0"]), oom=False, gpu=True)
     with pytest.raises(StudyError, match="nothing is told"):
         reported(iter([]), oom=False, gpu=True)
+
+
+def test_nothing_is_promised_for_sure_and_no_probability_after_seconds() -> None:
+    short, usual = (device(100.0, seconds=seconds) for seconds in (24.0, 600.0))
+    said = [
+        PROVOKED.in_short(found)
+        for one in (short, usual)
+        if (found := lasts((one,), HOURS, PROVOKED_RECORDS)) and found.chance > 0.995
+    ]
+    assert said[0].startswith("memory lasts 1 h, as far as a soak of 24.0 s can show: 100 MiB now")
+    assert said[1].startswith("memory lasts 1 h with 99 % probability: 100 MiB now")
+    full = PROVOKED.lasts((device(994.0, seconds=24.0),), KeptProbe())
+    assert full is not None
+    assert "% probability: 994 MiB now" in PROVOKED.in_short(full)
