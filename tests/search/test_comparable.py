@@ -46,6 +46,12 @@ def test_ends_that_are_not_those_of_the_same_data_do_not_count(
     assert set(eligible(history)) == {str(number) for number in range(len(trials))} - {str(one) for one in left_out}
 
 
+def test_a_soak_whose_flags_shorten_an_epoch_says_whether_memory_lasts() -> None:
+    probed, soaked = counting(0, 2500.0), replace(counting(0, 200.0), number=1, soaks=True)
+    assert miscounted([probed, soaked]) == {}
+    assert set(eligible([probed, soaked])) == {"0"}
+
+
 @given(st.integers(1, 10**6), st.lists(st.integers(1, 512), min_size=1, max_size=8), st.booleans())
 def test_all_samples_of_the_data_are_the_same_data_at_any_batch(data: int, batches: list[int], whole: bool) -> None:
     ends = [data // batch if whole else -(-data // batch) for batch in batches]

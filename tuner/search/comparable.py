@@ -32,9 +32,9 @@ def miscounted(trials: Iterable[KeptTrial]) -> dict[int, str]:
 
     A trainer makes a fixed number of iterations, or those of all its data. So ends are equal, or they have equal
     samples. Where neither holds, the samples of an iteration are not known, and only trials with as many as the first
-    one count.
+    one count. A soak counts whatever its end is: its flags may shorten epochs, and only its memory is compared.
     """
-    known = [one for one in trials if one.state == COMPLETE and one.probe.end]
+    known = [one for one in trials if one.state == COMPLETE and one.probe.end and not one.soaks]
     usual: dict[str, KeptTrial] = {}
     for one in known:
         first = usual.setdefault(_group(one), one)
