@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from tuner.probe.result import DeviceSample, DeviceSummary
-from tuner.probe.summaries import RISE, floors, rises
+from tuner.probe.summaries import RISE, floors, rises, tops
 from tuner.search.lasting import PILING_UP, PROVOKED, USUAL, lasts
 
 SERIES = Path(__file__).with_name("series.json.xz")
@@ -42,6 +42,7 @@ def summary(series: Series, until_s: float, total_mib: float) -> DeviceSummary:
         mem_total_mib=total_mib,
         mem_rises=rises(samples, 0.0),
         mem_floors=floors(samples, 0.0, until_s),
+        mem_tops=tops(samples, 0.0, until_s),
     )
 
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
 from statistics import fmean
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import optuna
 import pytest
+from optuna.storages.journal import JournalFileBackend
 from tests_cli import Tuner
 from tests_database import empty_database
 from tests_docs import ROOT, of
@@ -180,7 +182,7 @@ def test_our_trials_say_their_loader_workers_and_an_interruption_is_no_failure(t
     assert found.facts.setup.loader_workers == KnownFact(value=pytest.approx(fmean(workers)), source="database")
     assert found.facts.setup.duty_pct
     assert found.facts.setup.duty_pct.value < 19
-    assert [one.kind for one in found.causes] == [Kind.IDLE, Kind.STARTUP, Kind.FAILURES]
+    assert [one.kind for one in found.causes] == [Kind.IDLE, Kind.STARTUP, Kind.FAILURES, Kind.GAPS]
     assert all(one.undo and one.advice for one in found.causes)
 
 
@@ -262,6 +264,58 @@ def test_a_database_of_another_optuna_is_read_as_long_as_its_tables_are_the_same
         connection.commit()
     code, _, err = tuner(*asked)
     assert (code, "its table trials lacks number" in err) == (2, True)
+
+
+def journal(file: Path, *, n_jobs: int) -> None:
+    """Write a journal of a study whose trials wait until as many as can run at once have begun."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    storage = optuna.storages.JournalStorage(JournalFileBackend(str(file)))
+    study = optuna.create_study(storage=storage, study_name="mine", sampler=optuna.samplers.TPESampler(seed=3))
+    together = threading.Barrier(n_jobs)
+
+    def train(trial: optuna.Trial) -> float:
+        together.wait()
+        trial.suggest_categorical("num_workers", [2, 4])
+        trial.report(1.0, 1)
+        return trial.suggest_float("lr", 0.0, 1.0)
+
+    study.optimize(train, n_trials=4, n_jobs=n_jobs)
+    study.ask()
+
+
+@pytest.mark.parametrize(("n_jobs", "said"), [(1, "in processes"), (2, "in threads of one process, n_jobs=2")])
+def test_a_journal_is_read_and_tells_threads_from_processes(
+    tuner: Tuner, tmp_path: Path, n_jobs: int, said: str
+) -> None:
+    file = tmp_path / "journal.log"
+    journal(file, n_jobs=n_jobs)
+    before = file.read_bytes()
+    code, out, err = tuner("diagnose", "--storage", file, "--study-name", "mine")
+    assert (code, err) == (0, "")
+    rows = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in cells_of(out)}
+    assert rows["they run"] == [said, "journal"]
+    assert rows["complete trials"][0].startswith("4, 100%")
+    assert rows["not ended"] == ["1 running, 0 waiting", "database"]
+    assert rows["loader workers of a trial"][1] == "journal"
+    assert rows["sampler"] == ["unknown", "--sampler tells"]
+    assert (file.read_bytes(), [path.name for path in tmp_path.iterdir()]) == (before, [file.name])
+
+
+def test_what_is_no_journal_or_has_no_such_study_is_named(tuner: Tuner, tmp_path: Path) -> None:
+    def refused(content: bytes, name: str = "mine") -> str:
+        (tmp_path / "some.file").write_bytes(content)
+        code, out, err = tuner("diagnose", "--storage", "some.file", "--study-name", name)
+        assert (code, out, "Traceback" in err) == (2, "", False)
+        return " ".join(err.split())
+
+    journal(tmp_path / "journal.log", n_jobs=1)
+    whole = (tmp_path / "journal.log").read_bytes()
+    assert "has no study 'yours'; its studies are mine" in refused(whole, "yours")
+    assert "its URL is sqlite:///some.file" in refused(b"SQLite format 3\0" + bytes(90))
+    assert "is no journal of Optuna" in refused(b"case\tstatus\n")
+    assert "has no study 'mine'" in refused(b"")
+    for broken in (b'{"op_code": 99}\n', b'{"op_code": 4}\n', b"{}\n{}\n", b"{{{\n{{{\n"):
+        assert "some.file" in refused(broken)
 
 
 def test_damaged_rows_are_left_out(tuner: Tuner, url: str, tmp_path: Path) -> None:

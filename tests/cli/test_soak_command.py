@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -174,3 +175,17 @@ def test_what_a_soak_recommends_survives_ten_times_as_long_with_most_of_the_memo
     assert f"train with num_envs={chosen}" not in " ".join(said.split())
     _, again, _ = narrow("soak", *study, "--minutes", SOAK_MINUTES, "--iterations", 10)
     assert "memory lasts 10 iterations" in " ".join(again.split())
+
+
+def test_a_log_without_a_line_s_end_fills_no_memory_and_a_pipe_is_no_log(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path)
+    assert tuner("optimize", "--study", study, "--n-trials", "1")[0] == 0
+    with (tmp_path / "long.log").open("wb") as file:
+        file.truncate(64 << 20)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\nMemoryError\n")
+    code, out, err = tuner("told", "--study", study, "--log", tmp_path / "long.log")
+    assert "MemoryError" in out + err
+    os.mkfifo(tmp_path / "pipe")
+    code, _, err = tuner("told", "--study", study, "--log", tmp_path / "pipe")
+    assert (code, "it is no regular file" in err or "cannot be read" in err) == (2, True)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.diagnosis.study_times import KnownFact, Setup, StudyRecord, TrialEnd, TrialTimes, gather
+from tuner.diagnosis.study_times import KnownFact, Setup, StudyRecord, TrialEnd, TrialTimes, gather, with_n_jobs
 from tuner.diagnosis.waits import IdleCause, Kind, Way, causes
 
 
@@ -198,3 +198,69 @@ def test_the_causes_of_any_study_are_worth_while_and_in_order(
     for one in listed:
         assert one.gain is None or 1.1 <= one.gain <= most
         assert len(kinds(listed)) == len(set(kinds(listed)))
+
+
+def spaced(gaps_s: list[float], took_s: float = 100.0, **setup: Any) -> list[IdleCause]:
+    """Return the causes of a study whose trials run one after the other, with these gaps between."""
+    at_s, times = 0.0, []
+    for gap_s in (*gaps_s, 0.0):
+        times.append(TrialTimes(end=TrialEnd.COMPLETE, began_s=at_s, ended_s=at_s + took_s, startup_s=1.0))
+        at_s += took_s + gap_s
+    known = Setup(**{name: KnownFact(value=value, source="told") for name, value in setup.items()})
+    record = StudyRecord(study="mine", trials=tuple(times), setup=known)
+    return causes(gather(record), record.trials)
+
+
+def test_a_study_that_stood_still_and_one_that_waits_after_each_trial() -> None:
+    (night,) = spaced([0.0, 0.0, 9360.0, 0.0])
+    assert (night.kind, night.gain) == (Kind.GAPS, pytest.approx(9860 / 500))
+    assert "No trial ran for 2 h 36 min of 2 h 44 min, 1 time(s)." in night.why
+    assert "let the study go on by itself" in night.change
+    (each,) = spaced([30.0] * 9)
+    assert (each.kind, each.gain) == (Kind.GAPS, pytest.approx(1270 / 1000))
+    assert "9 time(s), the longest for 30.0 s" in each.why
+    assert "begin the next trial at once" in each.change
+    assert spaced([5.0] * 9) == []
+
+
+def test_trials_that_use_all_gpus_are_a_cause_and_no_room_for_one_trial_on_each() -> None:
+    (whole,) = spaced([0.0] * 9, gpus=8, gpus_per_trial=8)
+    assert (whole.kind, whole.gain) == (Kind.WHOLE, None)
+    assert "Each trial uses all 8 GPUs" in whole.why
+    (half,) = spaced([0.0] * 9, gpus=8, gpus_per_trial=4)
+    assert (half.kind, half.gain) == (Kind.PARALLEL, 2.0)
+    assert "8 GPUs / 4 of a trial = 2 trials" in half.how
+    assert spaced([0.0] * 9, gpus=1, gpus_per_trial=1) == []
+    assert spaced([0.0] * 9, gpus=8, gpus_per_trial=8, duty_pct=97.0) == []
+
+
+def test_probes_of_ours_on_some_of_the_gpus_leave_room_for_more() -> None:
+    (cause,) = found(*LONG, at_once=1, ours=True, gpus=8, gpus_per_trial=2)
+    assert (cause.kind, cause.gain) == (Kind.PARALLEL, 4.0)
+    assert cause.change == "`tuner optimize --gpus-per-trial 2` probes 4 configs at once"
+    (whole,) = found(*LONG, at_once=1, ours=True, gpus=2, gpus_per_trial=2)
+    assert (whole.kind, "--gpus-per-trial 1" in whole.change) == (Kind.WHOLE, True)
+
+
+def test_threads_of_one_process_are_a_cause_and_more_trials_are_to_be_processes() -> None:
+    (threads,) = found(*LONG, n_jobs=4)
+    assert (threads.kind, threads.gain) == (Kind.THREADS, None)
+    assert "start 4 processes on the same storage, each with n_jobs=1" in threads.change
+    assert found(*LONG, n_jobs=1) == []
+    assert found(*LONG, n_jobs=4, duty_pct=96.0) == []
+    more, _ = found(*LONG, n_jobs=4, **MEMORY)
+    assert (more.kind, "as processes instead of threads (n_jobs)" in more.change) == (Kind.PARALLEL, True)
+
+
+@pytest.mark.parametrize(
+    ("starts_s", "n_jobs"),
+    [([0.0, 0.02, 0.05, 0.09], 4), ([0.0, 4.0, 5.0, 9.0], 1), ([0.0] * 4, None), ([0.0, 0.3, 0.6, 0.9], None)],
+)
+def test_the_first_starts_tell_threads_from_processes(starts_s: list[float], n_jobs: int | None) -> None:
+    trials = [
+        TrialTimes(end=TrialEnd.COMPLETE, began_s=start_s + 500.0 * turn, ended_s=start_s + 500.0 * (turn + 1) - 1e-3)
+        for turn in range(5)
+        for start_s in starts_s
+    ]
+    known = with_n_jobs(StudyRecord(study="mine", trials=tuple(trials))).setup.n_jobs
+    assert (known and known.value) == n_jobs

@@ -22,6 +22,39 @@ def named(line: str) -> FailureKind | None:
             FailureKind.GPU_OOM,
         ),
         ("XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes.", FailureKind.GPU_OOM),
+        (
+            "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Failed to allocate request for 2.00GiB",
+            FailureKind.GPU_OOM,
+        ),
+        (
+            "2026-11-02 10:00:01.5: W external/xla/gemm_fusion_autotuner.cc:38] RESOURCE_EXHAUSTED: Out of memory",
+            None,
+        ),
+        ("ResourceExhaustedError: OOM when allocating tensor", FailureKind.GPU_OOM),
+        (
+            "ResourceExhaustedError: OOM when allocating tensor with shape[8,9] and type float on "
+            "/job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc [Op:Conv2D]",
+            FailureKind.GPU_OOM,
+        ),
+        (
+            "ResourceExhaustedError: OOM when allocating tensor with shape[8,9] and type float on "
+            "/job:localhost/replica:0/task:0/device:CPU:0 by allocator cpu [Op:Mul]",
+            FailureKind.HOST_OOM,
+        ),
+        ("PxgCudaDeviceMemoryAllocator fail to allocate memory 339738624 bytes!! Result = 2", FailureKind.GPU_OOM),
+        ("PxgPinnedHostMemoryAllocator fail to allocate memory 339738624 bytes!! Result = 2", FailureKind.HOST_OOM),
+        ("RuntimeError: cuda runtime error (2) : out of memory at /pytorch/aten/src/THC/x.cu:58", FailureKind.GPU_OOM),
+        ("torch.OutOfMemoryError: Allocation on device", FailureKind.GPU_OOM),
+        (
+            "slurmstepd: error: Detected 1 oom_kill event in StepId=42.batch. Some of the step tasks",
+            FailureKind.HOST_OOM,
+        ),
+        ("slurmstepd: error: Detected 2 oom-kill event(s) in step 42.0 cgroup.", FailureKind.HOST_OOM),
+        ("[ 1.0] Memory cgroup out of memory: Killed process 42 (python3) total-vm:1kB", FailureKind.HOST_OOM),
+        (
+            "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
+            FailureKind.HOST_OOM,
+        ),
         ("terminate called after throwing an instance of 'std::bad_alloc'", FailureKind.HOST_OOM),
         ("RuntimeError: unable to write to file </torch_42_1>: No space left on device (28)", FailureKind.HOST_OOM),
         ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8.00 TiB", FailureKind.HOST_OOM),

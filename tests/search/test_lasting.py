@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.probe.result import DeviceSample, DeviceSummary
-from tuner.probe.summaries import floors, rises
-from tuner.search.lasting import PILING_UP, PROVOKED, USUAL, Rising, lasts
+from tuner.probe.summaries import floors, rises, tops
+from tuner.search.lasting import PILING_UP, PROVOKED, USUAL, Expected, Rising, lasts
 
 TOTAL_MIB = 1000.0
 values = st.lists(st.floats(1.0, TOTAL_MIB), min_size=3, max_size=40)
@@ -30,6 +30,7 @@ def device(mib: list[float]) -> DeviceSummary:
         mem_total_mib=TOTAL_MIB,
         mem_rises=rises(samples(mib), 0.0),
         mem_floors=floors(samples(mib), 0.0, len(mib)),
+        mem_tops=tops(samples(mib), 0.0, len(mib)),
     )
 
 
@@ -211,3 +212,52 @@ def test_the_device_with_the_least_room_decides_and_unknown_memory_says_nothing(
     assert found.now_mib == 990.0
     assert lasts((), 24.0) is None
     assert lasts((device([500.0]),), 24.0) is None
+
+
+def validating(epochs: int, *, at: int = 53, grows: float = 0.0, heights: float = 0.0) -> DeviceSummary:
+    """Return a training of 73 MiB that validates with 777 after each epoch, whose memory climbs for two seconds.
+
+    It `grows` by so many MiB a second, and each validation needs so many MiB more than the one before.
+    """
+    climb = [73.0 + 704.0 * tenth / 20 for tenth in range(1, 21)]
+    more = [*[73.0] * at, *climb]
+    level = [grows * place / 10 + base for place, base in enumerate(more * epochs)]
+    tall = [one + heights * (place // len(more)) * (one > 400.0) for place, one in enumerate(level)]
+    read = [
+        DeviceSample(t_s=place / 10, device=0, mem_used_mib=one, mem_total_mib=1500.0) for place, one in enumerate(tall)
+    ]
+    end_s = len(read) / 10
+    return replace(
+        device([1.0, 1.0]),
+        mem_total_mib=1500.0,
+        mem_rises=rises(read, 0.0),
+        mem_floors=floors(read, 0.0, end_s),
+        mem_tops=tops(read, 0.0, end_s),
+    )
+
+
+@pytest.mark.parametrize("expected", [PROVOKED, PILING_UP])
+def test_the_climb_to_what_comes_in_each_epoch_is_one_jump_and_neither_records_nor_growth(expected: Expected) -> None:
+    found = lasts((validating(4),), 24.0, expected)
+    assert found is not None
+    assert (found.kind, found.chance > 0.95) == ("flat", True)
+    assert 777.0 <= found.most_mib < 1100.0
+
+
+def test_growth_below_what_comes_in_each_epoch_is_still_seen() -> None:
+    found = lasts((validating(8, grows=1.0),), 24.0, PROVOKED)
+    assert found is not None
+    assert (found.kind, found.chance < 0.05) == ("slope", True)
+
+
+def test_what_needs_more_each_time_makes_records() -> None:
+    found = lasts((validating(8, heights=60.0),), 1.0, PILING_UP)
+    assert found is not None
+    assert found.kind != "flat"
+    assert found.most_mib > 777.0 + 7 * 60.0 + 100.0
+
+
+def test_what_came_once_may_come_larger() -> None:
+    once = lasts((validating(1, at=60),), 24.0, PROVOKED)
+    assert once is not None
+    assert once.most_mib > 1000.0

@@ -313,3 +313,34 @@ def test_out_of_memory_in_a_session_rules_out_what_sessions_read_before() -> Non
 def test_failures_of_a_broken_trainer_do_not_count_against_configs(failures: int, found: bool) -> None:
     told = [failure(trial, "a") for trial in range(failures)]
     assert bool(best([*told, reading(10, "a", 80.0, warm=True)])) is found
+
+
+def told(trial: int, launch: str, ladder: str, config: Config) -> KeptTrial:
+    probe = KeptProbe(digest=launch, status="host_oom")
+    return KeptTrial(number=trial, state=PRUNED_STATE, probe=probe, config=config, told=ladder)
+
+
+@pytest.mark.parametrize(
+    ("ladder", "config", "memory", "may_be_best"),
+    [
+        ("size", {"size": 64, "half": True}, 10.0, False),  # a larger rung, whatever its probe needed
+        ("size", {"size": 32, "half": True}, 59.0, False),  # as much
+        ("size", {"size": 32, "half": True}, 40.0, True),
+        ("size", {"size": 32, "half": True}, None, False),
+        ("size", {"size": 16, "half": True}, 60.5, True),
+        ("size", {"size": 16, "half": True}, 90.0, False),
+        ("", {"size": 64, "half": False}, 80.0, False),
+        ("", {"size": 64, "half": False}, 50.0, True),
+        ("", {"size": 16, "half": False}, None, True),
+    ],
+)
+def test_what_a_person_tells_of_a_training_bars_all_that_need_as_much(
+    ladder: str, config: Config, memory: float | None, may_be_best: bool
+) -> None:
+    known = {"size": 32, "half": False}
+    trials = [
+        reading(0, "known", 5.0, memory=60.0, config=known),
+        reading(1, "other", 9.0, memory=memory, config=config),
+    ]
+    found = eligible([*trials, told(2, "known", ladder, known)])
+    assert set(found) == ({"other"} if may_be_best else set())

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from tests_loop import CASE, Quiet, bench, best, busy, measured, opened, spec, view
@@ -16,7 +17,9 @@ from tuner.probe.protocols import Enough, More, Stop
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.running.loop import optimise
 from tuner.running.workbench import Job
-from tuner.soaking.soak import Following, soaking, soaks, verdicts
+from tuner.search.lasting import PROVOKED as PROVOKED_RECORDS
+from tuner.search.lasting import lasts
+from tuner.soaking.soak import Following, reported, soaking, soaks, verdicts
 from tuner.soaking.whole_training import KEEPERS, Training
 from tuner.study import Config
 from tuner.study.spec import StudySpec
@@ -81,6 +84,8 @@ def soaked(
     study: StudySpec | None = None,
     searched: bool = False,
     first: Config | None = None,
+    minutes: float = 15.0,
+    hours: float = HOURS,
 ) -> Quiet:
     """Search and soak, or only soak where the study was `searched`; begin with the best, or with `first`."""
     watcher, study = Quiet(), study or spec(**RANDOM)
@@ -90,7 +95,7 @@ def soaked(
         )
         if not searched:
             optimise(job, [CASE])
-        optimise(replace(job, purpose=soaking(job.bench, 15.0, Training.of(job.bench, HOURS), first)), [CASE])
+        optimise(replace(job, purpose=soaking(job.bench, minutes, Training.of(job.bench, hours), first)), [CASE])
     return watcher
 
 
@@ -125,6 +130,45 @@ def test_a_best_whose_memory_lasts_is_soaked_once_and_stays_the_best(tmp_path: P
     assert longer is not None
     assert longer.filled_h >= 300.0
     assert not any("surer" in one for one in verdicts(view(tmp_path / "demo"), PROVOKED))
+
+
+def test_a_soak_with_other_flags_limits_or_a_longer_time_is_made_again(tmp_path: Path) -> None:
+    def soaked_again(
+        changes: Mapping[str, object] = MappingProxyType({}), *, minutes: float = 15.0, hours: float = HOURS
+    ) -> list[int]:
+        before = len(prober.soaked)
+        study = spec(**{**RANDOM, **changes})
+        soaked(tmp_path, prober, study=study, searched=before > 0, minutes=minutes, hours=hours)
+        return prober.soaked[before:]
+
+    prober = Prober({})
+    assert soaked_again() == [64]
+    assert soaked_again() == []
+    flags, limit = {"soak": {"flags": "--eval-steps 5"}}, {"environment": {"memory_mib": 900}}
+    assert soaked_again(flags) == [64]
+    assert soaked_again(flags) == []
+    assert soaked_again(limit) == [64]
+    assert soaked_again() == [64]
+    assert soaked_again(minutes=5.0) == []  # a longer one says as much
+    assert soaked_again(minutes=60.0) == [64]
+    assert soaked_again(hours=2 * HOURS) == [64]  # the one before has ended early, for a shorter training
+    assert soaked_again(hours=2 * HOURS) == []
+
+
+def test_what_flags_bring_into_a_soak_decides_from_then_on(tmp_path: Path) -> None:
+    prober, flags = Prober({}), {"soak": {"flags": "--eval-steps 5"}}
+    soaked(tmp_path, prober)
+    assert best(tmp_path / "demo").config["num_envs"] == 64
+    prober.grows = {64: 3000.0, 60: 3000.0, 56: 3000.0}
+    soaked(tmp_path, prober, searched=True, study=spec(**{**RANDOM, **flags}))
+    assert prober.soaked[:2] == [64, 64]
+    found = int(best(tmp_path / "demo").config["num_envs"])
+    assert 40 <= found < 56
+    training = Training.of(bench(tmp_path, spec(**{**RANDOM, **flags})), HOURS)
+    assert not any("#3 " in line for line in verdicts(view(tmp_path / "demo"), training))
+    prober.grows = {}  # a validation that needs less, with other flags
+    soaked(tmp_path, prober, searched=True, study=spec(**RANDOM))
+    assert best(tmp_path / "demo").config["num_envs"] == 64
 
 
 def test_a_config_that_the_user_names_is_soaked_in_place_of_the_best(tmp_path: Path) -> None:
@@ -284,3 +328,30 @@ def test_flags_of_a_soak_are_added_to_the_command(tmp_path: Path) -> None:
     other = study.model_copy(update={"trainer": study.trainer.model_copy(update={"options": {}})})
     with pytest.raises(StudyError, match="soak: the trainer command takes no flags"):
         soaking(replace(bench(tmp_path, study), spec=other), 15.0)
+
+
+def test_what_is_told_of_a_training_quotes_no_key() -> None:
+    lines = ["login with hf_0A1b2C3d4E5f6G7h8", "hf_0A1b2C3d4E5f6G7h8: slurmstepd: error: Detected 1 oom_kill event"]
+    failure = reported(iter(lines), oom=False, gpu=True)
+    assert (failure.kind, failure.detail) == (
+        FailureKind.HOST_OOM,
+        "***: slurmstepd: error: Detected 1 oom_kill event",
+    )
+    with pytest.raises(StudyError, match="no line of it shows why"):
+        reported(iter(["loss 2.0"]), oom=False, gpu=True)
+    with pytest.raises(StudyError, match="nothing is told"):
+        reported(iter([]), oom=False, gpu=True)
+
+
+def test_nothing_is_promised_for_sure_and_no_probability_after_seconds() -> None:
+    short, usual = (device(100.0, seconds=seconds) for seconds in (24.0, 600.0))
+    said = [
+        PROVOKED.in_short(found)
+        for one in (short, usual)
+        if (found := lasts((one,), HOURS, PROVOKED_RECORDS)) and found.chance > 0.995
+    ]
+    assert said[0].startswith("memory lasts 1 h, as far as a soak of 24.0 s can show: 100 MiB now")
+    assert said[1].startswith("memory lasts 1 h with 99 % probability: 100 MiB now")
+    full = PROVOKED.lasts((device(994.0, seconds=24.0),), KeptProbe())
+    assert full is not None
+    assert "% probability: 994 MiB now" in PROVOKED.in_short(full)

@@ -1,5 +1,6 @@
 """`tuner told`: the study learns that a real training ran out of memory, and names the next config."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from tuner.errors import StudyError
 from tuner.probe.kinds import FailureKind
 from tuner.running.loop import optimise
 from tuner.running.workbench import Job
-from tuner.soaking.soak import reported, telling
+from tuner.soaking.soak import reported, soaking, telling
+from tuner.soaking.whole_training import Training
+from tuner.study import Config
 
 LOG = [
     "step 900 loss 0.1",
@@ -29,11 +32,31 @@ def test_the_study_avoids_the_config_that_ran_out_and_all_that_need_as_much(tmp_
         failure = reported(LOG, oom=False, gpu=True)
         assert failure.kind is FailureKind.GPU_OOM
         assert failure.overshoot_mib == 2048.0
-        optimise(telling(job, {"num_envs": 64}, failure), [CASE])
+        optimise(telling(job, {"num_envs": 64}, failure, "num_envs"), [CASE])
     assert best(tmp_path / "demo").config == {"num_envs": 32}
     kept = view(tmp_path / "demo").trials[-1].probe.failure
     assert kept is not None
     assert kept.overshoot_mib == 2048.0
+
+
+@pytest.mark.parametrize(
+    ("told", "left"),
+    [({"num_envs": 32}, 16), ({"num_envs": 64}, 32), ({"num_envs": 16}, None)],
+)
+def test_no_larger_config_is_named_where_the_hosts_memory_ran_out(
+    tmp_path: Path, told: Config, left: int | None
+) -> None:
+    """Where memory ends is learnt from cards alone, and the best is the largest; a person knows more of the host."""
+    study = spec(space={"num_envs": {"ladder": [64, 32, 16]}}, search={"trials": 3, "sampler": "random"})
+    with opened(tmp_path / "demo") as database:
+        job = Job(
+            bench=bench(tmp_path, study), database=database, probe=busy, watcher=Quiet(), interrupted=lambda: False
+        )
+        optimise(job, [CASE])
+        optimise(replace(job, purpose=soaking(job.bench, 15.0, Training.of(job.bench, 1.0))), [CASE])
+        optimise(telling(job, told, reported((), oom=True, gpu=False), "num_envs"), [CASE])
+    found = view(tmp_path / "demo").best
+    assert (found and found.config["num_envs"]) == left
 
 
 def test_a_log_that_shows_another_failure_or_none_teaches_nothing() -> None:

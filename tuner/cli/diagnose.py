@@ -9,7 +9,7 @@ from rich.table import Table
 
 from tuner.cli import options
 from tuner.cli.case_tables import print_tables
-from tuner.diagnosis.diagnosing import OPTIONS, Diagnosis, rows, sentences, studies_in, unknown
+from tuner.diagnosis.diagnosing import OPTIONS, Diagnosis, diagnose_journal, rows, sentences, studies_in, unknown
 from tuner.diagnosis.diagnosing import diagnose as diagnosed
 from tuner.diagnosis.study_times import KnownFact, Setup
 from tuner.errors import StudyError
@@ -26,12 +26,19 @@ Ours = Annotated[
     str | None,
     typer.Option("--study", "-s", autocompletion=options.studies, help="A study of tuner: its name or .yaml file."),
 ]
-Name = Annotated[str | None, typer.Option("--study-name", help="The name of any Optuna study in --storage.")]
+Name = Annotated[
+    str | None,
+    typer.Option("--study-name", help="The name of any Optuna study in --storage, a URL or a journal's path."),
+]
 Startup = Annotated[float | None, _number(0, "Seconds from a trial's start until it trains.")]
 Duty = Annotated[float | None, _number(1, "Mean utilisation of the GPUs in percent.", most=100)]
 Workers = Annotated[float | None, _number(0, "Processes of one trial that load data.")]
 Cores = Annotated[int | None, typer.Option(min=1, help="CPU cores of the machine.")]
+Jobs = Annotated[
+    int | None, typer.Option("--n-jobs", min=1, help="Trials that run in threads of one process (Optuna's n_jobs).")
+]
 Gpus = Annotated[int | None, typer.Option(min=1, help="GPUs of the machine.")]
+PerTrial = Annotated[int | None, typer.Option("--gpus-per-trial", min=1, help="GPUs that one trial uses.")]
 Memory = Annotated[float | None, _number(0.1, "GiB of one GPU.")]
 Used = Annotated[float | None, _number(0.1, "GiB of one GPU that are in use while trials run.")]
 Left = Annotated[float | None, _number(0, "For how many hours the study still runs: say whether to stop it.")]
@@ -46,7 +53,9 @@ def diagnose(
     duty: Duty = None,
     cores: Cores = None,
     loader_workers: Workers = None,
+    n_jobs: Jobs = None,
     gpus: Gpus = None,
+    gpus_per_trial: PerTrial = None,
     gpu_memory: Memory = None,
     memory_used: Used = None,
     sampler: Unknown = None,
@@ -63,15 +72,20 @@ def diagnose(
         "duty_pct": duty,
         "cores": cores,
         "loader_workers": loader_workers,
+        "n_jobs": n_jobs,
         "gpus": gpus,
+        "gpus_per_trial": gpus_per_trial,
         "gpu_memory_gib": gpu_memory,
         "memory_used_gib": memory_used,
         "sampler": sampler,
         "pruner": pruner,
     }
     told = Setup(**{name: KnownFact(value=one, source=OPTIONS[name]) for name, one in given.items() if one is not None})
-    engine = connect(url, filled_by="tuner optimize" if study else "optuna.create_study")
-    found = diagnosed(engine, name, told.or_else(of_file), hours_left=hours_left)
+    if "://" not in url and Path(url).is_file():
+        found = diagnose_journal(Path(url), name, told.or_else(of_file), hours_left=hours_left)
+    else:
+        engine = connect(url, filled_by="tuner optimize" if study else "optuna.create_study")
+        found = diagnosed(engine, name, told.or_else(of_file), hours_left=hours_left)
     if as_json:
         options.print_document({**options.plain(found.facts), "causes": found.causes, "unknown": unknown(found.facts)})
     else:

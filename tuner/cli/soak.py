@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +16,15 @@ from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, chosen_cases, conclude, config_with, first_config, one_case
 from tuner.errors import StoreError, StudyError
 from tuner.export import export_study, in_words, no_best
+from tuner.probe import LineSplitter
 from tuner.running.loop import optimise
 from tuner.running.workbench import Workbench, open_workbench
-from tuner.soaking.soak import USUAL_MINUTES, has_soaks, reported, soaking, telling, verdicts
+from tuner.soaking.soak import USUAL_MINUTES, may_be_soaked, reported, soaking, telling, verdicts
 from tuner.soaking.whole_training import Training
-from tuner.study import MOST_HOURS, Case, Config, StudySpec, find, literal_word, load
+from tuner.study import MOST_HOURS, Case, Config, StudySpec, find, ladder_of, literal_word, load, open_regular
 
+CHUNK_BYTES = 1 << 20
+"""A log is read in pieces of this size."""
 MOST_ITERATIONS = 10**12
 """The longest training in iterations: at a million a second, it takes eleven days."""
 
@@ -64,7 +67,7 @@ def soak(
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen, url = chosen_cases(bench, cases), database_url(storage, bench.folder)
     if not settings:
-        chosen = _searched(console, chosen, url, bench.spec.name, study)
+        chosen = _searched(console, chosen, url, bench, study)
     if _may_ask(console, study, bench.spec):
         keep_answer(study)
         bench = open_workbench(study, devices=devices, runs=runs)
@@ -84,10 +87,11 @@ def soak(
     conclude(outcomes, reader.rows, interrupted=interrupted)
 
 
-def _searched(console: Console, cases: Sequence[Case], url: str, name: str, study: str) -> list[Case]:
+def _searched(console: Console, cases: Sequence[Case], url: str, bench: Workbench, study: str) -> list[Case]:
     """Return the cases with something to soak, and name the others. Raises StoreError where there is none."""
-    views = {view.name: view for view in open_reader(url, name).cases}
-    found = [case for case in cases if (view := views.get(case.name)) and (view.best or has_soaks(view))]
+    views = {view.name: view for view in open_reader(url, bench.spec.name).cases}
+    training = Training.of(bench)
+    found = [case for case in cases if (view := views.get(case.name)) and may_be_soaked(view, training)]
     if others := [case.name for case in cases if case not in found]:
         instead = f"`tuner optimize --study {study}` searches first, and --set NAME=VALUE soaks a config of your choice"
         if not found:
@@ -132,6 +136,18 @@ def keep_answer(study: str) -> None:
         raise StudyError(f"{file} cannot keep the answer: {why}; write `{answer}` below `soak:` in it") from error
 
 
+def _lines(log: Path) -> Iterator[str]:
+    """Yield the lines of a training's output, however long the file and its lines are. Raises StudyError."""
+    splitter = LineSplitter()
+    try:
+        with open_regular(log) as file:
+            while chunk := file.read(CHUNK_BYTES):
+                yield from splitter.feed(chunk)
+    except OSError as error:
+        raise StudyError(f"{log} cannot be read: {error.strerror}; name the file with the training's output") from error
+    yield from splitter.close()
+
+
 Oom = Annotated[bool, typer.Option("--oom", help="The training ran out of memory.")]
 Log = Annotated[
     Path | None, typer.Option(exists=True, dir_okay=False, help="The output of the training, which says why it failed.")
@@ -153,13 +169,13 @@ def told(
     bench = open_workbench(study, devices=devices, runs=runs)
     url = database_url(storage, bench.folder)
     case = one_case(bench, cases)
-    failure = reported(log.read_text(errors="replace").splitlines() if log else (), oom=oom, gpu=bench.kind == "gpu")
+    failure = reported(_lines(log) if log else (), oom=oom, gpu=bench.kind == "gpu")
     view = open_reader(url, bench.spec.name).case(case.name)
     if view is None or view.best is None:
         raise StoreError(no_best(case.name))
     config = config_with(bench.space_for(case), view.best.config, settings or [])
     with at_work(console, bench, [case], url) as job:
-        optimise(telling(job, config, failure), [case])
+        optimise(telling(job, config, failure, ladder_of(bench.space_for(case))), [case])
     after = open_reader(url, bench.spec.name).case(case.name)
     if after is None or after.best is None:
         raise StoreError(

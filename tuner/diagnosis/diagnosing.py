@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from operator import itemgetter
+from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy
 from sqlalchemy import ColumnElement, Connection, Engine, TableClause, and_, func, select
@@ -22,6 +24,8 @@ from tuner.diagnosis.study_times import (
     TrialEnd,
     TrialTimes,
     gather,
+    sweep,
+    with_n_jobs,
     with_startups,
 )
 from tuner.diagnosis.waits import IdleCause, causes
@@ -43,6 +47,10 @@ from tuner.kept.stored import (
 from tuner.kept.trial import FINISHED, INTERRUPTED, OK, PRUNED, RUNNING, KeptTrial
 from tuner.kept.urls import shown
 from tuner.probe import MIB_PER_GIB, duration
+from tuner.study import grouped
+
+if TYPE_CHECKING:
+    from tuner.store.journal import JournalStudy
 
 ENDS = {"COMPLETE": TrialEnd.COMPLETE, "PRUNED": TrialEnd.PRUNED, "FAIL": TrialEnd.FAILED}
 """How the database spells the ends of trials."""
@@ -156,7 +164,7 @@ def read_own(engine: Engine, study: str, case: str | None = None) -> StudyRecord
             duty_pct=_duty(ended),
             pruner=_pruner(cases),
             cores=_cores(ended),
-            gpus=_gpus(cases),
+            gpus_per_trial=_gpus(cases),
             gpu_memory_gib=_largest_gib(device.mem_total_mib for device in cards),
             memory_used_gib=_largest_gib(device.mem_peak_mib for device in cards),
         ),
@@ -193,7 +201,7 @@ def _duty(trials: Iterable[KeptTrial]) -> KnownFact[float] | None:
 
 def _gpus(cases: Iterable[CaseView]) -> KnownFact[int] | None:
     most = max((sum(name.startswith("cuda") for name in case.kept.devices) for case in cases), default=0)
-    return KnownFact(value=most, source=f"{DATABASE}, of each trial") if most else None
+    return KnownFact(value=most, source=DATABASE) if most else None
 
 
 def _cores(trials: Iterable[KeptTrial]) -> KnownFact[int] | None:
@@ -235,11 +243,64 @@ def diagnose(engine: Engine, study: str, told: Setup | None = None, *, hours_lef
     `study` is the name of an Optuna study, or of a study of `tuner`, whose cases are Optuna studies. Raises
     EmptyStoreError if there is no such study, or if none of its trials has ended.
     """
-    record = _read(engine, study)
+    return diagnose_record(_read(engine, study), told, hours_left=hours_left)
+
+
+def diagnose_journal(
+    path: Path, study: str, told: Setup | None = None, *, hours_left: float | None = None
+) -> Diagnosis:
+    """Diagnose a study in a journal of Optuna. Raises EmptyStoreError as `diagnose` does, and StoreError."""
+    from tuner.store.journal import read_journal, studies_of  # noqa: PLC0415 - loads Optuna, which takes long
+
+    found = read_journal(path, study)
+    if found is None:
+        raise EmptyStoreError(f"{path} has no study {study!r}; {_named(studies_of(path))}")
+    return diagnose_record(of_journal(found, study), told, hours_left=hours_left)
+
+
+def of_journal(found: "JournalStudy", study: str) -> StudyRecord:
+    """Return what a journal says of a study."""
+    names = [*found.system_attributes, *(name for one in found.trials for name in one.system_attrs)]
+    known = [
+        float(value)
+        for one in found.trials
+        for name, value in one.params.items()
+        if _WORKERS.search(name.lower()) and isinstance(value, int | float) and 0.0 <= value < math.inf
+    ]
+    states = [one.state.name for one in found.trials]
+    times = {
+        one.number: TrialTimes(
+            end=ENDS[one.state.name],
+            began_s=seconds(one.datetime_start),
+            ended_s=seconds(one.datetime_complete),
+            reports=len(one.intermediate_values),
+        )
+        for one in found.trials
+        if one.state.name in ENDS
+    }
+    by_process = grouped(((process, times.get(at)) for at, process in enumerate(found.processes)), itemgetter(0))
+    threads = [sweep(one.running for _, one in own if one and one.running).most for own in by_process.values()]
+    return StudyRecord(
+        study=study,
+        trials=tuple(times.values()),
+        running=states.count(RUNNING),
+        waiting=states.count(WAITING),
+        setup=Setup(
+            sampler=_left_by(names, SAMPLERS),
+            pruner=_left_by(names, PRUNERS),
+            loader_workers=KnownFact(value=fmean(known), source=JOURNAL) if known else None,
+            n_jobs=KnownFact(value=max(threads), source=JOURNAL) if any(threads) else None,
+        ),
+    )
+
+
+def diagnose_record(record: StudyRecord, told: Setup | None = None, *, hours_left: float | None = None) -> Diagnosis:
+    """Diagnose what is known of a study. Raises EmptyStoreError if none of its trials has ended."""
+    study = record.study
     if not record.trials:
         open_ones = f"{record.running} running, {record.waiting} waiting"
         raise EmptyStoreError(f"study {study!r} has no trial that has ended ({open_ones}); run it first")
-    record = with_startups(replace(record, setup=(told or Setup()).or_else(record.setup)))
+    record = with_n_jobs(with_startups(replace(record, setup=(told or Setup()).or_else(record.setup))))
     facts = gather(record)
     return Diagnosis(facts=facts, causes=tuple(causes(facts, record.trials, hours_left)))
 
@@ -257,7 +318,7 @@ def _read(engine: Engine, study: str) -> StudyRecord:
     if exact and not exact.key:
         return read_plain(engine, study, exact.study_id)
     own = read_own(engine, name, case if exact else None)
-    ranks = own.setup.gpus.value if own.setup.gpus else 1
+    ranks = own.setup.gpus_per_trial.value if own.setup.gpus_per_trial else 1
     of_trial = workers and replace(workers, value=workers.value * ranks)
     return replace(own, setup=own.setup.or_else(Setup(loader_workers=of_trial)))
 
@@ -266,6 +327,10 @@ def studies_in(engine: Engine) -> str:
     """Return the names of a database's studies, and how to diagnose one of them."""
     with reading(engine) as connection:
         names = connection.scalars(select(STUDIES.c.study_name).order_by(STUDIES.c.study_name)).all()
+    return _named(names)
+
+
+def _named(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     shown_names = f"{', '.join(names[:NAMES_SHOWN])}{more}; name one with --study-name" if names else "none"
     return f"its studies are {shown_names}"
@@ -274,20 +339,22 @@ def studies_in(engine: Engine) -> str:
 Row = tuple[str, str, str]
 """What a fact is about, the fact, and who says so."""
 UNKNOWN = "unknown"
-DATABASE = "database"
+DATABASE, JOURNAL = "database", "journal"
 OPTIONS = {
     "startup_s": "--startup-seconds",
     "duty_pct": "--duty",
     "loader_workers": "--loader-workers",
     "cores": "--cores",
+    "n_jobs": "--n-jobs",
     "gpus": "--gpus",
+    "gpus_per_trial": "--gpus-per-trial",
     "gpu_memory_gib": "--gpu-memory",
     "memory_used_gib": "--memory-used",
     "sampler": "--sampler",
     "pruner": "--pruner",
 }
 """The field of `Setup` → the option that tells it."""
-OF_GPUS = {"gpus", "gpu_memory_gib", "memory_used_gib"}
+OF_GPUS = {"gpus", "gpus_per_trial", "gpu_memory_gib", "memory_used_gib"}
 """The fields that a study of ours on processors does not have."""
 
 
@@ -301,11 +368,15 @@ def rows(facts: Facts) -> Iterator[Row]:
     if facts.running or facts.waiting:
         yield "not ended", f"{facts.running} running, {facts.waiting} waiting", DATABASE
     gaps = f", and none for {duration(facts.empty_s)} between" if facts.empty_s >= 1.0 else ""
+    n_jobs = facts.setup.n_jobs
     yield "time with trials", f"{duration(facts.covered_s)}{gaps}", DATABASE
     yield "time of all trials", duration(facts.trial_s), DATABASE
     yield "trials at once", _at_once(facts.running_at_once), DATABASE
     if facts.running_at_once:
         yield "  over time", " ".join(f"{mean:.1f}" for mean in facts.running_at_once.tenths), DATABASE
+    if n_jobs or not facts.is_ours:
+        threads = f"in threads of one process, n_jobs={n_jobs.value}" if n_jobs and n_jobs.value > 1 else "in processes"
+        yield "  they run", *_told("n_jobs", n_jobs, threads)
     training = facts.training_at_once
     none = f"; none for {training.none_share:.0%} of the time" if training else ""
     yield "of these, training", _at_once(training) + none, f"{DATABASE} and start-up"
@@ -315,10 +386,11 @@ def rows(facts: Facts) -> Iterator[Row]:
         yield "start-up", share, DATABASE
     else:
         yield "start-up", *_told("startup_s", startup, f"{{:.1f}} s, {share}")
-    on_cpu = facts.is_ours and facts.setup.gpus is None
+    on_cpu = facts.is_ours and facts.setup.gpus_per_trial is None
     for name, label, form in (
         ("duty_pct", "duty of the ranks" if on_cpu else "duty of the GPUs", "{:.0f}%"),
         ("gpus", "GPUs", "{}"),
+        ("gpus_per_trial", "GPUs of a trial", "{}"),
         ("memory_used_gib", "GPU memory in use", "{:.1f} GiB"),
         ("gpu_memory_gib", "memory of a GPU", "{:.1f} GiB"),
         ("cores", "cores", "{}"),

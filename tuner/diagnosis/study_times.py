@@ -40,7 +40,12 @@ class Setup:
     loader_workers: KnownFact[float] | None = None
     """The worker processes of one trial that load data."""
     cores: KnownFact[int] | None = None
+    n_jobs: KnownFact[int] | None = None
+    """The threads of one process that run trials, as Optuna's `n_jobs`; 1 where each trial has a process of its own."""
     gpus: KnownFact[int] | None = None
+    """The GPUs of the machine."""
+    gpus_per_trial: KnownFact[int] | None = None
+    """The GPUs that one trial uses."""
     gpu_memory_gib: KnownFact[float] | None = None
     """The memory of one GPU."""
     memory_used_gib: KnownFact[float] | None = None
@@ -137,6 +142,11 @@ class Timeline:
         return sum(seconds for seconds, count in self.parts if not count)
 
     @property
+    def gaps_s(self) -> tuple[float, ...]:
+        """The seconds of each time without any, between the first and the last interval."""
+        return tuple(seconds for seconds, count in self.parts if not count)
+
+    @property
     def most(self) -> int:
         """The largest number at once."""
         return max((count for _, count in self.parts), default=0)
@@ -224,6 +234,9 @@ class Facts(_OfStudy):
     """The seconds with at least one ended trial."""
     empty_s: float
     """The seconds between the first start and the last end in which none of them ran."""
+    gaps: int
+    """In so many pieces."""
+    longest_gap_s: float
     startup_share: float | None
     """The share of start-ups in `trial_s`; None where the start-up is unknown."""
     running_at_once: AtOnce | None
@@ -248,6 +261,8 @@ def gather(record: StudyRecord) -> Facts:
         trial_s=sum(one.took_s for one in trials),
         covered_s=running.covered_s,
         empty_s=running.empty_s,
+        gaps=len(running.gaps_s),
+        longest_gap_s=max(running.gaps_s, default=0.0),
         startup_share=sum(one.starting_s for one in known) / sum(one.took_s for one in known) if known else None,
         running_at_once=_at_once(running, running.covered_s) if running.covered_s else None,
         training_at_once=_at_once(training, running.covered_s) if known else None,
@@ -315,6 +330,29 @@ def estimate(trials: Iterable[TrialTimes]) -> StartEstimate | None:
     is_line = step_s > 0.0 and -2.0 * error_s <= start_s <= shortest_s + 2.0 * error_s
     is_clear = error_s <= max(LARGEST_ERROR * start_s, SMALL * float(took.mean()))
     return StartEstimate(max(float(start_s), 0.0), error_s, len(points)) if is_line and is_clear else None
+
+
+THREADS_S, PROCESSES_S = 0.1, 2.0
+"""Threads of one process begin their first trials within so many seconds for each; processes take longer to start."""
+
+
+def with_n_jobs(record: StudyRecord) -> StudyRecord:
+    """Return a study that says whether its trials run in threads or in processes, where the first starts show it.
+
+    A process with `n_jobs` begins so many trials at once. Processes import their libraries first, each in a time of
+    its own. Starts at the very same moment say nothing: some databases keep whole seconds.
+    """
+    facts = gather(record)
+    usual = facts.running_at_once.usual if facts.running_at_once else 0
+    began_s = sorted(one.running[0] for one in record.trials if one.running)[:usual]
+    if record.setup.n_jobs is not None or record.is_ours or usual < 2 or len(began_s) < usual:
+        return record
+    spread_s = began_s[-1] - began_s[0]
+    if spread_s <= 0.0 or THREADS_S * usual < spread_s < PROCESSES_S:
+        return record
+    source = f"estimated: the first {usual} trials began within {spread_s:.2g} s"
+    n_jobs = KnownFact(value=usual if spread_s < PROCESSES_S else 1, source=source)
+    return replace(record, setup=replace(record.setup, n_jobs=n_jobs))
 
 
 def with_startups(record: StudyRecord) -> StudyRecord:

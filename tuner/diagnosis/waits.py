@@ -12,12 +12,15 @@ from tuner.probe import HOUR_S, duration
 class Kind(StrEnum):
     """What the GPUs wait for. The order is that of the changes' safety, the safest first."""
 
+    GAPS = "waits between trials"
     FAILURES = "failed trials"
     WORKERS = "few loader workers"
     CROWDED = "more loader workers than cores"
     PRUNING = "pruning with start-up"
     STARTUP = "long start-up"
+    THREADS = "threads of one process"
     PARALLEL = "few parallel trials"
+    WHOLE = "trials that use all GPUs"
     IDLE = "little work for each GPU"
 
 
@@ -78,6 +81,8 @@ TRAIN_PER_STARTUP = 4
 """A trial should train for so many start-ups before it may be pruned. The start-up is then a fifth of its time."""
 LEAST_BUSY_PCT = 50.0
 """GPUs that are less busy than this while trials train have too little to do."""
+MOST_OF = 0.5
+"""A gap that makes this share of all gaps is one in which the study stood still."""
 USABLE = 0.9
 """The share of GPU memory to fill, because the peaks of trials differ."""
 
@@ -87,7 +92,8 @@ def causes(facts: Facts, trials: Sequence[TrialTimes], hours_left: float | None 
 
     `hours_left`: for so long the study still runs; None where it does not, or nobody said it.
     """
-    found = [*_failures(facts), *_workers(facts), *_pruning(facts, trials), *_startup(facts), *_parallel(facts)]
+    found = [*_gaps(facts), *_failures(facts), *_workers(facts), *_pruning(facts, trials), *_startup(facts)]
+    found += [*_threads(facts), *_parallel(facts), *_whole(facts)]
     if not any(one.kind in {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL} for one in found):
         found += _idle(facts)
     worth = [_with_costs(one, facts, hours_left) for one in found if one.gain is None or one.gain >= LEAST_GAIN]
@@ -107,11 +113,14 @@ def _with_costs(one: IdleCause, facts: Facts, hours_left: float | None) -> IdleC
 
 _NOTHING_LOST = "one restart; all trials stay comparable"
 _UNDO = {
+    Kind.GAPS: (Way.RESUME, _NOTHING_LOST),
     Kind.FAILURES: (Way.ANEW, "a new study: Optuna refuses other choices of a parameter in the same study"),
     Kind.WORKERS: (Way.RESUME, _NOTHING_LOST),
     Kind.CROWDED: (Way.RESUME, _NOTHING_LOST),
     Kind.PRUNING: (Way.RESUME, "one restart; trials that were pruned meanwhile stay so"),
     Kind.STARTUP: (Way.RESUME, "one restart and the code of before; all trials stay comparable"),
+    Kind.THREADS: (Way.RESUME, _NOTHING_LOST),
+    Kind.WHOLE: (Way.ANEW, "a new study: a trial on fewer GPUs measures another training"),
     Kind.PARALLEL: (Way.ADD, "the trials that run in the added processes, when these are ended"),
     Kind.IDLE: (Way.ANEW, "a new study: what each GPU has to do also changes what is learnt"),
 }
@@ -137,6 +146,72 @@ def _advice(one: IdleCause, facts: Facts, hours_left: float) -> str:
     is_better = changed_h >= LEAST_GAIN * unchanged_h
     now = "stop and resume with it now" if one.way is Way.RESUME else "stop and begin anew with it now"
     return f"{now if is_better else 'let the study finish'}: at most {so} = {changed_h:.1f} h, against {against}"
+
+
+def _gaps(facts: Facts) -> Iterator[IdleCause]:
+    """Say how long no trial ran between the first and the last one, and whether the study stood still."""
+    if facts.covered_s <= 0.0:
+        return
+    whole_s = facts.covered_s + facts.empty_s
+    stood_still = facts.longest_gap_s >= MOST_OF * facts.empty_s
+    if stood_still:
+        change = (
+            "let the study go on by itself after it has stopped: a loop around its program, or a job that is requeued"
+        )
+    elif facts.is_ours:
+        change = "give the study cards of its own: between its probes, tuner waits until the cards are idle"
+    else:
+        change = (
+            "begin the next trial at once: keep one process for several trials, and let samplers, evaluations and "
+            "copies of files run beside the trials"
+        )
+    longest = f", the longest for {duration(facts.longest_gap_s)}" if facts.gaps > 1 else ""
+    yield cause(
+        Kind.GAPS,
+        facts,
+        why=f"No trial ran for {duration(facts.empty_s)} of {duration(whole_s)}, {facts.gaps} time(s){longest}.",
+        change=change,
+        factor=whole_s / facts.covered_s,
+        how=f"{duration(whole_s)} from the first start to the last end / {duration(facts.covered_s)} with trials"
+        f"{_times(whole_s, facts.covered_s)}",
+    )
+
+
+def _threads(facts: Facts) -> Iterator[IdleCause]:
+    """Say that the trials at once are threads of one process, where the GPUs have room or a person has told it."""
+    n_jobs, duty_pct = facts.setup.n_jobs, _duty(facts)
+    if n_jobs is None or n_jobs.value < 2 or (duty_pct and 100.0 / duty_pct < LEAST_GAIN):
+        return
+    if duty_pct is None and n_jobs.source.startswith("estimated"):
+        return
+    yield cause(
+        Kind.THREADS,
+        facts,
+        why=f"{n_jobs.value} trials at once are threads of one process (n_jobs), which take turns in Python.",
+        change=f"start {n_jobs.value} processes on the same storage, each with n_jobs=1; where trials start processes "
+        "of their own, nothing is to change",
+        factor=None,
+        how="no number of the study tells how long a thread waits for its turn",
+    )
+
+
+def _whole(facts: Facts) -> Iterator[IdleCause]:
+    """Say that each trial uses all GPUs, so that trials run one after the other."""
+    gpus, each, running, duty_pct = facts.setup.gpus, facts.setup.gpus_per_trial, facts.running_at_once, _duty(facts)
+    if gpus is None or each is None or running is None or running.usual > 1 or each.value < gpus.value:
+        return
+    if gpus.value < 2 or (duty_pct and 100.0 / duty_pct < LEAST_GAIN):
+        return
+    how = "`tuner optimize --gpus-per-trial 1`" if facts.is_ours else "one trial on each GPU"
+    yield cause(
+        Kind.WHOLE,
+        facts,
+        why=f"Each trial uses all {gpus.value} GPUs, and trials run one after the other.",
+        change=f"let a trial use fewer GPUs, so that several run side by side: {how}",
+        factor=None,
+        how=f"no number of the study tells how many times as fast a trial is on {gpus.value} GPUs as on one; "
+        f"{gpus.value} times at most",
+    )
 
 
 def _failures(facts: Facts) -> Iterator[IdleCause]:
@@ -242,7 +317,7 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
 
 def _parallel(facts: Facts) -> Iterator[IdleCause]:
     """Say how many trials the GPUs have room for. A probe of `tuner` has its GPUs for itself."""
-    if facts.is_ours or facts.running_at_once is None:
+    if facts.running_at_once is None or (facts.is_ours and facts.setup.gpus is None):
         return
     at_once, (most, why, how) = max(facts.running_at_once.usual, 1), _room(facts)
     workers, cores = facts.setup.loader_workers, facts.setup.cores
@@ -256,16 +331,29 @@ def _parallel(facts: Facts) -> Iterator[IdleCause]:
         Kind.PARALLEL,
         facts,
         why=why,
-        change=f"run {most} trials at once instead of {at_once}, and watch the GPUs' memory",
+        change=_more_at_once(facts, most, at_once),
         factor=most / at_once,
         how=f"{how}; {most} / {at_once}{_times(most, at_once)}",
     )
+
+
+def _more_at_once(facts: Facts, most: int, at_once: int) -> str:
+    each, n_jobs = facts.setup.gpus_per_trial, facts.setup.n_jobs
+    if facts.is_ours:
+        return f"`tuner optimize --gpus-per-trial {each.value if each else 1}` probes {most} configs at once"
+    as_processes = ", as processes instead of threads (n_jobs)" if n_jobs and n_jobs.value > 1 else ""
+    return f"run {most} trials at once instead of {at_once}{as_processes}, and watch the GPUs' memory"
 
 
 def _room(facts: Facts) -> tuple[int, str, str]:
     """Return how many trials fit on the GPUs, what shows it, and the arithmetic; 0 where that is unknown."""
     at_once = max(facts.running_at_once.usual, 1) if facts.running_at_once else 1
     used, memory, gpus = facts.setup.memory_used_gib, facts.setup.gpu_memory_gib, facts.setup.gpus
+    each = facts.setup.gpus_per_trial
+    if gpus and each and (facts.is_ours or each.value > 1):
+        fits = gpus.value // each.value
+        why = f"{at_once} trials run at once on {gpus.value} GPUs, and each uses {each.value}."
+        return fits, why, f"{gpus.value} GPUs / {each.value} of a trial = {fits} trials"
     if used and memory:
         fits = math.floor(USABLE * memory.value / (used.value / at_once))
         why = f"{at_once} trials at once use {used.value:g} of {memory.value:g} GiB of a GPU."

@@ -25,7 +25,13 @@ CONFIRMS = "confirms"
 CALIBRATES = "calibrates"
 """Trial attribute: the rungs of an `auto` ladder, or an `auto` batch size, follow from the trial."""
 SOAKS = "soaks"
-"""Trial attribute: the trial shows whether a config's memory lasts. Its objectives do not count where others do."""
+"""Trial attribute: the trial shows whether a config's memory lasts. Its objectives do not count where others do.
+
+It holds what was soaked, as `trial.SoakSettings`; older versions wrote only that it was a soak.
+"""
+TOLD = "told"
+"""Trial attribute: a person has told that a training with the config ran out of memory. It is the parameter with whose
+value memory grows, or empty."""
 ORIGIN = "origin"
 """Trial attribute: the name of the other case in which the trial's config is the best."""
 ERROR = "error"

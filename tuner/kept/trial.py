@@ -90,6 +90,27 @@ def stored_facts(rows: Iterable[Row[Any]]) -> dict[str, Any]:
     return {name: decode(fact) if name == stored.PROBE else fact for name, fact in facts.items()}
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SoakSettings:
+    """What makes soaks of one config differ."""
+
+    flags: str = ""
+    command: str = ""
+    memory_mib: float | None = None
+    """The limit of each device's memory; None for the device's own."""
+    minutes: float = 0.0
+    """The longest that the soak was to take."""
+    hours: float = 0.0
+    """The length of the training for which memory was to last."""
+    iterations: int | None = None
+    """The same in iterations, which then counts in place of hours."""
+
+    @property
+    def kind(self) -> tuple[str, str, float | None]:
+        """What a soak meets: soaks of another kind say nothing about it."""
+        return self.flags, self.command, self.memory_mib
+
+
 COMPLETE, PRUNED_STATE, FAIL, RUNNING = "COMPLETE", "PRUNED", "FAIL", "RUNNING"
 """The states of trials, as Optuna names them."""
 FINISHED = (COMPLETE, PRUNED_STATE, FAIL)
@@ -124,6 +145,10 @@ class KeptTrial:
     """Whether the rungs of an `auto` ladder, or an `auto` batch size, follow from the trial."""
     soaks: bool = False
     """Whether the trial shows if the config's memory lasts."""
+    soak: SoakSettings | None = None
+    """How; None where it is no soak, or one of an older version."""
+    told: str | None = None
+    """The parameter with whose value memory grows, or "", where a person has told that a training ran out of memory."""
     origin: str | None = None
     """The case in which the trial's config is the best, where the config comes from there."""
     lease: object = None
@@ -265,6 +290,8 @@ def read(
         confirms=stored.CONFIRMS in attributes,
         calibrates=stored.CALIBRATES in attributes,
         soaks=stored.SOAKS in attributes,
+        soak=record_of(SoakSettings, attributes[stored.SOAKS]) if stored.SOAKS in attributes else None,
+        told=_text(attributes.get(stored.TOLD)),
         origin=_text(attributes.get(stored.ORIGIN)),
         lease=attributes.get(stored.LEASE),
         missing_gib=missing_gib,

@@ -149,6 +149,8 @@ class DeviceSummary:
     """
     mem_floors: tuple[float, ...] = ()
     """The least memory in use in each of equally long parts of the time since the first mark, in MiB."""
+    mem_tops: tuple[float, ...] = ()
+    """The largest memory that was read in each of these parts; a peak between two readings is missed."""
     power_mean_w: float | None = None
     power_max_w: float | None = None
     others_mean_pct: float | None = None

@@ -37,6 +37,7 @@ from tuner.probe.summaries import (
     rises,
     step_share,
     summarise,
+    tops,
 )
 from tuner.probe.watch import ProbeEnd, Watch, idle_device
 from tuner.probe.window import Window, find_window
@@ -199,7 +200,12 @@ class _Probe:
         begin_s, end_s = self._watch.marks[0].t_s, self._watch.marks[-1].t_s
         each = [[sample for sample in samples if sample.device == place] for place in range(len(source.devices))]
         summaries = tuple(
-            replace(one, mem_rises=rises(own, begin_s), mem_floors=floors(own, begin_s, end_s))
+            replace(
+                one,
+                mem_rises=rises(own, begin_s),
+                mem_floors=floors(own, begin_s, end_s),
+                mem_tops=tops(own, begin_s, end_s),
+            )
             for one, own in zip(summarise(samples, window, source.devices, source.label), each, strict=True)
         )
         reported = any(one.busy_s is not None for one in self._watch.progress)

@@ -178,16 +178,28 @@ def floors(samples: Iterable[DeviceSample], from_s: float, until_s: float) -> tu
     What leaks or grows raises these floors, and a longer batch or an evaluation does not. Empty where a part is. A card
     is read until its trainer has ended, and an ending trainer has given back its memory; so the last mark ends them.
     """
+    return tuple(map(min, _parts(samples, from_s, until_s)))
+
+
+def tops(samples: Iterable[DeviceSample], from_s: float, until_s: float) -> tuple[float, ...]:
+    """Return the largest memory of one device that was read in each of the same parts, in MiB.
+
+    What comes again, such as an evaluation, shows in several of them.
+    """
+    return tuple(map(max, _parts(samples, from_s, until_s)))
+
+
+def _parts(samples: Iterable[DeviceSample], from_s: float, until_s: float) -> list[list[float]]:
+    """Return the memory that was read in each of `FLOORS` parts of the time between two marks, unless one is empty."""
     own = [one for one in samples if from_s < one.t_s <= until_s]
     known = [(one.t_s, one.mem_used_mib) for one in own if one.mem_used_mib is not None]
     if len(known) < FLOORS:
-        return ()
+        return []
     part_s = (known[-1][0] - from_s) / FLOORS
-    least: dict[int, float] = {}
+    parts: list[list[float]] = [[] for _ in range(FLOORS)]
     for t_s, mib in known:
-        part = min(FLOORS - 1, int((t_s - from_s) / part_s))
-        least[part] = min(least.get(part, mib), mib)
-    return tuple(least[part] for part in range(FLOORS)) if len(least) == FLOORS else ()
+        parts[min(FLOORS - 1, int((t_s - from_s) / part_s))].append(mib)
+    return parts if all(parts) else []
 
 
 FRAGMENTED = 1.25

@@ -146,6 +146,7 @@ class Why(Enum):
     """What a probe is for."""
 
     SOAK = "to see whether its memory lasts"
+    TELL = "to keep that a training with it ran out of memory"
     SEARCH = "to learn about a config"
     CALIBRATE = "to make the rungs of an `auto` ladder, or an `auto` batch size"
     RETRY = "to repeat a failed probe"
@@ -160,6 +161,8 @@ class Choice:
     why: Why = Why.SEARCH
     cold: bool = False
     """Whether the trainer's plain command is to measure it, outside any session."""
+    mark: object = True
+    """What the trial keeps beside why it was chosen."""
     origin: str | None = None
     """The case whose best config this is, where the config comes from another case."""
     takes_s: float | None = None

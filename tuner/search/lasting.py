@@ -27,6 +27,11 @@ LATEST = 3
 """Growth that begins in the last so many parts is not seen."""
 STAIRS = 3
 """Floors that rise in at most so many steps, and are flat between them, show no growth."""
+HALF, FELL = 0.5, 0.25
+"""What comes again reaches this share of what comes and goes, and has left less than that share meanwhile.
+
+Its first climb takes at most this share of a part.
+"""
 ALIKE = 0.03
 """A step that differs by at most this share of another one is as large."""
 BEFORE_SHARE = 0.1
@@ -82,6 +87,8 @@ class Rising:
     """Each step: seconds since the first mark, and by how many MiB memory rose."""
     floors: tuple[float, ...] = ()
     """The least memory of equally long parts since the first mark."""
+    skipped: int = 0
+    """So many first parts are left out: what the run does now began after them."""
     told_apart_mib: float
     """The smallest difference of memory that is told apart."""
 
@@ -90,20 +97,26 @@ class Rising:
         """Return how a device's memory rose; None where that is not known."""
         if len(device.mem_rises) < 2 or (end_s := device.mem_rises[-1][0]) <= 0:
             return None
-        begin_s = SETTLING * end_s
+        onset_s = _onset_s(device)
+        begin_s = max(SETTLING * end_s, onset_s)
         level, steps = device.mem_rises[0][1], list[tuple[float, float]]()
         for t_s, mib in device.mem_rises[1:-1]:
             if t_s > begin_s:
                 steps.append((t_s, mib - level))
             level = mib
         now_mib = device.mem_rises[-1][1]
+        skipped = math.ceil(onset_s / end_s * len(device.mem_floors))
+        floors = tuple(device.mem_floors[skipped:])
+        if onset_s and floors and not steps:  # what grows would have raised the peak that has come again
+            floors = (min(floors),) * len(floors)
         return cls(
             begin_s=begin_s,
             end_s=end_s,
             now_mib=now_mib,
             peak_s=device.mem_rises[-2][0],
             steps=tuple(steps),
-            floors=tuple(device.mem_floors),
+            floors=floors,
+            skipped=skipped,
             told_apart_mib=RISE * (device.mem_total_mib or now_mib),
         )
 
@@ -125,8 +138,8 @@ class Rising:
         count = len(self.floors)
         if count < FEWEST:
             return 0.0, self.told_apart_mib / (self.end_s - self.begin_s), GROWS
-        part_s = self.end_s / count
-        at_s = (np.arange(count) + 0.5)[2:-1] * part_s
+        part_s = self.end_s / (self.skipped + count)
+        at_s = (np.arange(count) + self.skipped + 0.5)[2:-1] * part_s
         floors = np.array([self.floors[1:-2], self.floors[2:-1], self.floors[3:]]).min(axis=0)
         coarse = self.told_apart_mib**2 / 12
         begins_s = at_s[: max(1, len(at_s) - LATEST)] if late else at_s[:1]
@@ -135,7 +148,8 @@ class Rising:
         clock = clocks[lines.index(max(lines))]
         slope, straight = np.polyfit(clock, floors, 1)[0], _misfit(floors, clock) + coarse
         level, blocks = float(floors.var()), max(coarse, self._block_mib**2 / 12)
-        stairs = [_misfit_of(floors, steps) for steps in range(1, STAIRS + 1)] if level > coarse else []
+        most = min(STAIRS, len(floors) - 1) if level > coarse else 0
+        stairs = [_misfit_of(floors, steps) for steps in range(1, most + 1)]
         no_growth = max(
             _credible(level + coarse, 1, floors),
             _credible(_misfit(floors, np.log(at_s)) + coarse, 2, floors),
@@ -222,6 +236,24 @@ class Rising:
         return np.where(np.arange(each[1]) < count[:, np.newaxis], size, 0.0).sum(axis=1)
 
 
+def _onset_s(device: DeviceSummary) -> float:
+    """Return when something began that comes again, such as an evaluation, and makes most of the peak; 0 where nothing.
+
+    Memory first reached half of what comes and goes, then fell back, and reached it again. That first climb is no
+    record: it is as high as the others. It is one, however often memory was read meanwhile.
+    """
+    rises, floors, tops = device.mem_rises, device.mem_floors, device.mem_tops
+    if not floors or len(tops) != len(floors) or (end_s := rises[-1][0]) <= 0.0:
+        return 0.0
+    low, high = min(floors), rises[-1][1]
+    part_s, half = end_s / len(floors), low + HALF * (high - low)
+    first_s = next(t_s for t_s, mib in rises if mib >= half)
+    onset_s = max(t_s for t_s, _ in rises[:-1] if t_s <= first_s + HALF * part_s)
+    later = [*zip(floors, tops, strict=True)][min(len(floors) - 1, int(onset_s / part_s)) + 1 :]
+    fell = next((at for at, (floor, _) in enumerate(later) if floor <= low + FELL * (high - low)), len(later))
+    return onset_s if first_s > 0.0 and any(top >= half for _, top in later[fell + 1 :]) else 0.0
+
+
 def _credible(misfit: float, numbers: int, floors: Floats) -> float:
     """Return the evidence for a curve with so many numbers, which leaves this mean square: a logarithm (Schwarz)."""
     return -(len(floors) * math.log(misfit) + numbers * math.log(len(floors))) / 2
@@ -254,6 +286,8 @@ class Lasts:
     kind: Kind
     grows: float
     """The probability that memory grows all the time."""
+    seen_s: float
+    """How long memory was watched."""
     hidden_mib_per_h: float
     """Slower growth than this does not show; 0 where growth is seen."""
 
@@ -291,6 +325,7 @@ def lasts(devices: tuple[DeviceSummary, ...], hours: float, expected: Expected =
                     total_mib=total_mib,
                     kind=rising.kind,
                     grows=rising.grows,
+                    seen_s=rising.end_s,
                     hidden_mib_per_h=rising.hidden_mib_per_h,
                 )
             )

@@ -7,11 +7,13 @@ be measured by the trainer's plain command.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from statistics import fmean
+from typing import TypeGuard
 
 from tuner.kept.trial import COMPLETE, FAIL, FINISHED, KeptTrial
 from tuner.probe import FailureKind, error_of_mean, over
-from tuner.study import LADDER, Config, grouped, launched
+from tuner.study import LADDER, Config, Value, grouped, launched
 
 Values = tuple[float, ...]
 """The value of each objective. Larger values are better."""
@@ -20,6 +22,8 @@ TIE = 1e-4
 """Configs whose means of the first objective differ by no more than this share of the larger one count as equal."""
 BROKEN_AFTER = 3
 """If this many trials fail before the first one completes, the trainer was broken: its configs are not at fault."""
+ALIKE = 0.03
+"""Peaks of memory that differ by at most this share may be those of equal needs."""
 FAR = 1.5
 """A rival makes at least this many times the samples/s of the best."""
 
@@ -105,15 +109,33 @@ def ended(trials: Iterable[KeptTrial]) -> list[KeptTrial]:
     return [one for one in trials if one.state in FINISHED]
 
 
+def with_newest_soaks(trials: Sequence[KeptTrial]) -> list[KeptTrial]:
+    """Return the trials without the soaks that count no more.
+
+    Once a soak has other flags, or another limit of memory, the soaks before it say nothing. Of several soaks of one
+    config, the last one counts.
+    """
+    soaks = [one for one in trials if one.soaks and one.counts]
+    kind = soaks[-1].soak.kind if soaks and soaks[-1].soak else None
+    alike = [*takewhile(lambda one: (one.soak and one.soak.kind) == kind, reversed(soaks))]
+    left = {one.number for one in {one.launch: one for one in reversed(alike)}.values()}
+    return [one for one in trials if not (one.soaks and one.counts) or one.number in left]
+
+
 def ways(trials: Iterable[KeptTrial]) -> tuple[Standings, Standings]:
     """Return what is known of each config that may be the best: from its cold trials, and from its warm trials.
 
     `trials` come in their order. A config is left out if one of its trials was not eligible or has counted something
     else than the others, or if its last trial failed for good. If the cold trials leave a config out, its warm trials
     count no more. Once the memory of a config has not lasted in a soak, the only configs are those whose memory has
-    lasted in one. Their soaks compare them: a soak may provoke what costs time, and some of them have no probe.
+    lasted in one. Their soaks compare them: a soak may provoke what costs time, and some of them have no probe. A
+    config that needs as much memory as one with which a training ran out of it, as a person told, is left out, too.
+    Where that leaves none whose memory has lasted, the smaller ones count without a soak.
     """
-    known = ended(trials)
+    known = with_newest_soaks(ended(trials))
+    lasted = {one.launch: one.may_be_best for one in known if one.soaks and one.counts}
+    void = _too_large(known)
+    known = [replace(one, is_barred=True) if one.number in void else one for one in known]
     excused = broken(known)
     cold: dict[str, list[KeptTrial]] = {}
     warm: dict[str, list[KeptTrial]] = {}
@@ -121,15 +143,48 @@ def ways(trials: Iterable[KeptTrial]) -> tuple[Standings, Standings]:
         if one.counts and one.number not in excused:
             (warm if one.warm else cold).setdefault(one.launch, []).append(one)
     plain = {launch: found for launch, same in cold.items() if (found := _eligible(same))}
-    soaked = {one.launch: one.may_be_best for one in known if one.soaks and one.counts}
-    if not all(soaked.values()):  # memory has been too short for a training: only configs whose memory lasts are left
-        return {one: _averaged([its for its in cold[one] if its.soaks]) for one in plain if soaked.get(one)}, {}
+    if not all(lasted.values()):  # memory has been too short for a training: only configs whose memory lasts are left
+        left = {one: _averaged([its for its in cold[one] if its.soaks]) for one in plain if lasted.get(one)}
+        if left or not any(one.told for one in known):
+            return left, {}
     session = {
         launch: found
         for launch, same in warm.items()
         if (launch in plain or launch not in cold) and (found := _eligible(same))
     }
     return plain, session
+
+
+def _too_large(known: Sequence[KeptTrial]) -> set[int]:
+    """Return the trials of configs that need as much memory as one that was told to run out of it."""
+    told = [one for one in known if one.told is not None and one.failed]
+    if not told:
+        return set()
+    peaks: dict[str, float] = {}
+    for one in known:
+        if one.memory_share_pct is not None and not one.soaks:
+            peaks[one.launch] = max(one.memory_share_pct, peaks.get(one.launch, 0.0))
+    return {one.number for one in known if any(_needs_as_much(one, other, peaks) for other in told)}
+
+
+def _needs_as_much(one: KeptTrial, told: KeptTrial, peaks: Mapping[str, float]) -> bool:
+    """Return whether a config needs as much memory as another one, by its rung and by what probes have measured.
+
+    A larger rung always does. A smaller one does where its probes have needed clearly more.
+    """
+    rung, limit = one.config.get(told.told or ""), told.config.get(told.told or "")
+    by = rung / limit if _is_number(rung) and _is_number(limit) and limit > 0 else 1.0
+    mine, known = peaks.get(one.launch), peaks.get(told.launch)
+    if by > 1.0 or one.launch == told.launch:
+        return True
+    if mine is not None and known is not None:
+        return mine > (1.0 + ALIKE if by < 1.0 else 1.0 - ALIKE) * known
+    sizes = [(one.config.get(name), size) for name, size in told.config.items() if _is_number(size)]
+    return by == 1.0 and all(_is_number(size) and size >= other for size, other in sizes)
+
+
+def _is_number(value: Value | None) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def eligible(trials: Iterable[KeptTrial]) -> Standings:

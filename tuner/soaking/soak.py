@@ -4,15 +4,15 @@ A study also learns here that a real training has run out of memory.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from tuner.errors import StudyError
 from tuner.export import CaseView, in_words, with_error
-from tuner.kept.trial import COMPLETE, MEMORY_SHARE, KeptTrial
+from tuner.kept.trial import COMPLETE, MEMORY_SHARE, KeptTrial, SoakSettings
 from tuner.probe import (
     OUT_OF_MEMORY,
     TOLD,
@@ -33,7 +33,7 @@ from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why
 from tuner.search.lasting import SPARE, SURE, Lasts
 from tuner.search.needs import MEMORY, inherited
 from tuner.search.observed import Observed
-from tuner.search.standing import leader
+from tuner.search.standing import leader, with_newest_soaks
 from tuner.search.trials import all_kept
 from tuner.soaking.whole_training import Training
 from tuner.study import Config, ProbeSpec, Space, Value, ladder_of, launch_digest, launched, without_keys
@@ -41,30 +41,34 @@ from tuner.trainers.base import Trainer
 from tuner.trainers.registry import open_trainer
 
 
-def reported(lines: Sequence[str], *, oom: bool, gpu: bool) -> Failure:
+def reported(lines: Iterable[str], *, oom: bool, gpu: bool) -> Failure:
     """Return the failure that the output of a training shows, or that its user tells.
 
     Raises StudyError where neither says that memory ran out: the study would learn nothing from it.
     """
-    evidence = Evidence()
+    evidence, is_told = Evidence(), False
     for line in lines:
         evidence.feed(without_keys(line), 0.0)
+        is_told = True
     found = evidence.failure()
     if found and found.kind in OUT_OF_MEMORY:
         return found
     if not oom:
         said = f"it shows {found.kind}: {found.detail}" if found else "no line of it shows why the training failed"
-        raise StudyError(f"{said if lines else 'nothing is told'}; give --oom where the training ran out of memory")
+        raise StudyError(f"{said if is_told else 'nothing is told'}; give --oom where the training ran out of memory")
     kind = FailureKind.GPU_OOM if gpu else FailureKind.HOST_OOM
     return Failure(kind=kind, rule=TOLD, detail="a training with this config ran out of memory, as its user told")
 
 
-def telling(job: Job, config: Config, failure: Failure) -> Job:
-    """Return the job that stores one trial of a config with this failure, and starts nothing."""
-    left = [config]
+def telling(job: Job, config: Config, failure: Failure, ladder: str | None) -> Job:
+    """Return the job that stores one trial of a config with this failure, and starts nothing.
+
+    From then on no config may be the best that needs as much memory. It grows with the values of `ladder`.
+    """
+    left = [Choice(config=config, why=Why.TELL, cold=True, mark=ladder or "")]
 
     def choose(history: History, price: Price) -> Choice | Done:
-        return Choice(config=left.pop(), cold=True) if left else Done(reason="the study knows it now")
+        return left.pop() if left else Done(reason="the study knows it now")
 
     def probe(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return unlaunched(plan.config, failure, plan.digest)
@@ -91,6 +95,8 @@ FAR = 1.1
 """From this ratio on, two soaks tell how memory grows along the ladder, and a rung between them may be soaked."""
 SHORT = 0.5
 """A soak that took at most this share of another one's time is short beside it."""
+WHOLE = 0.9
+"""A soak that took this share of its time did not end early."""
 BELOW = 0.75
 """While no rung is expected to last, the next one is at most this share of the smallest that did not."""
 
@@ -102,8 +108,9 @@ def soaking(bench: Workbench, minutes: float, training: Training | None = None, 
     Raises StudyError where the study names flags for a soak, and its trainer takes none.
     """
     training = training or Training.of(bench)
+    settings = replace(training.soak, minutes=minutes, hours=training.hours, iterations=training.iterations)
     return Purpose(
-        strategy=lambda space, *_: Strategy(choosers=(Soaks(space, training, first).choose,)),
+        strategy=lambda space, *_: Strategy(choosers=(Soaks(space, training, settings, first).choose,)),
         limited=False,
         competing=False,
         keeps_end=False,
@@ -188,6 +195,21 @@ class Soaked:
         probe = self.trial.probe
         return 0.0 if probe.start_up_s is None or probe.total_s is None else probe.total_s - probe.start_up_s
 
+    def suffices(self, asked: SoakSettings) -> bool:
+        """Return whether a soak of these settings would say no more: this one was as long as that one will be.
+
+        A soak that ended early, because it was sure for its training, may not be sure for a longer one.
+        """
+        made = self.trial.soak
+        if self.trial.state != COMPLETE or made is None:
+            return self.trial.state != COMPLETE
+        if made.iterations is None and asked.iterations is None:
+            is_longer = asked.hours > made.hours
+        else:
+            is_longer = asked.iterations is None or made.iterations is None or asked.iterations > made.iterations
+        was_whole = self.trained_s >= WHOLE * made.minutes * MINUTE_S
+        return asked.minutes <= made.minutes and (was_whole or not is_longer)
+
     def is_sure_beside(self, other: "Soaked") -> bool:
         """Return whether growth was seen, for at least half as long as in another soak: then more soaks say no more."""
         return bool(self.found and self.found.kind == "slope") and self.trained_s > SHORT * other.trained_s
@@ -199,31 +221,40 @@ class Soaked:
 
 
 def soaks(trials: Sequence[KeptTrial], training: Training) -> Mapping[str, Soaked]:
-    """Return the newest soak of each config that says something about it: launch key → soak, in their order."""
-    told = [one for one in trials if one.soaks and one.counts]
+    """Return the newest soak of each config that says something about it: launch key → soak, in their order.
+
+    There are none where the newest one is of another kind than the training's.
+    """
+    told = [one for one in with_newest_soaks(trials) if one.soaks and one.counts]
+    if told and (told[-1].soak is None or told[-1].soak.kind != training.soak.kind):
+        return {}
     return {
         one.launch: Soaked(trial=one, found=training.lasts(one.devices, one.probe) if one.state == COMPLETE else None)
         for one in told
     }
 
 
-def has_soaks(view: CaseView) -> bool:
-    """Return whether a config of the case was soaked."""
-    return any(one.soaks and one.counts for one in view.trials)
+def may_be_soaked(view: CaseView, training: Training) -> bool:
+    """Return whether the case has a best config, or has one where its soaks with other flags say nothing."""
+    trials = view.trials
+    return bool(view.best or soaks(trials, training) or _best([one for one in trials if not one.soaks]))
 
 
 class Soaks:
     """Chooses the config to soak: the best, then along the ladder towards the largest rung whose memory lasts."""
 
-    def __init__(self, space: Space, training: Training, first: Config | None = None) -> None:
-        """`first`: the config to begin with, in place of the best."""
-        self._space, self._soaks, self._ladder = space, partial(soaks, training=training), ladder_of(space)
-        self._first = first
+    def __init__(self, space: Space, training: Training, settings: SoakSettings, first: Config | None = None) -> None:
+        """`settings` are those of the soaks. `first`: the config to begin with, in place of the best."""
+        self._space, self._training, self._settings = space, training, settings
+        self._ladder, self._first = ladder_of(space), first
 
     def choose(self, history: History, price: Price) -> Choice | Done:
         """Choose the next soak; done once the best config has lasted, or none is left that may."""
         trials = all_kept(history.trials)
-        known = self._soaks(trials)
+        soaked = soaks(trials, self._training)
+        known = {launch: one for launch, one in soaked.items() if one.suffices(self._settings)}
+        if not soaked:  # those with other flags say nothing
+            trials = [one for one in trials if not one.soaks]
         refused = [one for one in known.values() if not one.held]
         wanted = self._first or (None if refused else _best(trials))
         config: Config | None = None
@@ -235,7 +266,7 @@ class Soaks:
                 config = self._measured(trials, known)
         if config is None:
             return Done(reason="each config is soaked" if known else "no config has run yet, so none is soaked")
-        return Choice(config=config, why=Why.SOAK, cold=True)
+        return Choice(config=config, why=Why.SOAK, cold=True, mark=asdict(self._settings))
 
     def _measured(self, trials: Sequence[KeptTrial], known: Mapping[str, Soaked]) -> Config | None:
         """Return the best config that was not soaked and is below each rung of its line that was; None without one."""

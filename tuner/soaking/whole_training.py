@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tuner.kept.trial import KeptProbe
-from tuner.probe import HOUR_S, MIB_PER_GIB, DeviceSummary, ProbeResult
+from tuner.kept.trial import KeptProbe, SoakSettings
+from tuner.probe import HOUR_S, MIB_PER_GIB, DeviceSummary, ProbeResult, duration
 from tuner.running.workbench import Workbench
-from tuner.search.lasting import PILING_UP, PROVOKED, USUAL, Expected, Lasts, lasts
+from tuner.search.lasting import PILING_UP, PROVOKED, SURE, USUAL, Expected, Lasts, lasts
 from tuner.study import DeviceKind
 
 
@@ -40,6 +40,16 @@ def keeper(kind: DeviceKind, variables: Mapping[str, str]) -> Keeper | None:
     return None if any(name in variables for name in found.variables) else found
 
 
+ANY_SOAK = SoakSettings()
+"""A soak by the trainer's own command, within the device's own memory."""
+
+
+MOST_SURE = 0.99
+"""No soak is surer than this: what it does not meet is not in its models."""
+SHORT_S = 60.0
+"""A shorter soak says that memory lasts without a probability."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
     """The training for which memory is to last."""
@@ -51,6 +61,8 @@ class Training:
     """Whether a soak meets what needs most memory."""
     keeper: Keeper | None = None
     """What may keep far more memory than the training needs."""
+    soak: SoakSettings = ANY_SOAK
+    """What a soak meets, without its length and that of the training."""
 
     @classmethod
     def of(cls, bench: Workbench, hours: float | None = None, iterations: int | None = None) -> "Training":
@@ -60,6 +72,11 @@ class Training:
             iterations=iterations,
             provoked=bench.spec.soak.shows_worst,
             keeper=keeper(bench.kind, {**os.environ, **bench.variables}),
+            soak=SoakSettings(
+                flags=bench.spec.soak.flags,
+                command=bench.spec.soak.command,
+                memory_mib=bench.spec.environment.memory_mib,
+            ),
         )
 
     def lasts(self, devices: tuple[DeviceSummary, ...], probe: ProbeResult | KeptProbe) -> Lasts | None:
@@ -84,8 +101,11 @@ class Training:
         digits = 1 if by > 1.0 else 0
         now, most, total = (f"{mib / by:.{digits}f}" for mib in (found.now_mib, found.most_mib, found.total_mib))
         shape = {"flat": "flat", "steps": "in steps that become rarer", "slope": "growing all the time"}[found.kind]
-        chance = "less than 1" if found.chance < 0.01 else f"{min(found.chance, 0.999) * 100:.0f}"
-        return f"memory lasts {self} with {chance} % probability: {now} {unit} now, {shape}, at most {most} of {total}"
+        chance = "less than 1" if found.chance < 0.01 else f"{min(found.chance, MOST_SURE) * 100:.0f}"
+        how_sure = f" with {chance} % probability"
+        if found.seen_s < SHORT_S and found.chance >= SURE:
+            how_sure = f", as far as a soak of {duration(found.seen_s)} can show"
+        return f"memory lasts {self}{how_sure}: {now} {unit} now, {shape}, at most {most} of {total}"
 
     def __str__(self) -> str:
         """Return its length in words."""

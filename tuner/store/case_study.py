@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from tuner.count import TrainingCounts
 from tuner.errors import StoreError
 from tuner.kept.case_record import KeptCase, KeptStudy, encode
-from tuner.kept.stored import BATCH, CALIBRATES, CASE, CONFIRMS, ENDED, LEASE, ORIGIN, RUNGS, SOAKS, storable
+from tuner.kept.stored import BATCH, CALIBRATES, CASE, CONFIRMS, ENDED, LEASE, ORIGIN, RUNGS, SOAKS, TOLD, storable
 from tuner.kept.trial import INTERRUPTED, KeptProbe, attributes
 from tuner.probe import ProbePlan, ProbeResult, measured
 from tuner.search import trials
@@ -144,7 +144,7 @@ class Asked:
     """The trials after which the search probably ends, this trial included; None where nothing tells."""
 
 
-_MARKS = {Why.CONFIRM: CONFIRMS, Why.CALIBRATE: CALIBRATES, Why.SOAK: SOAKS}
+_MARKS = {Why.CONFIRM: CONFIRMS, Why.CALIBRATE: CALIBRATES, Why.SOAK: SOAKS, Why.TELL: TOLD}
 """Why a config was chosen → the attribute of the trial that says so."""
 
 
@@ -155,7 +155,7 @@ def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[Froze
     """
     config = trials.suggest(trial, space)
     if choice.why in _MARKS:
-        trial.set_user_attr(_MARKS[choice.why], True)
+        trial.set_user_attr(_MARKS[choice.why], choice.mark)
     if choice.origin:
         trial.set_user_attr(ORIGIN, choice.origin)
     return Asked(

@@ -1,0 +1,91 @@
+"""Reads studies from a journal of Optuna, the file of its JournalStorage. The file is only read."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial
+
+from tuner.errors import StoreError
+from tuner.study import open_regular
+
+_SQLITE = b"SQLite format 3\0"
+_CREATE_TRIAL = 4
+"""The number of the operation that begins a trial (`JournalOperation.CREATE_TRIAL`)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JournalStudy:
+    """A study of a journal."""
+
+    trials: Sequence[FrozenTrial]
+    system_attributes: Mapping[str, Any]
+    processes: Sequence[str]
+    """The process that began each trial: each line names its own, and the thread."""
+
+
+def studies_of(path: Path) -> list[str]:
+    """Return the names of the studies in a journal. Raises StoreError."""
+    with _explained(path):
+        return sorted(study.study_name for study in _opened(path).get_all_studies())
+
+
+def read_journal(path: Path, study: str) -> JournalStudy | None:
+    """Return a study of a journal; None where it has none of this name. Raises StoreError."""
+    with _explained(path):
+        storage = _opened(path)
+        found = next((one for one in storage.get_all_studies() if one.study_name == study), None)
+        if found is None:
+            return None
+        return JournalStudy(
+            trials=storage.get_all_trials(found._study_id, deepcopy=False),
+            system_attributes=storage.get_study_system_attrs(found._study_id),
+            processes=_processes(path, found._study_id),
+        )
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        raise StoreError(f"the journal {path} cannot be read: {error.strerror}") from error
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"  # Optuna checks no line, so any error may come of a damaged one
+        raise StoreError(f"{path} is no whole journal of this version of Optuna: {why}") from error
+
+
+def _opened(path: Path) -> JournalStorage:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with open_regular(path) as file:
+        begin = file.read(len(_SQLITE))
+    if begin == _SQLITE:
+        raise StoreError(f"{path} is a database of SQLite; its URL is sqlite:///{path}")
+    if begin and begin[:1] != b"{":
+        raise StoreError(f"{path} is no journal of Optuna: it does not begin with a JSON object")
+    return JournalStorage(JournalFileBackend(str(path)))
+
+
+def _processes(path: Path, study_id: int) -> list[str]:
+    """Return the process that began each trial of the study, in the order of the trials."""
+    begun = (one for one in _entries(path) if one.get("op_code") == _CREATE_TRIAL and one.get("study_id") == study_id)
+    return [str(one.get("worker_id")).rpartition("-")[0] for one in begun]
+
+
+def _entries(path: Path) -> Iterator[dict[str, Any]]:
+    with open_regular(path) as file:
+        for line in file:
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue  # it is being written
+            if isinstance(entry, dict):
+                yield entry
