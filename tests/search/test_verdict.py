@@ -15,6 +15,7 @@ TABLE = {
     FailureKind.GPU_OOM: (State.PRUNED, False, False),
     FailureKind.HOST_OOM: (State.PRUNED, False, False),
     FailureKind.INVALID_CONFIG: (State.PRUNED, False, False),
+    FailureKind.OTHER_TRAINING: (State.PRUNED, False, False),
     FailureKind.TOO_SLOW: (State.PRUNED, False, False),
     FailureKind.NCCL: (State.FAIL, True, False),
     FailureKind.PORT_IN_USE: (State.FAIL, True, True),

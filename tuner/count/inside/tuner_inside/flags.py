@@ -35,6 +35,10 @@ LIBRARIES = ("fire", "hydra")
 """Packages that parse flags of their own with argparse before they parse the script's."""
 SCALARS = (bool, int, float, str)
 """The types that a value may have."""
+SECRET = ("key", "token", "secret", "passw", "credential", "auth")
+"""Parts of the names of flags whose values are not told."""
+LEAST_KEY = 20
+"""A text of so many characters without a space, a path or a point may be a key."""
 KINDS = {"text": "str", "string": "str", "enum": "str", "string enum": "str", "choice": "str", "boolean": "bool"}
 KINDS.update({"integer": "int", "integer range": "int", "float range": "float"})
 KINDS.update({"IntegerNode": "int", "FloatNode": "float", "BooleanNode": "bool", "StringNode": "str"})
@@ -120,6 +124,7 @@ def _tell(parser, prog, options):
     program = sys.argv[0] if sys.argv else ""
     if _told["program"] != program:  # the launcher in this process had a command line of its own
         _told.update(program=program, options={})
+    options = [_masked(option) for option in options]
     names = {name for option in options for name in option["names"] + option["off"]}
     before = _told["options"].get(parser, [])
     options = [option for option in before if not names.intersection(option["names"] + option["off"])] + options
@@ -127,6 +132,15 @@ def _tell(parser, prog, options):
     if options != before:
         _told["options"][parser] = options
         tell("flags", parser=parser, prog=prog or os.path.basename(program), options=options)
+
+
+def _masked(option):
+    """Return an option without its value, where its name or its value is that of a key."""
+    named = any(word in option["dest"].lower() for word in SECRET)
+    texts = [text for text in (option["value"], option["default"]) if isinstance(text, str)]
+    if named or any(len(text) >= LEAST_KEY and not set(text) & set(" /.,=:") for text in texts):
+        return dict(option, value=None, default=None)
+    return option
 
 
 def _around(owner, name, begins, done=None):

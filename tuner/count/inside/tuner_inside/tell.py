@@ -57,7 +57,7 @@ def _process():
         "t_s": time.monotonic(),
         "pid": os.getpid(),
         "ppid": os.getppid(),
-        "argv": [str(word) for word in getattr(sys, "argv", ())],
+        "argv": [str(word) for word in getattr(sys, "argv", ())[:1]],  # later words may hold a key
         "python": sys.version.split()[0],
         "env": {name: os.environ[name] for name in RANK_VARIABLES if name in os.environ},
     }
