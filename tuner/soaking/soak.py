@@ -388,5 +388,5 @@ def _growth_unseen(soak: Soaked) -> Iterator[str]:
     minutes = math.ceil(soak.trained_s / MINUTE_S * found.hours / found.filled_h)
     yield (
         f"`--minutes {minutes}` would show growth of less than {found.hidden_mib_per_h:.0f} MiB an hour, which hides "
-        f"in this soak of {duration(soak.trained_s)} and is allowed for in the probability"
+        f"in this soak of {duration(soak.trained_s)} and is allowed for"
     )
