@@ -17,11 +17,17 @@ from tuner.count.summary import Shares, TrainingCounts
 BASE_STEP = 3
 """Counts begin at this step. The module is found at the first step, and its inputs are understood at the second."""
 SURE_STEP = 4
-"""At this step it is decided what counts the samples."""
+"""At this step it is decided what counts the samples, where nothing says something else."""
+CLEAR_STEP = 8
+"""At this step it is decided which of two counts is that of the samples."""
 MARK_S = 0.2
 """A mark is told at most so often, in seconds, so that marks are about equally far apart."""
 AGREE = 0.03
-"""Loader and module agree if their samples differ by at most this share, or by a batch that was fetched ahead."""
+"""Loader and module agree if their samples differ by at most this share."""
+UNSTEADY_SHARE = 0.1
+"""If they have agreed and later differ by more than this share, neither is believed."""
+AHEAD = 2.0
+"""They may differ by the batches of so many steps, because loaders give some ahead."""
 LEAST_PAUSE_S = 0.2
 """A shorter evaluation or save is no pause of its own, in seconds."""
 MOST_STEPS = 200
@@ -50,6 +56,17 @@ class Witness:
         return self.within == "environments"
 
 
+USUALLY = 0.5
+"""What happens at this share of the steps or more is usual in a training."""
+SOMETIMES = 0.05
+"""What happens at less than this share of the steps is an exception."""
+APART = "several networks are trained in turn, and no loader of torch tells the samples"
+JOINT = "the module runs several times for each loss, and no loader of torch tells the samples"
+AGAIN = "the module takes the same samples several times, and no loader of torch tells how often"
+UNLEARNT = "the module also runs without gradients between the steps, so its samples may be used several times"
+PARTLY = "a loader feeds only some of the steps, and the module takes other samples"
+UNSTEADY = "loader and module have agreed at first, and do so no more"
+"""Why samples are not counted, though something is."""
 UNSTEPPED = "an optimizer of reinforcement learning uses its samples several times, and no environment is counted"
 """Why nothing counts the samples of some reinforcement learning."""
 MODULE = Witness(name="module", field="rows")
@@ -137,7 +154,7 @@ class Merger:
         totals = [(step, sum(_grown(group[0], witness, step) for group in self._groups)) for step in _steps(lead)]
         return TrainingCounts(
             signature=self._signature(_usual(totals)),
-            witness=f"{self._witness.name}{f'; {self._witness.remark}' if self._witness.remark else ''}",
+            witness=_said(self._witness, sum(_grown(group[0], LOADER, last["steps"]) for group in self._groups), rows),
             shares=_shares(lead, self._witness),
             micro_batches=_grown(lead, _BATCHES if lead.is_fed else _FORWARDS, last["steps"]) / made or None,
             ranks=len(self.trainers),
@@ -155,7 +172,9 @@ class Merger:
     def _is_decided(self) -> bool:
         """Return whether it is known what counts the samples, or that nothing does."""
         if self._witness is not None:
-            return True
+            self.why = _doubt([group[0] for group in self._groups], self._witness)
+            self._witness = None if self.why else self._witness
+            return self._witness is not None
         trainers = self.trainers
         if self.why is not None or not trainers or min(one.steps for one in trainers) < SURE_STEP:
             return False
@@ -167,11 +186,9 @@ class Merger:
             return False
         self._groups = [_with_inputs_first(group) for group in groups]
         found = _witness([group[0] for group in self._groups])
-        if isinstance(found, str):
-            self.why = found
-            return False
-        self._witness = found
-        return True
+        self.why = found if isinstance(found, str) else None
+        self._witness = None if isinstance(found, str) else found
+        return self._witness is not None
 
     def _signature(self, samples_per_step: float) -> Signature:
         group, lead = self._groups[0], self._groups[0][0]
@@ -297,39 +314,92 @@ def _by_inputs(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]] |
     return list(found.values())
 
 
-def _witness(leads: Sequence[ProcessCounts]) -> Witness | str:
-    """Return what counts the samples of some ranks, or why nothing does."""
+def _witness(leads: Sequence[ProcessCounts]) -> Witness | str | None:
+    """Return what counts the samples of some ranks, or why nothing does; None before it is clear."""
     step = min(process.steps for process in leads)
     module = sum(_grown(process, MODULE, step) for process in leads)
     loader = sum(_grown(process, LOADER, step) for process in leads)
+    batches = sum(_grown(process, _BATCHES, step) for process in leads)
     is_fed = any(process.is_fed for process in leads) and loader > 0
     stepped = all(process.points[-1].get("environments") for process in leads)
     reuses = any((process.start or {}).get("reuses") for process in leads)
     if not is_fed and reuses:
         return ENVIRONMENTS if stepped else UNSTEPPED
+    if loader and module and _agree(loader, module):
+        return BOTH
+    if step < CLEAR_STEP and any(number(process.points[-1], "rows", "loader") for process in leads):
+        return None
+    if not is_fed and loader > SOMETIMES * module:
+        return PARTLY
     if not is_fed:
-        return MODULE if module else _unseen(leads)
-    return _of_two(leads, step, loader, module)
+        return _doubt(leads, MODULE) or MODULE if module else _unseen(leads)
+    each = number(leads[0].points[-1], "each", "loader")
+    return _of_two(loader, module, batches, each)
 
 
-def _of_two(leads: Sequence[ProcessCounts], step: float, loader: float, module: float) -> Witness:
-    """Return which of the loader's and the module's counts is that of the samples."""
-    batch = loader / max(step - BASE_STEP, 1)
-    if not module or abs(loader - module) <= AGREE * max(loader, module):
-        return BOTH if module else LOADER
-    if abs(loader - module) <= batch:  # a batch is fetched ahead
-        return Witness(name="loader and module", field="rows")
+def _of_two(loader: float, module: float, batches: float, each: float) -> Witness:
+    """Return which of the loader's and the module's different counts is that of the samples.
+
+    Args:
+        loader: the samples of the loader's batches.
+        module: the samples of the module's inputs.
+        batches: the loader's batches.
+        each: the samples of a batch by the loader's sampler; 0 without one.
+    """
+    if not module:
+        return LOADER
+    if each == 1 and _agree(batches, module):
+        return Witness(name="loader and module", field="batches", within="loader", remark="a batch is one sample")
     times = module / loader
-    if loader == sum(_grown(process, _BATCHES, step) for process in leads) and times > 1:
+    if loader == batches and times > 1:
         return Witness(name="module", field="rows", remark=f"each of the loader's samples is a batch of {times:.4g}")
-    return Witness(
-        name="loader", field="rows", within="loader", remark=f"the module takes {times:.4g} times as many inputs"
-    )
+    return LOADER
+
+
+def _said(witness: Witness, loader: float, module: float) -> str:
+    """Return what a person reads of a witness, with the counts of both so far."""
+    if witness != LOADER or not module or not loader:
+        return f"{witness.name}{f'; {witness.remark}' if witness.remark else ''}"
+    if _agree(loader, module):  # at first they differed by a batch that was fetched ahead
+        return BOTH.name
+    return f"{LOADER.name}; the module takes {module / loader:.4g} times as many inputs"
+
+
+def _agree(one: float, other: float) -> bool:
+    return abs(one - other) <= AGREE * max(one, other)
+
+
+def _doubt(leads: Sequence[ProcessCounts], witness: Witness) -> str | None:
+    """Return why a witness that counts is not to be believed; None while it is."""
+    step = min(process.steps for process in leads)
+    is_apart = any(process.points[-1].get("is_apart") for process in leads)
+    if witness == BOTH and not is_apart:
+        counts = [sum(_grown(process, one, step) for process in leads) for one in (LOADER, MODULE)]
+        ahead = AHEAD * counts[0] / max(step - BASE_STEP, 1)
+        return None if abs(counts[0] - counts[1]) <= max(UNSTEADY_SHARE * max(counts), ahead) else UNSTEADY
+    if witness != MODULE:
+        return None
+
+    def share(name: str, of: str = "steps") -> float:
+        found, whole = (
+            sum(_grown(process, Witness(name=one, field=one), step) for process in leads) for one in (name, of)
+        )
+        return found / whole if whole else 0.0
+
+    several = share("backwards") > 1 + SOMETIMES
+    reasons = {
+        APART: several and is_apart,
+        JOINT: share("joint", "backwards") >= USUALLY,
+        AGAIN: share("again", "forwards") >= SOMETIMES or SOMETIMES <= share("repeats") <= 1 - SOMETIMES,
+        UNLEARNT: share("unlearnt") >= USUALLY,
+    }
+    return next((why for why, holds in reasons.items() if holds), None)
 
 
 def _unseen(leads: Sequence[ProcessCounts]) -> str:
+    why = next((process.points[-1].get("why") for process in leads if process.points[-1].get("why")), None)
     off = next((process.off[0] for process in leads if process.off), None)
-    return off or "the inputs of the trained module are not seen"
+    return off or why or "the inputs of the trained module are not seen"
 
 
 def _shares(lead: ProcessCounts, witness: Witness) -> Shares | None:

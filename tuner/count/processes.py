@@ -9,6 +9,8 @@ from typing import Any
 
 FED = 0.9
 """The least share of the steps that come right after a loader's batch, where this loader feeds the training."""
+FED_AFTER = 2
+"""Feeding is judged after so many steps: of several optimizers, the main one is known from then on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +63,7 @@ class ProcessCounts:
             case "file":
                 self.files[str(record.get("path"))] = record.get("named_by")
             case "start":
-                self.start, self.points = record, []
+                self.start = record  # a later one replaces the optimizer, and its counts go on
             case "count" if self.start is not None and _is_later(record, self.steps):
                 self.points.append(record)
                 self.losses |= _by_step(record.get("losses"))
@@ -112,8 +114,9 @@ class ProcessCounts:
     @property
     def is_fed(self) -> bool:
         """Whether a loader's batch comes before nearly every step."""
-        last = self.points[-1] if self.points else {}
-        return number(last, "feeds", "loader") >= FED * number(last, "steps") > 0
+        before = FED_AFTER if self.steps > FED_AFTER else 0
+        feeds = self.total("feeds", self.steps, within="loader") - self.total("feeds", before, within="loader")
+        return feeds >= FED * (self.steps - before) > 0
 
     def total(self, name: str, step: float, *, within: str = "") -> float:
         """Return a count at a step, interpolated between the told ones. `within` names a part of the record."""

@@ -2,6 +2,8 @@
 
 MOST_DEPTH = 4
 """Structures inside structures are followed so many levels down."""
+MAIN_INPUTS = ("input_ids", "inputs_embeds")
+"""Names of the inputs of a language model: pictures beside them have leading dimensions of their own."""
 PICTURE_DIMENSIONS = 3
 """A single picture has a channel, a height and a width."""
 
@@ -33,6 +35,9 @@ def samples(value):
     This is the leading dimension of the first tensor. A list of pictures of their own, or of dictionaries and tuples of
     single samples, has as many samples as entries.
     """
+    sizes = getattr(value, "batch_sizes", None)
+    if is_tensor(sizes):  # a packed sequence: its first step has all samples
+        return int(sizes[0]) if sizes.dim() and sizes.device.type == "cpu" else 0
     graphs = getattr(value, "num_graphs", None)
     if isinstance(graphs, int):  # PyTorch Geometric joins all graphs of a batch into one
         return graphs
@@ -47,8 +52,21 @@ def samples(value):
     return 0 if tensor is None else int(tensor.shape[0])
 
 
+def is_without_batch(value):
+    """Return whether the first tensor may be a single sample: it has one dimension, and no other has its size."""
+    tensor = first_tensor(value)
+    if tensor is None or tensor.dim() != 1 or not tensor.dtype.is_floating_point:
+        return False
+    others = [one for one in (first_tensor(part) for part in _parts(value)) if one is not None and one is not tensor]
+    return not any(int(one.shape[0]) == int(tensor.shape[0]) for one in others)
+
+
 def _is_list_of_samples(value):
-    if not isinstance(value, (list, tuple)) or not value or not all(is_tensor(part) for part in value):
+    if not isinstance(value, (list, tuple)) or not value:
+        return False
+    if all(hasattr(part, "keys") for part in value):
+        value = [first_tensor(part) for part in value]
+    if not all(is_tensor(part) for part in value):
         return False
     shapes = [tuple(part.shape) for part in value]
     if any(len(shape) != PICTURE_DIMENSIONS for shape in shapes):
@@ -86,7 +104,7 @@ def _parts(value):
     if isinstance(value, (str, bytes, int, float, type(None))):
         return ()
     if hasattr(value, "values") and callable(value.values) and hasattr(value, "keys"):
-        return tuple(value.values())
+        return (*(value[name] for name in MAIN_INPUTS if name in value), *value.values())
     if isinstance(value, (list, tuple)):
         return value
     return tuple(vars(value).values()) if hasattr(value, "__dict__") and not callable(value) else ()

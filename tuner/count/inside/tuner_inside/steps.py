@@ -8,7 +8,7 @@ from tuner_inside import training
 from tuner_inside.calls import before_call, forget
 from tuner_inside.environments import REUSING, environments
 from tuner_inside.imports import when_imported
-from tuner_inside.inputs import first_tensor, is_tensor, sample_form, samples, tokens
+from tuner_inside.inputs import first_tensor, is_tensor, is_without_batch, sample_form, samples, tokens
 from tuner_inside.loaders import loaders
 from tuner_inside.roots import children, outermost, ranks
 from tuner_inside.tell import guarded, tell, tell_pause
@@ -23,18 +23,38 @@ MOST_LEVELS = 6
 """So many levels of modules are tried, from the outermost one down, until one of them is called."""
 
 
+FOLLOWED = ("steps", "rows", "tokens", "forwards", "backwards", "joint", "again", "repeats", "unlearnt", "evaluates_s")
+"""The counts that go on where another optimizer becomes the main one."""
+
+
 class Tally:
     """What the module of one optimizer has taken so far, and how often the optimizer has stepped."""
 
     def __init__(self, optimizer):
         self.optimizer = weakref.ref(optimizer)
         self.size = training.parameter_count(optimizer)
+        self.parameters = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self.steps = 0
         self.rows = 0
         self.tokens = 0
         self.forwards = 0
         self.calls = 0
         """The forward passes since the last step."""
+        self.open = []
+        """The samples and the tokens of the forward passes since the last backward pass."""
+        self.backwards = 0
+        """The backward passes that came after a forward pass."""
+        self.joint = 0
+        """Those of them that came after several."""
+        self.again = 0
+        """The forward passes of the same tensor as the one before, in the same step."""
+        self.repeats = 0
+        """The steps whose first tensor is the last one of the step before."""
+        self.unlearnt = 0
+        """The forward passes without gradients in training mode, as rollouts make them."""
+        self.last = None
+        self.mode = None
+        """Whether the module is in training mode when it trains; None before that is known."""
         self.level = 0
         self.modules = []
         self.counter = _counter(weakref.ref(self))
@@ -47,6 +67,31 @@ class Tally:
         self.inner = None
         self.is_second = False
         """Whether the samples are the second dimension of the inputs, as in `[sequence, batch]`."""
+        self.why = None
+        """Why the module's inputs are not counted; None where they are."""
+
+    def trains_any(self, parameters):
+        """Return whether the optimizer lives and trains one of these parameters, or lives no more."""
+        return self.optimizer() is None or bool(self.parameters & parameters)
+
+    def follow(self, other):
+        """Count on from another tally, whose optimizer this one replaces."""
+        for name in FOLLOWED:
+            setattr(self, name, getattr(other, name))
+
+    def backward(self):
+        """Count the inputs that a loss was computed from: of several forward passes, the last one's."""
+        if self.open:
+            self.backwards += 1
+            self.joint += len(self.open) > 1
+            self.keep(self.open[-1:])
+
+    def keep(self, taken):
+        """Count the inputs of some forward passes, and forget the others."""
+        for rows, count in taken:
+            self.rows += rows
+            self.tokens += count
+        self.open = []
 
     def watch(self, modules):
         """Count the inputs of these modules instead of those before."""
@@ -70,8 +115,15 @@ def _counter(known):
 
 
 def _count(tally, module, args, kwargs):
-    if not sys.modules["torch"].is_grad_enabled():
+    if _last["backwards"]:  # what is computed again during a backward pass is nothing new
+        return
+    torch = sys.modules["torch"]
+    learns, mode = torch.is_grad_enabled(), module.training
+    trains = learns and (tally.mode is None or tally.mode == mode)
+    loaders.forward(trains)
+    if not trains:
         tell_pause()
+        tally.unlearnt += mode and not learns
         if tally.evaluates_from_s is None:
             tally.evaluates_from_s = time.monotonic()
         return
@@ -82,29 +134,54 @@ def _count(tally, module, args, kwargs):
         tally.first = weakref.ref(module)
     if tally.first() is not module:
         return
-    given = args if first_is_data(args) else (tuple(kwargs.values()) or args)
+    tensor = args[0] if args and type(args[0]) is torch.Tensor else None
+    given = args
+    if tensor is not None and tally.inner is None and tensor.dim() > 1:  # the usual case, which must be fast
+        taken = int(tensor.shape[tally.is_second]), tokens(tensor)
+    else:
+        given = args if first_is_data(args) else (kwargs or args)
+        tensor = first_tensor(given)
+        taken = _rows(tally, given, tensor), tokens(given)
+    _compare(tally, tensor)
     tally.calls += 1
     tally.forwards += 1
-    tally.rows += _rows(tally, given)
-    tally.tokens += tokens(given)
+    tally.open.append(taken)
     if tally.steps < FIRST_STEPS:
         tally.form = sample_form(given, tally.form)
-    training.after_input(given, tally.steps)
+    if tally.steps < training.LOSS_STEPS:
+        training.after_input(tensor, tally.steps)
 
 
-def _rows(tally, given):
+def _compare(tally, tensor):
+    """Note whether a module takes the very tensor that it has taken before: nobody has changed it."""
+    before, tally.last = tally.last, None
+    try:
+        version = tensor._version
+    except (AttributeError, RuntimeError):  # tensors of inference have no version
+        return
+    if before is not None and before[1] == version and before[0]() is tensor:
+        tally.last = before
+        if tally.calls:
+            tally.again += 1
+        else:
+            tally.repeats += 1
+    else:
+        tally.last = (weakref.ref(tensor), version)
+
+
+def _rows(tally, given, tensor):
     """Return the samples of a module's inputs. They may be the second dimension, as for an inner module."""
-    count = samples(given[0]) or samples(given)
-    if tally.inner is not None and tally.inner.batch and tally.inner.batch != count:
-        tensor = first_tensor(given)
-        if tensor is not None and tensor.dim() > 1 and int(tensor.shape[1]) == tally.inner.batch:
-            tally.is_second = True
+    parts = tuple(given.values()) if isinstance(given, dict) and len(given) == 1 else given
+    count = samples(parts) if isinstance(parts, dict) else samples(parts[0]) or samples(parts)
+    has_second = tensor is not None and tensor.dim() > 1
+    if tally.inner is not None and tally.inner.batch:
+        tally.is_second = tally.inner.batch != count and has_second and int(tensor.shape[1]) == tally.inner.batch
         tally.inner = None
-    elif tally.inner is not None and tally.inner.batch:
-        tally.inner = None
-    if tally.is_second:
-        tensor = first_tensor(given)
-        return int(tensor.shape[1]) if tensor is not None and tensor.dim() > 1 else count
+    if tally.is_second and has_second:
+        return int(tensor.shape[1])
+    if is_without_batch(given):
+        tally.why = "the module takes single samples, or a batch without another dimension"
+        return 0
     return count
 
 
@@ -139,8 +216,9 @@ def first_is_data(args):
 
 
 tallies = {}
-_last = {"main": None, "begun": None, "memory_s": 0.0, "memory": {}}
-"""The main tally, the one whose module is watched, and when the allocator was asked, and its answer."""
+_last = {"main": None, "begun": None, "memory_s": 0.0, "memory": {}, "others": 0, "is_apart": False, "backwards": 0}
+"""The main tally, the one whose module is watched, when the allocator was asked and its answer, how many optimizers
+there were when their networks were compared and what that has shown, and the backward passes that run now."""
 
 
 def _tally_of(optimizer):
@@ -148,9 +226,25 @@ def _tally_of(optimizer):
     tally = tallies.get(id(optimizer))
     if tally is None or tally.optimizer() is not optimizer:
         tally = tallies[id(optimizer)] = Tally(optimizer)
-        living = [other for other in tallies.values() if other.optimizer() is not None]
-        _last["main"] = max(living, key=lambda other: other.size)
+        main = _last["main"]
+        if main is None or main.optimizer() is None or tally.size >= main.size:
+            _last["main"] = tally
+            if main is not None:
+                tally.follow(main)
     return tally
+
+
+@guarded("steps")
+def _before_backward():
+    tally = _last["main"]
+    _last["backwards"] += 1
+    if tally is not None:
+        tally.backward()
+
+
+@guarded("steps")
+def _after_backward():
+    _last["backwards"] -= 1
 
 
 @guarded("steps")
@@ -164,6 +258,11 @@ def after_step(optimizer, *_):
     loaders.after_step()
     environments.after_step()
     training.after_step(tally.steps)
+    if tally.calls and tally.first is not None and tally.first() is not None:
+        tally.mode = tally.first().training
+    elif not tally.calls:
+        tally.mode = None
+    tally.keep([] if tally.backwards else tally.open)
     if tally is not _last["begun"]:
         _last["begun"] = tally
         _begin(tally, optimizer)
@@ -192,8 +291,16 @@ def _begin(tally, optimizer):
     )
 
 
+def _is_apart(tally):
+    """Return whether another optimizer trains a network that is no part of the main one's."""
+    if _last["others"] != len(tallies):
+        _last["others"] = len(tallies)
+        own = {id(parameter) for module in tally.modules for parameter in module.parameters()}
+        _last["is_apart"] = bool(own) and any(not other.trains_any(own) for other in tallies.values())
+    return _last["is_apart"]
+
+
 def _tell(tally, optimizer, now_s):
-    data = loaders.training
     evaluates_s = tally.evaluates_s
     if tally.evaluates_from_s is not None:
         evaluates_s += now_s - tally.evaluates_from_s
@@ -203,23 +310,31 @@ def _tell(tally, optimizer, now_s):
         "rows": tally.rows,
         "tokens": tally.tokens,
         "forwards": tally.forwards,
+        "backwards": tally.backwards,
+        "joint": tally.joint,
+        "again": tally.again,
+        "repeats": tally.repeats,
+        "unlearnt": tally.unlearnt,
+        "is_apart": _is_apart(tally),
         "form": tally.form,
         "is_second": tally.is_second,
         "evaluates_s": evaluates_s,
         "saves_s": training.saves.seconds,
         "saves": training.saves.count,
         "skipped": training.scaler.skipped,
+        "why": tally.why if not tally.rows else None,
         "others": sum(other.steps for other in tallies.values()) - tally.steps,
     }
-    if data is not None:
+    if loaders.feeds:
         counts["loader"] = {
-            "rows": data.rows,
-            "batches": data.batches,
-            "feeds": data.feeds,
-            "passes": data.passes,
-            "wait_s": data.wait_s,
-            "size": data.size,
-            "workers": data.workers,
+            "rows": loaders.rows,
+            "batches": loaders.batches,
+            "feeds": loaders.feeds,
+            "passes": loaders.passes,
+            "wait_s": loaders.wait_s,
+            "size": loaders.size,
+            "workers": loaders.workers,
+            "each": loaders.each,
         }
     if environments.training:
         counts["environments"] = {"steps": environments.training, "rollouts": environments.rollouts}
@@ -234,9 +349,9 @@ def _tell(tally, optimizer, now_s):
 def _begin_anew():
     """Forget everything in a forked process: what it trains is its own."""
     tallies.clear()
-    loaders.data.clear()
+    loaders.__init__()
+    _last.update(main=None, begun=None, memory_s=0.0, memory={}, others=0, is_apart=False, backwards=0)
     training.firsts.begin_anew()
-    _last.update(main=None, begun=None, memory_s=0.0, memory={})
 
 
 @guarded("steps")
@@ -244,6 +359,8 @@ def _install(module):
     import os
 
     module.register_optimizer_step_post_hook(after_step)
+    training.before_backward.append(_before_backward)
+    training.after_backward.append(_after_backward)
     os.register_at_fork(after_in_child=_begin_anew)
 
 

@@ -6,7 +6,7 @@ import sys
 import time
 
 from tuner_inside.imports import when_imported
-from tuner_inside.inputs import first_tensor, is_tensor
+from tuner_inside.inputs import is_tensor
 from tuner_inside.tell import guarded, tell_pause
 
 LOSS_STEPS = 8
@@ -120,16 +120,11 @@ firsts = Firsts()
 def after_step(step):
     """Note that a step is over: what comes now belongs to the next one."""
     firsts.step = step
-    if step == LOSS_STEPS:
-        _stop_reading_losses()
 
 
 @guarded("inputs")
-def after_input(given, step):
-    """Keep the sum of an input of the first steps, by which ranks with the same samples are known."""
-    if step >= LOSS_STEPS:
-        return
-    tensor = first_tensor(given)
+def after_input(tensor, step):
+    """Keep the sum of an input of the first `LOSS_STEPS` steps, by which ranks with the same samples are known."""
     if tensor is not None and tensor.device.type in ("cpu", "cuda") and not _is_captured(tensor):
         total = tensor.detach().float().sum() if tensor.dtype.is_floating_point else tensor.detach().sum()
         firsts.inputs.setdefault(step, []).append(Reading(total))
@@ -187,12 +182,8 @@ class Scaler:
 
 
 saves, scaler = Saves(), Scaler()
-_backward = {}
-
-
-def _stop_reading_losses():
-    if _backward and _backward["module"].backward is _backward["ours"]:
-        _backward["module"].backward = _backward["own"]
+before_backward, after_backward = [], []
+"""Functions that are called around each backward pass."""
 
 
 @guarded("losses")
@@ -215,10 +206,17 @@ def _wrap_backward(module):
 
     @functools.wraps(own)
     def backward(tensors, *args, **kwargs):
-        _note_loss(tensors)
-        return own(tensors, *args, **kwargs)
+        if firsts.step < LOSS_STEPS:
+            _note_loss(tensors)
+        for function in before_backward:
+            function()
+        try:
+            return own(tensors, *args, **kwargs)
+        finally:
+            for function in after_backward:
+                function()
 
-    _backward.update(module=module, own=own, ours=backward)
+    backward._torchdynamo_disable = True  # a compiled function breaks off here, as it does at torch's own
     module.backward = backward
 
 

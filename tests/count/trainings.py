@@ -1,0 +1,369 @@
+"""Small trainings whose samples are hard to count. `python trainings.py FOLDER` runs each in a process of its own.
+
+A training yields the samples of each step of its main optimizer.
+"""
+
+import operator
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo  # the first step would import it, in each process again
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, Dataset, SubsetRandomSampler, TensorDataset
+
+STEPS = 12
+X, Y = torch.randn(640, 8), torch.randint(4, (640,))
+
+
+def network(inputs: int = 8, outputs: int = 4, width: int = 16) -> nn.Module:
+    return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, outputs))
+
+
+def step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def draw(rows: int = 32) -> torch.Tensor:
+    return X[torch.randint(640, (rows,))]
+
+
+class Language(nn.Module):
+    """A network of words, whose recurrent layer says which dimension is that of the samples."""
+
+    def __init__(self, *, batch_first: bool) -> None:
+        super().__init__()
+        self.words, self.memory = nn.Embedding(50, 8), nn.LSTM(8, 8, batch_first=batch_first)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.memory(self.words(words))[0]
+
+
+class Detector(nn.Module):
+    """Takes a list of dictionaries, each with a picture of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.eye = nn.Conv2d(3, 4, 3)
+
+    def forward(self, items: list[dict[str, torch.Tensor]]) -> torch.Tensor:
+        return torch.stack([self.eye(item["image"][None]).mean() for item in items])
+
+
+class Pictures(Dataset[dict[str, torch.Tensor]]):
+    """Dictionaries with a picture."""
+
+    def __len__(self) -> int:
+        return 8 * STEPS
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        return {"image": torch.randn(3, 16, 16)}
+
+
+class Sequences(Dataset[torch.Tensor]):
+    """Words of any length."""
+
+    def __len__(self) -> int:
+        return 8 * STEPS
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.randint(50, (20 + index % 7,))
+
+
+def two_views() -> Iterator[int]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for _ in range(STEPS):
+        step(optimizer, (model(draw()) - model(draw())).pow(2).mean())
+        yield 32
+
+
+def two_views_of_a_loader() -> Iterator[int]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for given, _ in DataLoader(TensorDataset(X, Y), 32):
+        step(optimizer, (model(given) - model(-given)).pow(2).mean())
+        yield 32
+
+
+def closure_is_called_again() -> Iterator[int]:
+    model = network()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+    for _ in range(STEPS):
+        given = draw()
+
+        def closure(given: torch.Tensor = given) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(given).pow(2).mean()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        yield 32
+
+
+def _adversarial(batches: Iterator[torch.Tensor]) -> Iterator[int]:
+    maker, judge = network(8, 8, 64), network(8, 1)
+    makes, judges = (torch.optim.Adam(one.parameters()) for one in (maker, judge))
+    for real in batches:
+        made = maker(torch.randn(32, 8))
+        step(judges, judge(made.detach()).mean() - judge(real).mean())
+        step(makes, -judge(maker(torch.randn(32, 8))).mean())
+        yield 32
+
+
+def two_networks() -> Iterator[int]:
+    return _adversarial(draw() for _ in range(STEPS))
+
+
+def two_networks_and_a_loader() -> Iterator[int]:
+    return _adversarial(given for given, _ in DataLoader(TensorDataset(X, Y), 32))
+
+
+def one_network_with_two_optimizers() -> Iterator[int]:
+    model = network()
+    first = torch.optim.SGD([one for one in model.parameters() if one.dim() > 1], 0.1)
+    second = torch.optim.Adam([one for one in model.parameters() if one.dim() == 1])
+    for _ in range(STEPS):
+        second.zero_grad()
+        step(first, model(draw()).pow(2).mean())
+        second.step()
+        yield 32
+
+
+def evaluation_with_gradients() -> Iterator[int]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for number in range(STEPS):
+        model.train()
+        step(optimizer, model(draw()).pow(2).mean())
+        yield 32
+        if number % 4 == 3:
+            model.eval()
+            model(draw(320)).mean().item()
+
+
+def loss_of_a_test_in_training_mode() -> Iterator[int]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for number in range(STEPS):
+        step(optimizer, model(draw()).pow(2).mean())
+        yield 32
+        if number % 6 == 5:
+            model(draw(320)).mean().item()
+
+
+def parts_of_one_data_set() -> Iterator[int]:
+    data, model = TensorDataset(X, Y), network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    parts = [DataLoader(data, 32, sampler=SubsetRandomSampler(range(*part))) for part in ((0, 128), (128, 640))]
+    for _ in range(3):
+        for given, wanted in parts[0]:
+            step(optimizer, cross_entropy(model(given), wanted))
+            yield 32
+        for given, _ in parts[1]:
+            with torch.no_grad():
+                model(given)
+
+
+def loaders_of_their_own_for_each_epoch() -> Iterator[int]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for _ in range(3):
+        for given, wanted in DataLoader(TensorDataset(X[:128], Y[:128]), 32):
+            step(optimizer, cross_entropy(model(given), wanted))
+            yield 32
+        with torch.no_grad():
+            for given, _ in DataLoader(TensorDataset(X[128:], Y[128:]), 32):
+                model(given)
+
+
+def another_network_evaluates() -> Iterator[int]:
+    model, mean = network(), network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    train, test = DataLoader(TensorDataset(X[:128], Y[:128]), 32), DataLoader(TensorDataset(X[128:], Y[128:]), 32)
+    for _ in range(3):
+        for given, wanted in train:
+            step(optimizer, cross_entropy(model(given), wanted))
+            yield 32
+        for given, _ in test:
+            mean(given)
+
+
+def labelled_and_unlabelled() -> Iterator[int]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for (given, _), (more,) in zip(DataLoader(TensorDataset(X, Y), 8), DataLoader(TensorDataset(X), 24), strict=False):
+        step(optimizer, model(torch.cat([given, more])).pow(2).mean())
+        yield 32 if len(more) == 24 else 8 + len(more)
+
+
+def sequence_before_batch() -> Iterator[int]:
+    model = Language(batch_first=False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(STEPS):
+        step(optimizer, model(torch.randint(50, (35, 20))).pow(2).mean())
+        yield 20
+
+
+def packed_sequences() -> Iterator[int]:
+    model = nn.LSTM(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(STEPS):
+        packed = nn.utils.rnn.pack_sequence([torch.randn(length, 8) for length in (9, 7, 5, 4)])
+        step(optimizer, model(packed)[0].data.pow(2).mean())
+        yield 4
+
+
+def sequences_without_padding() -> Iterator[int]:
+    model = Language(batch_first=True)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for joined in DataLoader(Sequences(), 8, collate_fn=lambda each: torch.cat(each)[None]):
+        step(optimizer, model(joined).pow(2).mean())
+        yield 8
+
+
+def points_of_all_samples_in_one() -> Iterator[int]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    data = TensorDataset(torch.randn(8 * STEPS, 64, 8))
+    for points in DataLoader(data, 8, collate_fn=lambda each: torch.cat([points for (points,) in each])):
+        step(optimizer, model(points).pow(2).mean())
+        yield 8
+
+
+def dictionaries_of_pictures() -> Iterator[int]:
+    model = Detector()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for items in DataLoader(Pictures(), 8, collate_fn=list):
+        step(optimizer, model(items).mean())
+        yield 8
+
+
+def loader_of_single_pictures() -> Iterator[int]:
+    model, items = Detector(), []
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for item in DataLoader(Pictures(), collate_fn=operator.itemgetter(0)):
+        items.append(item)
+        if len(items) == 8:
+            step(optimizer, model(items).mean())
+            items = []
+            yield 8
+
+
+def single_samples() -> Iterator[int]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for number in range(STEPS):
+        step(optimizer, model(X[number]).pow(2).mean())
+        yield 1
+
+
+def pictures_and_words() -> Iterator[int]:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.eye, self.words = nn.Linear(12, 8), nn.Embedding(50, 8)
+
+        def forward(self, pixel_values: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
+            return self.eye(pixel_values).mean() + self.words(input_ids).mean()
+
+    model = Both()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(STEPS):
+        step(optimizer, model(pixel_values=torch.randn(64, 12), input_ids=torch.randint(50, (4, 10))))
+        yield 4
+
+
+def batches_used_twice() -> Iterator[int]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(STEPS // 2):
+        given = draw()
+        for _ in range(2):
+            step(optimizer, model(given).pow(2).mean())
+            yield 16
+
+
+def batches_of_a_loader_used_twice() -> Iterator[int]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for given, _ in DataLoader(TensorDataset(X[:192], Y[:192]), 32):
+        for _ in range(2):
+            step(optimizer, model(given).pow(2).mean())
+            yield 16
+
+
+def rollouts_of_its_own() -> Iterator[int]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(3):
+        states = []
+        for _ in range(8):
+            states.append(draw(4))
+            with torch.no_grad():
+                model(states[-1])
+        for _ in range(4):
+            step(optimizer, model(torch.cat(states)[torch.randperm(32)]).pow(2).mean())
+            yield 8
+
+
+def computed_again_for_the_gradients() -> Iterator[int]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(STEPS):
+        step(optimizer, checkpoint(model, draw(), use_reentrant=False).pow(2).mean())
+        yield 32
+
+
+def another_optimizer_goes_on() -> Iterator[int]:
+    kept: list[Any] = []
+    for _ in range(2):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        kept.append(optimizer)
+        for _ in range(STEPS // 2):
+            step(optimizer, model(draw()).pow(2).mean())
+            yield 32
+
+
+def steps_inside_the_backward_pass() -> Iterator[int]:
+    model = network()
+    optimizers = {one: torch.optim.SGD([one], 0.1) for one in model.parameters()}
+    for one in model.parameters():
+        one.register_post_accumulate_grad_hook(lambda given: optimizers[given].step())
+    for _ in range(STEPS):
+        model(draw()).pow(2).mean().backward()
+        yield 32
+
+
+TRAININGS: dict[str, Any] = {
+    name: one
+    for name, one in list(globals().items())
+    if callable(one) and getattr(one, "__annotations__", {}) == {"return": Iterator[int]}
+}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    for name, training in TRAININGS.items():
+        folder = Path(sys.argv[1]) / name
+        folder.mkdir()
+        child = os.fork()
+        if not child:
+            os.environ["TUNER_COUNT"] = str(folder)
+            torch.manual_seed(0)
+            (folder / "samples").write_text(" ".join(map(str, training())))
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
+if __name__ == "__main__":
+    main()
