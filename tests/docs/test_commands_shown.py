@@ -31,7 +31,7 @@ RUN = {
     "tuner report --study pi_plus": ([], "wrote runs/pi_plus/report.html"),
     "tuner report --study pi_plus --format md": ([], "wrote runs/pi_plus/report.md"),
     "tuner diagnose --study S": ([], "40% of all trial time"),
-    "tuner diagnose --study pi_plus": ([], "Cause 1, long start-up"),
+    "tuner diagnose --study pi_plus": ([], "long start-up"),
     "tuner cases --study S": ([], "deepmimic_pi_plus_ppo"),
     "tuner plan --study S": (["--cases", "amp*"], "--arg_file args/amp_pi_plus_args.txt"),
     "tuner plan --study pi_plus --best": ([], "# deepmimic_pi_plus_ppo: trial #16: min_avg_util 95.3 ± 0.7"),
@@ -45,6 +45,7 @@ PARSED = {
     "tuner optimize --study pi_plus --workers 3",
     "tuner optimize --study pi_plus --launcher slurm --workers 4",
     "tuner plan --study pi_plus --best --launcher slurm",
+    "tuner diagnose --storage journal.log --study-name mine",  # tests/cli/test_diagnose.py runs one like it
     "tuner diagnose --storage sqlite:///optuna.db --study-name mine",  # tests/cli/test_diagnose.py runs it
     "tuner worker --study S",
     "tuner worker --study pi_plus --devices 0,1",
