@@ -109,6 +109,17 @@ def test_the_samples_of_most_steps_are_told_where_an_epoch_s_last_batch_is_small
     assert training.signature.samples_per_step == 8
 
 
+def test_samples_per_step_that_grow_later_are_those_of_the_first_steps() -> None:
+    merger = Merger()
+    merger.feed("process", start())
+    for step in range(1, 60):
+        merger.feed("process", count(step, rows=8 * step + 24 * max(0, step - 17)))
+    list(merger.marks())
+    training = merger.training()
+    assert training is not None
+    assert training.signature.samples_per_step == 8
+
+
 def test_where_steps_have_different_samples_their_mean_is_told() -> None:
     merger = merged((start(), lambda step: count(step, rows=step * step)))
     list(merger.marks())

@@ -6,7 +6,7 @@ Pure: the caller passes the records in.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, pairwise
+from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
@@ -30,8 +30,8 @@ AHEAD = 2.0
 """They may differ by the batches of so many steps, because loaders give some ahead."""
 LEAST_PAUSE_S = 0.2
 """A shorter evaluation or save is no pause of its own, in seconds."""
-MOST_STEPS = 200
-"""So many told steps show how many samples a step has."""
+LAST_FIRST_STEP = 12
+"""Samples per step are those up to this step, in each config: they may grow during a training, as in a warm-up."""
 GROWTH_DIGITS = 6
 """Samples per step are equal if they are so to this many digits after the point."""
 LEAST_COMMON = 2
@@ -268,9 +268,13 @@ def _grown(process: ProcessCounts, witness: Witness, step: float) -> float:
 
 
 def _steps(lead: ProcessCounts) -> Iterator[int]:
-    """Return the base step and the steps that were told first after it."""
-    later = (point["steps"] for point in lead.points if point["steps"] > BASE_STEP)
-    return chain([BASE_STEP], islice(later, MOST_STEPS))
+    """Yield the base step and the told steps after it, up to the last of the first ones."""
+    yield BASE_STEP
+    for point in lead.points:
+        if point["steps"] > BASE_STEP:
+            yield point["steps"]
+        if point["steps"] >= LAST_FIRST_STEP:
+            break
 
 
 def _usual(totals: Sequence[tuple[int, float]]) -> float:
