@@ -89,5 +89,10 @@ def test_samples_that_cannot_be_known_are_not_counted(told: Path, name: str) -> 
     assert UNCOUNTED[name] in str(merger.why)
 
 
+def test_the_end_of_a_pass_is_told_as_a_pause(told: Path) -> None:
+    texts = [file.read_text() for file in (told / "two_views_of_a_loader").glob("*.jsonl")]
+    assert any(json.loads(line)["type"] == "pause" for text in texts for line in text.splitlines())
+
+
 def test_each_training_is_tried(told: Path) -> None:
     assert {folder.name for folder in told.iterdir() if folder.is_dir()} == {*COUNTED, *UNCOUNTED}

@@ -7,7 +7,7 @@ import weakref
 
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import first_tensor, samples
-from tuner_inside.tell import guarded
+from tuner_inside.tell import guarded, tell_pause
 
 
 class Loaders:
@@ -76,12 +76,15 @@ class Loaders:
         for batch in held:
             if batch.dataset in self._training:
                 self._count(batch)
+        if self._is_over:
+            tell_pause()  # its workers end now, and those of an evaluation begin
 
     def ended(self, iterator):
         """Note that a pass is over, where it was one of the training."""
         if getattr(iterator, "_tuner_trains", False) or (self._given and self._given[-1].iterator() is iterator):
             self.passes += 1
             self._is_over = False
+            tell_pause()
 
     def forget(self, dataset):
         """Forget a data set that is no more: another one may get its number."""
