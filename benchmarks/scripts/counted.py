@@ -1,33 +1,43 @@
 """Counts inside fifty-five training scripts, and compares with what their side files say that they have trained.
 
-    python -m benchmarks.scripts.counted --python PYTHON [--only NAME] > page.md      (about half a minute a script)
+    python -m benchmarks.scripts.counted --python PYTHON [--alone] [--only NAME] > page.md     (about a minute a script)
 
 `--python` is a Python that has the packages of `requirements.txt`. Each command of `trial` and each script of `tricky`
 runs in a folder of its own below `--work`, without `tuner` around it: only the folder of what counts comes first on
 PYTHONPATH. The samples or environment steps per second are those between the first mark after `SETTLE_S` and the last
-one, and the truth is that of the same span. A row is written as soon as it is known; the same command goes on with the
-others.
+one, and the truth is that of the same span. With `--alone`, it is `tuner optimize --yes --n-trials 1 -- COMMAND` that
+runs, and nobody is asked: the speed that it tells of the command is compared with the truth of its probe's window. A
+row is written as soon as it is known; the same command goes on with the others.
 """
 
 import argparse
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
+import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scripts.judged import CLOSE_PCT
+from benchmarks.scripts.judged import CLOSE_PCT, Told, Truth, off_pct, reason, verdict
 from benchmarks.scripts.sceptic import TRICKY, head
-from benchmarks.scripts.trial import COMMANDS, HERE, ROOT, SETTLE_S, Place, plain_run, prepared, truth_of
+from benchmarks.scripts.trial import COMMANDS, HERE, ROOT, SETTLE_S, TOKENS, Place, plain_run, prepared, truth_of
 from tuner.count import Merger
 from tuner.devices.found import describe_machine, open_devices
+from tuner.probe.series import read_series
 
 INSIDE = ROOT / "tuner" / "count" / "inside"
 """What comes first on PYTHONPATH."""
+PAUSES = 0.02
+"""Where more than this share of a window went to evaluation and checkpoints, the speed between them is told."""
+_TOLD = re.compile(r"^your command: +(?P<value>[\d.,]+)(?: ± (?P<error>[\d.,]+))? samples/s", re.MULTILINE)
+_SOURCE = re.compile(r"^ +samples: (?P<source>.*)$", re.MULTILINE)
 LEAST_MARKS = 3
 """A speed over fewer marks is not compared."""
 ROLLOUTS = ("RLlib", "rsl_rl, Hydra", "SB3", "CleanRL")
@@ -57,7 +67,9 @@ class Row:
     """What one script has shown; a number that nobody knows is None."""
 
     name: str
+    verdict: str
     counted_per_s: float | None = None
+    error_per_s: float | None = None
     true_per_s: float | None = None
     off_pct: float | None = None
     seconds: float | None = None
@@ -65,15 +77,7 @@ class Row:
     why: str = ""
     """Why nothing is counted."""
     witness: str = ""
-
-    @property
-    def verdict(self) -> str:
-        """Whether what was counted is right."""
-        if self.counted_per_s is None:
-            return "not counted"
-        if self.off_pct is None:
-            return "counted, but the truth is missing"
-        return "right" if abs(self.off_pct) <= CLOSE_PCT else "WRONG IN SILENCE"
+    minutes: float | None = None
 
 
 def ready(name: str, args: argparse.Namespace) -> tuple[CountedPlace, list[str]]:
@@ -120,44 +124,106 @@ def compared(name: str, args: argparse.Namespace) -> Row:
     if len(marks) < LEAST_MARKS:
         off = [why for process in merger.processes.values() for why in process.off]
         trains = "too few steps were told" if merger.trainers else "no optimizer of torch has stepped"
-        true = None if truth is None else _rate(truth, truth.first_s + SETTLE_S, truth.last_s)
-        return Row(name=name, true_per_s=true, why="; ".join([merger.why or trains, *off]))
+        true = None if truth is None else true_rate(truth, name, truth.first_s + SETTLE_S, truth.last_s)
+        why = "; ".join([merger.why or trains, *off])
+        return Row(name=name, verdict="not counted", true_per_s=true, why=why)
     begin, end = marks[0], marks[-1]
     seconds = end["t_s"] - begin["t_s"]
     counted = (end["samples"] - begin["samples"]) / seconds
-    true = None if truth is None else _rate(truth, begin["t_s"], end["t_s"])
+    true = None if truth is None else true_rate(truth, name, begin["t_s"], end["t_s"])
+    off = 100 * (counted / true - 1) if true else None
     training = merger.training()
     return Row(
         name=name,
+        verdict="truth missing" if off is None else "right" if abs(off) <= CLOSE_PCT else "WRONG IN SILENCE",
         counted_per_s=counted,
         true_per_s=true,
-        off_pct=100 * (counted / true - 1) if true else None,
+        off_pct=off,
         seconds=seconds,
         why=merger.why or "",
         witness=training.witness if training else "",
     )
 
 
-def _rate(truth: Any, begin_s: float, end_s: float) -> float | None:
+def alone(name: str, args: argparse.Namespace) -> Row:
+    """Let `tuner optimize` measure a script without a person, and compare what it tells with the side file."""
+    place, command = ready(name, args)
+    side, began_s = place.folder / "alone.tsv", time.monotonic()
+    plain = Place(folder=place.folder, python=place.python)
+    words = ("optimize", "--yes", "--n-trials", "1", "--python", str(place.python), "--", *command)
+    pid, _, shown = plain.tuner(side, *words)
+    minutes = (time.monotonic() - began_s) / 60
+    found, source = _TOLD.search(shown), _SOURCE.search(shown)
+    numbers = [float(found[part].replace(",", "")) if found and found[part] else None for part in ("value", "error")]
+    told = Told(value=numbers[0], error=numbers[1], why="" if found else reason(shown))
+    truth, window = truth_of(side), _window(place.folder)
+    starts = [truth.began_s[child] for child, parent in truth.parents.items() if parent == pid] if truth else []
+    true = seconds = None
+    if truth and window and starts:
+        begin_s, end_s = (max(starts) + t_s for t_s in window)
+        seconds = end_s - begin_s
+        true = true_rate(truth, name, begin_s, end_s, between=truth.share_of_other(begin_s, end_s) > PAUSES)
+    return Row(
+        name=name,
+        verdict=verdict(told, true, TOKENS.get(name, 0)) if told.value is not None else "not told",
+        counted_per_s=told.value,
+        error_per_s=told.error,
+        true_per_s=true,
+        off_pct=off_pct(told, true),
+        seconds=seconds,
+        why=told.why,
+        witness=source["source"] if source else "",
+        minutes=minutes,
+    )
+
+
+def _window(folder: Path) -> tuple[float, float] | None:
+    """Return when the window of the own command's probe began and ended, in seconds since its start."""
+    probes = sorted((folder / "runs").glob("*/probes/*/0000*"))
+    series = read_series(probes[-1]) if probes else None
+    return series.window_s if series else None
+
+
+def true_rate(truth: Truth, name: str, begin_s: float, end_s: float, *, between: bool = False) -> float | None:
+    """Return what a side file says of a span; None where nothing was trained in it.
+
+    Args:
+        truth: the side file.
+        name: the script. Between two rollouts of some, the steps are taken to be spread evenly.
+        begin_s: when the span begins.
+        end_s: when it ends.
+        between: whether the speed is that between evaluations and checkpoints.
+    """
+    if name in ROLLOUTS:
+        grown = (_spread(rows, end_s) - _spread(rows, begin_s) for rows in truth.samples.values())
+        return sum(grown) / (end_s - begin_s) or None
     try:
-        return truth.rate(begin_s, end_s)
+        return truth.training_rate(begin_s, end_s) if between else truth.rate(begin_s, end_s)
     except ValueError:
         return None
+
+
+def _spread(rows: Sequence[tuple[float, int]], at_s: float) -> float:
+    """Return the samples by a moment, interpolated between the rows."""
+    for (before_s, before), (after_s, after) in pairwise(rows):
+        if before_s <= at_s <= after_s:
+            return before + (after - before) * (at_s - before_s) / (after_s - before_s)
+    return float(rows[0][1] if at_s < rows[0][0] else rows[-1][1])
 
 
 def page(rows: list[Row]) -> str:
     """Return the rows as a page."""
     machine = describe_machine(open_devices("cpu:1"))
-    counts = {verdict: sum(row.verdict == verdict for row in rows) for verdict in sorted({row.verdict for row in rows})}
+    counts = {said: sum(row.verdict == said for row in rows) for said in sorted({row.verdict for row in rows})}
     return "\n".join(
         [
             f"{datetime.now(UTC):%Y-%m-%d}, {machine['cpu']}, {machine['cores']} cores, no GPU; "
             f"load {os.getloadavg()[0]:.0f}.",
             "",
-            f"Of {len(rows)} scripts: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}.",
+            f"Of {len(rows)} scripts: {', '.join(f'{count} {said}' for said, count in counts.items())}.",
             "",
-            "| script | counted inside, 1/s | truth, 1/s | error, % | over, s | verdict | why not counted | witness |",
-            "|---|---|---|---|---|---|---|---|",
+            "| script | told, 1/s | truth, 1/s | error, % | over, s | minutes | verdict | why nothing is told | by |",
+            "|---|---|---|---|---|---|---|---|---|",
             *map(_line, rows),
         ]
     )
@@ -166,10 +232,11 @@ def page(rows: list[Row]) -> str:
 def _line(row: Row) -> str:
     cells = (
         row.name,
-        _shown(row.counted_per_s, ",.1f"),
+        _shown(row.counted_per_s, ",.1f") + (f" ± {row.error_per_s:,.1f}" if row.error_per_s else ""),
         _shown(row.true_per_s, ",.1f"),
         _shown(row.off_pct, "+.2f"),
         _shown(row.seconds, ".0f"),
+        _shown(row.minutes, ".1f"),
         row.verdict,
         row.why,
         row.witness,
@@ -185,17 +252,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="a Python with the libraries")
     parser.add_argument("--only", action="append", choices=NAMES, help="one script; repeat for more")
+    parser.add_argument(
+        "--alone", action="store_true", help="let `tuner optimize --yes` tell the speed, and ask nobody"
+    )
     parser.add_argument("--seconds", type=float, default=20.0, help="the longest span that is compared")
     parser.add_argument("--work", type=Path, default=Path("runs/counted"), help="the folder of all scripts")
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
-    table = args.work / "rows.json"
+    table = args.work / ("alone.json" if args.alone else "rows.json")
     rows: dict[str, Any] = json.loads(table.read_text()) if table.exists() else {}
     for name in args.only or [name for name in NAMES if name not in rows]:
-        row = compared(name, args)
+        row = alone(name, args) if args.alone else compared(name, args)
         rows[name] = asdict(row)
         table.write_text(json.dumps(rows, indent=1))
-        print(*asdict(row).values(), row.verdict, sep=" | ", file=sys.stderr, flush=True)
+        print(*asdict(row).values(), sep=" | ", file=sys.stderr, flush=True)
     print(page([Row(**rows[name]) for name in NAMES if name in rows]))
 
 
