@@ -6,8 +6,9 @@
 runs in a folder of its own below `--work`, without `tuner` around it: only the folder of what counts comes first on
 PYTHONPATH. The samples or environment steps per second are those between the first mark after `SETTLE_S` and the last
 one, and the truth is that of the same span. With `--alone`, it is `tuner optimize --yes --n-trials 1 -- COMMAND` that
-runs, and nobody is asked: the speed that it tells of the command is compared with the truth of its probe's window. A
-row is written as soon as it is known; the same command goes on with the others.
+runs, and nobody is asked: the speed that it tells of the command is compared with the truth of its probe's window, and
+where nothing could vary, what was counted while the command was watched. A row is written as soon as it is known; the
+same command goes on with the others.
 """
 
 import argparse
@@ -38,6 +39,8 @@ PAUSES = 0.02
 """Where more than this share of a window went to evaluation and checkpoints, the speed between them is told."""
 _TOLD = re.compile(r"^your command: +(?P<value>[\d.,]+)(?: ± (?P<error>[\d.,]+))? samples/s", re.MULTILINE)
 _SOURCE = re.compile(r"^ +samples: (?P<source>.*)$", re.MULTILINE)
+LEAST_ROLLOUTS = 10
+"""Over fewer rollouts, the phases at both ends say more than the counts."""
 LEAST_MARKS = 3
 """A speed over fewer marks is not compared."""
 ROLLOUTS = ("RLlib", "rsl_rl, Hydra", "SB3", "CleanRL")
@@ -120,7 +123,7 @@ def compared(name: str, args: argparse.Namespace) -> Row:
     plain_run(command, place, side, SETTLE_S + args.seconds * (MORE if name in ROLLOUTS else 1.0))
     merger, marks = merged(place.count)
     truth = truth_of(side)
-    marks = [mark for mark in marks if mark["t_s"] >= marks[0]["t_s"] + SETTLE_S]
+    marks = within([mark for mark in marks if mark["t_s"] >= marks[0]["t_s"] + SETTLE_S], truth)
     if len(marks) < LEAST_MARKS:
         off = [why for process in merger.processes.values() for why in process.off]
         trains = "too few steps were told" if merger.trainers else "no optimizer of torch has stepped"
@@ -145,6 +148,11 @@ def compared(name: str, args: argparse.Namespace) -> Row:
     )
 
 
+def within(marks: Sequence[dict[str, Any]], truth: Truth | None) -> list[dict[str, Any]]:
+    """Return the marks in the span of the side file. It ends before them where a script is ended after a rollout."""
+    return [mark for mark in marks if truth and truth.first_s <= mark["t_s"] <= truth.last_s]
+
+
 def alone(name: str, args: argparse.Namespace) -> Row:
     """Let `tuner optimize` measure a script without a person, and compare what it tells with the side file."""
     place, command = ready(name, args)
@@ -163,9 +171,17 @@ def alone(name: str, args: argparse.Namespace) -> Row:
         begin_s, end_s = (max(starts) + t_s for t_s in window)
         seconds = end_s - begin_s
         true = true_rate(truth, name, begin_s, end_s, between=truth.share_of_other(begin_s, end_s) > PAUSES)
+    _, marks = merged(next((place.folder / "runs").glob("*/init/counts"), place.count))
+    marks = within(marks, truth)
+    if truth and not found and len(marks) >= LEAST_MARKS:  # nothing may vary: what was counted while it was watched
+        begin_s, seconds = marks[0]["t_s"], marks[-1]["t_s"] - marks[0]["t_s"]
+        told = Told(value=(marks[-1]["samples"] - marks[0]["samples"]) / seconds, error=None, why=told.why)
+        true = true_rate(truth, name, begin_s, begin_s + seconds)
+    said = verdict(told, true, TOKENS.get(name, 0)) if told.value is not None else "not told"
+    is_short = name in ROLLOUTS and not found and len(marks) < LEAST_ROLLOUTS
     return Row(
         name=name,
-        verdict=verdict(told, true, TOKENS.get(name, 0)) if told.value is not None else "not told",
+        verdict="too few rollouts" if is_short else said,
         counted_per_s=told.value,
         error_per_s=told.error,
         true_per_s=true,
