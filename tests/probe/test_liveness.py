@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests_devices import RecordedProbe, ReplayedSource
+from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device, LinePatterns, ProgressFile
@@ -16,8 +18,6 @@ from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
 from tuner.probe.watch import ProbeEnd, Watch
 from tuner.study.spec import ProbeSpec
-from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
-from tuner.testing.replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
 DEVICES = tuple(Device(name=f"cuda:{index}", model="x") for index in range(2))
 PATTERN = LinePatterns(patterns=(r"it (?P<iteration>\S+)",))

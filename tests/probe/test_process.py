@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests_replays import scripted_plan
 
 from tuner.errors import LaunchError, OutputError, TrainerError
 from tuner.probe.output import Bounds
@@ -20,7 +21,6 @@ from tuner.probe.probe_plan import Device, ProbePlan
 from tuner.probe.process import Process
 from tuner.probe.protocols import MonotonicClock
 from tuner.study.spec import ProbeSpec
-from tuner.testing.replays import scripted_plan
 
 CPU = [Device(name="cpu:0", model="x")]
 
@@ -203,7 +203,7 @@ from tuner.probe.protocols import MonotonicClock
 from tuner.probe.probe_plan import Device
 from tuner.probe.process import Process
 from tuner.study.spec import ProbeSpec
-from tuner.testing.replays import scripted_plan
+from tests_replays import scripted_plan
 out = Path(sys.argv[1])
 plan = scripted_plan(out / "out", [Device(name="cpu:0", model="x")], ProbeSpec())
 process = Process(dataclasses.replace(plan, argv=(sys.executable, "-c", sys.argv[2]), cwd=out), MonotonicClock())

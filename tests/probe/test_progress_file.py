@@ -7,11 +7,11 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests_replays import FakeClock
 
 from tuner.errors import TrainerError
 from tuner.probe.probe_plan import ProgressFile
 from tuner.probe.progress_file import ProgressFileReader
-from tuner.testing.replays import FakeClock
 
 COLUMNS = {"iteration": "step", "samples": "seen"}
 needs_tensorboard = pytest.mark.skipif(find_spec("tensorboard") is None, reason="tensorboard is not installed")

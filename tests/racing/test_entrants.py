@@ -8,8 +8,8 @@ from tests.support.tests_racing import searched
 from tuner.errors import StoreError
 from tuner.export.tables import best_by_case
 from tuner.kept.case_record import KeptRun
-from tuner.racing.entrants import entrants
 from tuner.store.races import RaceRuns
+from tuner.tools.racing.entrants import entrants
 
 
 def test_the_configs_of_a_race_differ_in_kind(tmp_path: Path) -> None:

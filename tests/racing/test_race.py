@@ -12,13 +12,13 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Enough, Interrupted, Stop
 from tuner.probe.result import Failure, ProbeResult, Score
-from tuner.racing.contest import Place, Race, verdict
-from tuner.racing.entrants import Entrant
 from tuner.running.workbench import Job
 from tuner.store.leases import Lease
 from tuner.store.races import RaceRuns
 from tuner.study.cases import Case
 from tuner.study.space import Config
+from tuner.tools.racing.contest import Place, Race, verdict
+from tuner.tools.racing.entrants import Entrant
 
 WALK = Case(name="walk")
 LEARNT = {64: 3.0, 32: 8.0, 16: 5.0, 8: 1.0}

@@ -19,10 +19,10 @@ from tuner.running.loop import optimise
 from tuner.running.workbench import Job
 from tuner.search.lasting import PROVOKED as PROVOKED_RECORDS
 from tuner.search.lasting import lasts
-from tuner.soaking.soak import Following, reported, soaking, soaks, verdicts
-from tuner.soaking.whole_training import KEEPERS, Training
 from tuner.study import Config
 from tuner.study.spec import StudySpec
+from tuner.tools.soaking.soak import Following, reported, soaking, soaks, verdicts
+from tuner.tools.soaking.whole_training import KEEPERS, Training
 
 TOTAL_MIB = 1000.0
 HOURS = 1.0

@@ -19,9 +19,9 @@ from tuner.export import export_study, in_words, no_best
 from tuner.probe import LineSplitter
 from tuner.running.loop import optimise
 from tuner.running.workbench import Workbench, open_workbench
-from tuner.soaking.soak import USUAL_MINUTES, may_be_soaked, reported, soaking, telling, verdicts
-from tuner.soaking.whole_training import Training
 from tuner.study import MOST_HOURS, Case, Config, StudySpec, find, ladder_of, literal_word, load, open_regular
+from tuner.tools.soaking.soak import USUAL_MINUTES, may_be_soaked, reported, soaking, telling, verdicts
+from tuner.tools.soaking.whole_training import Training
 
 CHUNK_BYTES = 1 << 20
 """A log is read in pieces of this size."""

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import create_engine
+from tests_devices import RecordedProbe, ReplayedSource
+from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 from tests_store import case_study
 
 from tests.support.tests_fuzz import edits, files, outputs
@@ -27,8 +29,6 @@ from tuner.store.database import Database
 from tuner.study.space import launch_digest
 from tuner.study.spec import ProbeSpec
 from tuner.study.study_file import load
-from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
-from tuner.testing.replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 from tuner.trainers.registry import open_trainer
 
 NAME = "bench/walk"

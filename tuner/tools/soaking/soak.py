@@ -35,8 +35,8 @@ from tuner.search.needs import MEMORY, inherited
 from tuner.search.observed import Observed
 from tuner.search.standing import leader, with_newest_soaks
 from tuner.search.trials import all_kept
-from tuner.soaking.whole_training import Training
 from tuner.study import Config, ProbeSpec, Space, Value, ladder_of, launch_digest, launched, without_keys
+from tuner.tools.soaking.whole_training import Training
 from tuner.trainers.base import Trainer
 from tuner.trainers.registry import open_trainer
 

@@ -125,7 +125,7 @@ class ReplayedSource:
         return [replace(sample, t_s=t_s) for sample in self._moments[index][1]]
 
 
-# ruff: noqa: D102, N802, N815  names and meaning of these calls are NVML's own
+# ruff: noqa: N802, N815  names and meaning of these calls are NVML's own
 
 
 _INVALID_ARGUMENT, _NOT_SUPPORTED, _NOT_FOUND, _LOST = 2, 3, 6, 15

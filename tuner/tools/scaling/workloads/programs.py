@@ -13,7 +13,7 @@ from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from torch.nn.parallel import DistributedDataParallel
 
 from tuner.progress import report
-from tuner.scaling.workloads import MICRO_BATCHES
+from tuner.tools.scaling.workloads import MICRO_BATCHES
 from tuner.trainers.reference.launch_settings import RankTeam
 from tuner.trainers.reference.team_ranks import TeamRank, busy_meter
 

@@ -25,12 +25,12 @@ from tuner.probe import (
     student_tail,
     with_sure_speed,
 )
-from tuner.racing.entrants import Entrant, Round, better_half, rounds
 from tuner.running.prober import run_in
 from tuner.running.workbench import Job
 from tuner.search.scores import Mean, agreement, ahead, constant, means, standings, thinned
 from tuner.store.races import RaceRuns
 from tuner.study import Case, ProbeSpec, same_launch
+from tuner.tools.racing.entrants import Entrant, Round, better_half, rounds
 
 SAMPLE_S = 1.0
 """A run's devices are read so often, in seconds: a long run would otherwise keep very many readings."""

@@ -15,20 +15,6 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy
 from sqlalchemy import ColumnElement, Connection, Engine, TableClause, and_, func, select
 
-from tuner.diagnosis.study_times import (
-    AtOnce,
-    Facts,
-    KnownFact,
-    Setup,
-    StudyRecord,
-    TrialEnd,
-    TrialTimes,
-    gather,
-    sweep,
-    with_n_jobs,
-    with_startups,
-)
-from tuner.diagnosis.waits import IdleCause, causes
 from tuner.errors import EmptyStoreError
 from tuner.export import CaseView, StudyReader, reading
 from tuner.kept.stored import (
@@ -48,6 +34,20 @@ from tuner.kept.trial import FINISHED, INTERRUPTED, OK, PRUNED, RUNNING, KeptTri
 from tuner.kept.urls import shown
 from tuner.probe import MIB_PER_GIB, duration
 from tuner.study import grouped
+from tuner.tools.diagnosis.study_times import (
+    AtOnce,
+    Facts,
+    KnownFact,
+    Setup,
+    StudyRecord,
+    TrialEnd,
+    TrialTimes,
+    gather,
+    sweep,
+    with_n_jobs,
+    with_startups,
+)
+from tuner.tools.diagnosis.waits import IdleCause, causes
 
 if TYPE_CHECKING:
     from tuner.store.journal import JournalStudy

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from tuner.diagnosis.study_times import Facts, TrialEnd, TrialTimes
 from tuner.probe import HOUR_S, duration
+from tuner.tools.diagnosis.study_times import Facts, TrialEnd, TrialTimes
 
 
 class Kind(StrEnum):

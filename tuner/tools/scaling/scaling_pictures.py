@@ -5,11 +5,11 @@ from typing import Any
 
 from tuner.report.charts import BEST, FRONT, OTHER, THIRD, Picture, Trace, axis, bars, errors, text, trace
 from tuner.report.page import filled
-from tuner.scaling.comparing import ROUTES, Machine, PricedRow, number, sized, topology
-from tuner.scaling.laws import LOSSES, Quantity
-from tuner.scaling.results import LINKS
-from tuner.scaling.scaling_table import link_table
 from tuner.study import grouped
+from tuner.tools.scaling.comparing import ROUTES, Machine, PricedRow, number, sized, topology
+from tuner.tools.scaling.laws import LOSSES, Quantity
+from tuner.tools.scaling.results import LINKS
+from tuner.tools.scaling.scaling_table import link_table
 
 COLOURS = (FRONT, BEST, THIRD, OTHER)
 LOSS_COLOURS = ("#76839a", "#b0731a", "#4c9a5f", "#8a63a6", "#8a63a6", "#2584ad", "#cf4358", "#cf4358")

@@ -12,10 +12,10 @@ from tuner.devices.found import Link
 from tuner.errors import StudyError, TunerError
 from tuner.export import Sheet, tsv
 from tuner.probe import BUSY_PCT, HOUR_S, DeviceSummary
-from tuner.scaling.laws import LOSSES, Quantity, difference
-from tuner.scaling.results import Measurement, Mode, Results, Route, Subject
-from tuner.scaling.scaling_table import Division, Fit, ScalingRow, ceilings, mean_pct, placement, table
 from tuner.study import Number, Strict, complaints, grouped, read_mapping
+from tuner.tools.scaling.laws import LOSSES, Quantity, difference
+from tuner.tools.scaling.results import Measurement, Mode, Results, Route, Subject
+from tuner.tools.scaling.scaling_table import Division, Fit, ScalingRow, ceilings, mean_pct, placement, table
 
 ROUTES: dict[Route, str] = {
     "nvlink": "NVLink",

@@ -8,17 +8,17 @@ from tuner.errors import StudyError
 from tuner.export import in_words
 from tuner.probe import ProbePlan, Slot
 from tuner.running.workbench import Workbench
-from tuner.scaling.campaign import Scaled
-from tuner.scaling.results import LINKS, Subject
-from tuner.scaling.workloads import MICRO_BATCHES
 from tuner.study import LADDER, Case, Config, ProbeSpec, TrainerSpec
+from tuner.tools.scaling.campaign import Scaled
+from tuner.tools.scaling.results import LINKS, Subject
+from tuner.tools.scaling.workloads import MICRO_BATCHES
 from tuner.trainers.base import Trainer, iterations, own_plan
 from tuner.trainers.reference.reference_trainer import ReferenceTrainer
 
 
 def workload_plan(name: str, config: Config, slot: Slot) -> ProbePlan:
     """Decide one run of a workload. One session serves runs of all workloads, so that its start is paid once."""
-    planned = own_plan(sys.executable, ("tuner.scaling.workloads",), config, slot, session_key="workload")
+    planned = own_plan(sys.executable, ("tuner.tools.scaling.workloads",), config, slot, session_key="workload")
     return replace(planned, request={"workload": name, "config": dict(config), "iterations": iterations(slot)})
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from tests_devices import RecordedProbe, ReplayedSource
 
 from tuner.probe import (
     Device,
@@ -25,7 +26,6 @@ from tuner.probe import (
 )
 from tuner.probe.run import run
 from tuner.study import ProbeSpec
-from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
 
 _TIME_S = attrgetter("t_s")
 

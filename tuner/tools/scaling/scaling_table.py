@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tuner.probe import DeviceSummary
-from tuner.scaling.laws import Quantity, SerialPart, fill_share, losses, ratio, serial_part, total
-from tuner.scaling.results import COUNTS, Measurement, Mode, Results, Route, Subject
 from tuner.study import grouped
+from tuner.tools.scaling.laws import Quantity, SerialPart, fill_share, losses, ratio, serial_part, total
+from tuner.tools.scaling.results import COUNTS, Measurement, Mode, Results, Route, Subject
 
 Scaling = Literal["single", "weak", "strong"]
 """`weak`: the batch per GPU stays the same. `strong`: the whole batch stays the same. `single`: the baseline."""

@@ -25,8 +25,8 @@ from tuner.probe import (
     Stop,
 )
 from tuner.running.prober import run_in
-from tuner.scaling.results import COUNTS, Measurement, Mode, Results, Route, Subject, read, write
 from tuner.study import Config, ProbeSpec
+from tuner.tools.scaling.results import COUNTS, Measurement, Mode, Results, Route, Subject, read, write
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
