@@ -14,7 +14,7 @@ from tuner.diagnosis.diagnosing import diagnose as diagnosed
 from tuner.diagnosis.study_times import KnownFact, Setup
 from tuner.errors import StudyError
 from tuner.export import connect
-from tuner.kept.urls import checked_url, shown
+from tuner.records.urls import checked_url, shown
 from tuner.study import StudySpec
 
 
