@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from tuner.errors import TrainerError, installs
-from tuner.probe.counting import Unwrapped, number
+from tuner.probe.counting import EpochCounter, number
 from tuner.probe.evidence import quoted
 from tuner.probe.output import Tail, plain
 from tuner.probe.probe_plan import STEP, ProgressFile
@@ -164,7 +164,7 @@ class ProgressFileReader:
         self._unix_s = unix_s
         self._rows: TextRows | EventRows | None = None
         self._name = file.pattern
-        self._counts: dict[str, Unwrapped] = {}
+        self._counts: dict[str, EpochCounter] = {}
         self._is_behind = self._has_rows = False
         self._unended: list[int] = []
         self._said: set[str] = set()
@@ -212,7 +212,7 @@ class ProgressFileReader:
         """Return the message for a row; None for a row without a number in each of the wanted columns."""
         self._has_rows = True
         if row.number == 1:
-            self._counts = {name: Unwrapped(restart_drop=1) for name in ("iteration", "samples")}
+            self._counts = {name: EpochCounter(restart_drop=1) for name in ("iteration", "samples")}
         report: dict[str, Any] = {"type": "iteration", "iteration": row.number}
         for field, column in self._file.columns.items():
             value = row.values.get(column)
