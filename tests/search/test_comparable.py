@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 
-from tuner.kept.trial import KeptProbe, KeptTrial
 from tuner.probe import Change
+from tuner.records.trial import ProbeRecord, TrialRecord
 from tuner.search.comparable import resumed, unlike
 
 STEPS = 100
 
 
-def counting(number: int, each: float = 0, *, reached: int = STEPS, **facts: Any) -> KeptTrial:
+def counting(number: int, each: float = 0, *, reached: int = STEPS, **facts: Any) -> TrialRecord:
     """Return a complete trial of its own config, with `each` samples in an iteration."""
-    probe = KeptProbe(
+    probe = ProbeRecord(
         digest=str(number), status="ok", iteration=reached, samples=round(each * reached) or None, **facts
     )
-    return KeptTrial(number=number, values=(1.0 + number,), probe=probe)
+    return TrialRecord(number=number, values=(1.0 + number,), probe=probe)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_runs_that_each_begin_where_the_one_before_has_ended_go_on(begun: tuple[
 def test_a_speed_that_changed_cannot_be_compared_with_one_that_has_not_come_so_far() -> None:
     changed = counting(1, 32, reached=200, change=Change(150, 8.0, 3.0))
 
-    def later(each: float, reached: int, trained_s: float) -> list[KeptTrial]:
+    def later(each: float, reached: int, trained_s: float) -> list[TrialRecord]:
         return [counting(0, each, reached=reached, start_up_s=2.0, total_s=2.0 + trained_s)]
 
     assert "iteration 150" in (unlike(later(32, 149, 9.0), [changed]) or "")

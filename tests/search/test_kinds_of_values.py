@@ -11,7 +11,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from tests_search import Searched, given
 from tests_values import every_kind
 
-from tuner.kept.stored import ERROR
+from tuner.records.schema import ERROR
 from tuner.search.choosing import Strategy
 from tuner.search.design import spread
 from tuner.search.gain.chooser import Gain, by_gain

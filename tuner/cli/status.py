@@ -12,7 +12,7 @@ from tuner.cli.hints import fitted, ladder, notes, script_of_best
 from tuner.errors import StoreError
 from tuner.export import StudyReader, at_its_end, connect, export_study, reading
 from tuner.export.tracking import send
-from tuner.kept.urls import shown
+from tuner.records.urls import shown
 from tuner.store.clock import database_s, lives_at
 from tuner.store.leases import is_held
 from tuner.study import StudySpec, select

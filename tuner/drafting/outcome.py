@@ -12,8 +12,8 @@ from tuner.count import TrainingCounts, differences
 from tuner.drafting.command_lines import literal_text, retyped
 from tuner.drafting.draft import typed_words
 from tuner.export import SPEEDS, CaseView, figure, with_error
-from tuner.kept.trial import KeptProbe
 from tuner.probe import WITHOUT_PAUSE, duration, folder_of, over, plain
+from tuner.records.trial import ProbeRecord
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, Config, escaped, launch_digest, shell_join
@@ -246,7 +246,7 @@ def _short(line: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN].rpartition(' ')[0]} …"
 
 
-def _measured_share(probes: Sequence[KeptProbe]) -> float:
+def _measured_share(probes: Sequence[ProbeRecord]) -> float:
     """Return the share of the windows of some probes that training steps took."""
     known = [(one.trained_s, one.window_s) for one in probes if one.trained_s and one.window_s]
     return min(1.0, sum(trained_s for trained_s, _ in known) / sum(window_s for _, window_s in known)) if known else 1.0

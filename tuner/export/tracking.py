@@ -13,7 +13,7 @@ from typing import Any
 from tuner.errors import OutputError, TunerError, installs
 from tuner.export.reader import StudyReader
 from tuner.export.tables import trial_row
-from tuner.kept.trial import FINISHED, OK, PRUNED
+from tuner.records.trial import FINISHED, OK, PRUNED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

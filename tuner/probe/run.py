@@ -158,7 +158,7 @@ class _Probe:
         if window is None:
             return known
         shares = busy_shares(self._watch.progress, window, len(self._plan.slot.devices))
-        doubt = self._reader.doubt or doubtful(window)
+        doubt = self._reader.doubt or doubtful(window, adds_speeds=self._reader.adds_speeds)
         speed, devices = Estimate() if doubt else rate(window), self._summaries(window, shares)
         steps = Estimate() if self._reader.doubt or window.is_queued else pace(window)
         return replace(

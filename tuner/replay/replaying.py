@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tuner.devices.found import AbsentDevices
 from tuner.export.recorded_table import Recorded, Table
-from tuner.kept.case_record import RECORDED
 from tuner.probe import (
     LEAST_SPAN_S,
     STOPPED,
@@ -34,6 +33,7 @@ from tuner.probe import (
     unlaunched,
     value,
 )
+from tuner.records.case_record import RECORDED
 from tuner.running.workbench import Workbench
 from tuner.study import PATIENCE, Case, Config, ProbeSpec, config_digest, load, narrowed
 from tuner.trainers.base import STANDARD, Trainer

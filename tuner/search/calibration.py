@@ -6,9 +6,9 @@ from itertools import takewhile
 
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.kept.case_record import KeptStudy
-from tuner.kept.trial import MEMORY_SHARE, START_S
 from tuner.probe import FailureKind
+from tuner.records.case_record import StudyAttributes
+from tuner.records.trial import MEMORY_SHARE, START_S
 from tuner.search.choosing import ALL_PROBED, Choice, Done, History, Price, Strategy, Why, retry
 from tuner.search.needs import inherited
 from tuner.search.observed import Observed
@@ -69,7 +69,7 @@ RAN_OUT = (FailureKind.GPU_OOM, FailureKind.HOST_OOM)
 
 
 def _calibrating(
-    following: Callable[[History], Config | None], fixed: Callable[[KeptStudy], object | None]
+    following: Callable[[History], Config | None], fixed: Callable[[StudyAttributes], object | None]
 ) -> Strategy:
     """Make one small probe after another until enough is known, or another worker has fixed what follows.
 
@@ -78,7 +78,7 @@ def _calibrating(
     """
 
     def ended(history: History, price: Price) -> Done | None:
-        known = fixed(KeptStudy(history.study.user_attrs)) is not None
+        known = fixed(StudyAttributes(history.study.user_attrs)) is not None
         return Done(reason=ALL_PROBED) if known or following(history) is None else None
 
     def choose(history: History, price: Price) -> Choice | None:

@@ -8,7 +8,7 @@ from functools import cached_property
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial
 
-from tuner.kept.trial import KeptTrial
+from tuner.records.trial import TrialRecord
 from tuner.search.needs import Frontier
 from tuner.search.standing import ended, front, is_failure, leader, ways
 from tuner.search.trials import frontier, kept, meaningful, since_mended
@@ -56,7 +56,7 @@ class History:
         return [one for one in self.meaningful if one.params and (not kept(one).retry or one.params in self._space)]
 
     @cached_property
-    def _kept(self) -> list[KeptTrial]:
+    def _kept(self) -> list[TrialRecord]:
         return list(map(kept, self._trials))
 
     @cached_property
@@ -68,7 +68,7 @@ class History:
         return frontier(self._trials, self._space.ladder)
 
     @cached_property
-    def _ended(self) -> list[KeptTrial]:
+    def _ended(self) -> list[TrialRecord]:
         """All trials that have ended, with values that are better the larger they are."""
         return [
             replace(one, values=tuple(value * sign for value, sign in zip(one.values, self.signs, strict=False)))
@@ -85,7 +85,7 @@ class History:
         over = any(not one.retry and same_launch(one.config, config) for one in self._ended)
         return over or self._frontier.beyond(config) is not None
 
-    def due(self) -> KeptTrial | None:
+    def due(self) -> TrialRecord | None:
         """Return the first failed trial that is marked for retry and has not been repeated."""
         for position, trial in enumerate(self._kept):
             later = self._kept[position + 1 :] if trial.retry else ()

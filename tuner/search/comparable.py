@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from operator import itemgetter
 
-from tuner.kept.trial import COMPLETE, KeptTrial
 from tuner.probe import Change
+from tuner.records.trial import COMPLETE, TrialRecord
 
 CHANGED = 1.5
 """A change of the speed by a smaller factor may have another cause than the iteration at which it came."""
@@ -20,7 +20,7 @@ of the run before, which saves now and then.
 """
 
 
-def unlike(one: Sequence[KeptTrial], other: Sequence[KeptTrial]) -> str | None:
+def unlike(one: Sequence[TrialRecord], other: Sequence[TrialRecord]) -> str | None:
     """Return why the speeds of two configs cannot be compared; None where nothing speaks against it.
 
     They cannot where two readings of one config are far apart, or where the speed of one config changed for good and
@@ -40,7 +40,7 @@ def unlike(one: Sequence[KeptTrial], other: Sequence[KeptTrial]) -> str | None:
     return None
 
 
-def resumed(trials: Iterable[KeptTrial]) -> str | None:
+def resumed(trials: Iterable[TrialRecord]) -> str | None:
     """Return that a run went on where another one had saved; None where nothing shows it.
 
     Such a run tells at first of an iteration to which it cannot have come in its time. But what comes before learning
@@ -57,7 +57,7 @@ def resumed(trials: Iterable[KeptTrial]) -> str | None:
     return None
 
 
-def _far_apart(trials: Sequence[KeptTrial]) -> str | None:
+def _far_apart(trials: Sequence[TrialRecord]) -> str | None:
     """Return that two readings of one config differ by far more than their errors; None where they do not."""
     probes = [(one.number, one.probe) for one in trials]
     samples = [(its.samples_per_s, its.samples_per_s_se, number) for number, its in probes if its.samples_per_s]
@@ -71,42 +71,42 @@ def _far_apart(trials: Sequence[KeptTrial]) -> str | None:
     return f"#{first} and #{second} read {slow:.4g} and {fast:.4g} {unit} of one config: was another program busy?"
 
 
-def _is_ahead(trial: KeptTrial) -> bool:
+def _is_ahead(trial: TrialRecord) -> bool:
     """Return whether the first iteration that a run tells of would have taken longer than the run had."""
     probe = trial.probe
     return _began(trial) > AHEAD * (probe.start_up_s or math.inf) * (probe.iterations_per_s or math.inf)
 
 
-def _is_chain(runs: Sequence[KeptTrial]) -> bool:
+def _is_chain(runs: Sequence[TrialRecord]) -> bool:
     """Return whether each of several runs begins about where the one before has ended, and later than that one."""
     pairs = list(pairwise(runs))
     later = (_began(other) > max(_began(one), SAVED * (one.probe.iteration or 0)) for one, other in pairs)
     return len(pairs) > 1 and all(later)
 
 
-def _goes_on(first: KeptTrial, later: KeptTrial) -> str:
+def _goes_on(first: TrialRecord, later: TrialRecord) -> str:
     begun = f"#{first.number} began at iteration {_began(first)}, and #{later.number} at {_began(later)}"
     return f"{begun}: runs seem to go on where others have saved; let each run begin anew"
 
 
-def _began(trial: KeptTrial) -> int:
+def _began(trial: TrialRecord) -> int:
     """Return the first iteration that a run told of; 0 where none is known."""
     return trial.probe.began or 0
 
 
-def _has_reached(trial: KeptTrial, change: Change, samples: float) -> bool:
+def _has_reached(trial: TrialRecord, change: Change, samples: float) -> bool:
     """Return whether a trial has come so far: in iterations or samples, and in seconds."""
     reached = trial.probe.iteration
     is_as_far = reached is None or reached >= change.iteration or 0.0 < samples <= (trial.probe.samples or 0)
     return is_as_far and _trained_s(trial) >= change.seconds
 
 
-def _trained_s(trial: KeptTrial) -> float:
+def _trained_s(trial: TrialRecord) -> float:
     """Return the seconds from the first mark of a trial to its end."""
     return (trial.total_s or 0.0) - (trial.probe.start_up_s or 0.0)
 
 
-def _each(trial: KeptTrial) -> float:
+def _each(trial: TrialRecord) -> float:
     """Return the samples of an iteration; 0 where they are unknown."""
     iteration, samples = trial.probe.iteration, trial.probe.samples
     return samples / iteration if samples and iteration else 0.0

@@ -8,8 +8,8 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.kept.trial import COMPLETE, KeptTrial
 from tuner.probe import MIB_PER_GIB, Failure
+from tuner.records.trial import COMPLETE, TrialRecord
 from tuner.study import LADDER, PATIENCE, Config, Parameter, Space, Value, ladder_of, launched
 
 GROWING = (LADDER, "batch_size")
@@ -343,7 +343,7 @@ class Foreseen:
     samples_per_s: Interval | None
 
 
-def foresee(space: Space, trials: Sequence[KeptTrial], configs: Sequence[Config]) -> list[Foreseen]:
+def foresee(space: Space, trials: Sequence[TrialRecord], configs: Sequence[Config]) -> list[Foreseen]:
     """Return what each config will need and make, from the trials that ran.
 
     An iteration takes a fixed time and a time for each unit of the ladder; memory likewise. Both follow `Growth`.

@@ -33,7 +33,7 @@ NEAREST = 3
 """A case learns from this many siblings, the most similar ones. Each may supply one of the first configs."""
 
 Cost = tuple[Config, Mapping[str, float]]
-"""A config, and what a probe of it took: see `tuner.kept.trial.cost`."""
+"""A config, and what a probe of it took: see `tuner.records.trial.cost`."""
 Reading = tuple[Config, float, float | None]
 """A config, a measured value and its standard error, None where that is unknown."""
 

@@ -7,7 +7,7 @@ from math import inf, sqrt
 from statistics import fmean, variance
 from typing import Generic, TypeVar
 
-from tuner.kept.case_record import KeptRun
+from tuner.records.case_record import RunRecord
 
 RECENT = 0.25
 """The last part of the time whose scores count: one score alone is noisy."""
@@ -69,9 +69,9 @@ class RaceStanding(Generic[Key]):
     """Its mean score after this time; None where no run has a score."""
 
 
-def counted(runs: Iterable[KeptRun]) -> list[KeptRun]:
+def counted(runs: Iterable[RunRecord]) -> list[RunRecord]:
     """Return the runs of a config that count: the longest whole run of each seed; none where a run has failed."""
-    longest: dict[int, KeptRun] = {}
+    longest: dict[int, RunRecord] = {}
     for run in runs:
         if run.failure is not None:
             return []
@@ -81,7 +81,7 @@ def counted(runs: Iterable[KeptRun]) -> list[KeptRun]:
     return list(longest.values())
 
 
-def standings(runs: Mapping[Key, Sequence[KeptRun]]) -> list[RaceStanding[Key]]:
+def standings(runs: Mapping[Key, Sequence[RunRecord]]) -> list[RaceStanding[Key]]:
     """Return where each config of a race stands: those that trained longest first, then by score."""
     longest = {config: max((run.seconds for run in counted(made)), default=0.0) for config, made in runs.items()}
     scores = {seconds: means(runs, seconds) for seconds in set(longest.values()) if seconds}
@@ -92,7 +92,7 @@ def standings(runs: Mapping[Key, Sequence[KeptRun]]) -> list[RaceStanding[Key]]:
     return sorted(found, key=lambda one: (-one.seconds, -(one.mean.value if one.mean else -inf)))
 
 
-def means(runs: Mapping[Key, Sequence[KeptRun]], seconds: float) -> dict[Key, Mean]:
+def means(runs: Mapping[Key, Sequence[RunRecord]], seconds: float) -> dict[Key, Mean]:
     """Return config → its mean score at a time, over the runs that count and have trained so long."""
     found = {
         config: [

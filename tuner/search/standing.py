@@ -11,8 +11,8 @@ from itertools import takewhile
 from statistics import fmean
 from typing import TypeGuard
 
-from tuner.kept.trial import COMPLETE, FAIL, FINISHED, KeptTrial
 from tuner.probe import FailureKind, error_of_mean, over
+from tuner.records.trial import COMPLETE, FAIL, FINISHED, TrialRecord
 from tuner.study import LADDER, Config, Value, grouped, launched
 
 Values = tuple[float, ...]
@@ -32,7 +32,7 @@ FAR = 1.5
 class Standing:
     """What is known of a config that has been measured."""
 
-    trials: tuple[KeptTrial, ...]
+    trials: tuple[TrialRecord, ...]
     """The trials that count, in their order: either all cold or all warm."""
     values: Values
     """The means of the measurements."""
@@ -104,12 +104,12 @@ class Leader:
     """
 
 
-def ended(trials: Iterable[KeptTrial]) -> list[KeptTrial]:
+def ended(trials: Iterable[TrialRecord]) -> list[TrialRecord]:
     """Return the trials that have ended."""
     return [one for one in trials if one.state in FINISHED]
 
 
-def with_newest_soaks(trials: Sequence[KeptTrial]) -> list[KeptTrial]:
+def with_newest_soaks(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
     """Return the trials without the soaks that count no more.
 
     Once a soak has other flags, or another limit of memory, the soaks before it say nothing. Of several soaks of one
@@ -122,7 +122,7 @@ def with_newest_soaks(trials: Sequence[KeptTrial]) -> list[KeptTrial]:
     return [one for one in trials if not (one.soaks and one.counts) or one.number in left]
 
 
-def ways(trials: Iterable[KeptTrial]) -> tuple[Standings, Standings]:
+def ways(trials: Iterable[TrialRecord]) -> tuple[Standings, Standings]:
     """Return what is known of each config that may be the best: from its cold trials, and from its warm trials.
 
     `trials` come in their order. A config is left out if one of its trials was not eligible or has counted something
@@ -137,8 +137,8 @@ def ways(trials: Iterable[KeptTrial]) -> tuple[Standings, Standings]:
     void = _too_large(known)
     known = [replace(one, is_barred=True) if one.number in void else one for one in known]
     excused = broken(known)
-    cold: dict[str, list[KeptTrial]] = {}
-    warm: dict[str, list[KeptTrial]] = {}
+    cold: dict[str, list[TrialRecord]] = {}
+    warm: dict[str, list[TrialRecord]] = {}
     for one in known:
         if one.counts and one.number not in excused:
             (warm if one.warm else cold).setdefault(one.launch, []).append(one)
@@ -155,7 +155,7 @@ def ways(trials: Iterable[KeptTrial]) -> tuple[Standings, Standings]:
     return plain, session
 
 
-def _too_large(known: Sequence[KeptTrial]) -> set[int]:
+def _too_large(known: Sequence[TrialRecord]) -> set[int]:
     """Return the trials of configs that need as much memory as one that was told to run out of it."""
     told = [one for one in known if one.told is not None and one.failed]
     if not told:
@@ -167,7 +167,7 @@ def _too_large(known: Sequence[KeptTrial]) -> set[int]:
     return {one.number for one in known if any(_needs_as_much(one, other, peaks) for other in told)}
 
 
-def _needs_as_much(one: KeptTrial, told: KeptTrial, peaks: Mapping[str, float]) -> bool:
+def _needs_as_much(one: TrialRecord, told: TrialRecord, peaks: Mapping[str, float]) -> bool:
     """Return whether a config needs as much memory as another one, by its rung and by what probes have measured.
 
     A larger rung always does. A smaller one does where its probes have needed clearly more.
@@ -187,7 +187,7 @@ def _is_number(value: Value | None) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def eligible(trials: Iterable[KeptTrial]) -> Standings:
+def eligible(trials: Iterable[TrialRecord]) -> Standings:
     """Return what is known of each config that may be the best: from its cold trials, if it has any, or its warm ones.
 
     See `ways`.
@@ -196,7 +196,7 @@ def eligible(trials: Iterable[KeptTrial]) -> Standings:
     return {**warm, **cold}
 
 
-def all_measured(trials: Sequence[KeptTrial]) -> list[Standing]:
+def all_measured(trials: Sequence[TrialRecord]) -> list[Standing]:
     """Return what is known of every config that was measured, also of those that may not be the best.
 
     The order is that of the first measurements.
@@ -207,7 +207,7 @@ def all_measured(trials: Sequence[KeptTrial]) -> list[Standing]:
     return [may_be_best.get(launch) or _barred(same) for launch, same in by_launch.items()]
 
 
-def leader(trials: Iterable[KeptTrial], defaults: Sequence[Config] = ()) -> Leader | None:
+def leader(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Leader | None:
     """Return the best config; None where none may be the best. `defaults`: the default config of each rung.
 
     The plain command decides: a config that only sessions have measured is the best only in two cases. Either the plain
@@ -226,7 +226,7 @@ def leader(trials: Iterable[KeptTrial], defaults: Sequence[Config] = ()) -> Lead
     return replace(found, unconfirmed=_strongest(waiting, cold, warm))
 
 
-def best(trials: Iterable[KeptTrial], defaults: Sequence[Config] = ()) -> Standing | None:
+def best(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Standing | None:
     """Return the best config; None where none may be the best. See `leader`."""
     found = leader(trials, defaults)
     return found.best if found else None
@@ -244,7 +244,7 @@ def fastest(standings: Iterable[Standing]) -> Standing | None:
     return max((one for one in standings if one.is_eligible and one.samples_per_s), key=_speed, default=None)
 
 
-def leads(trials: Iterable[KeptTrial], value: float | None) -> bool:
+def leads(trials: Iterable[TrialRecord], value: float | None) -> bool:
     """Return whether one config alone has the largest mean of the first objective, and this is about its mean."""
     means = sorted((one.value for one in eligible(trials).values()), reverse=True)
     if value is None or not means:
@@ -253,7 +253,7 @@ def leads(trials: Iterable[KeptTrial], value: float | None) -> bool:
     return abs(means[0] - value) <= tie and (len(means) == 1 or means[0] - means[1] > tie)
 
 
-def incumbent(trials: Iterable[KeptTrial]) -> float | None:
+def incumbent(trials: Iterable[TrialRecord]) -> float | None:
     """Return the largest mean of the first objective among the eligible configs; None where there are none.
 
     A running probe must beat this mean. It may come from a session, unlike the mean of the best config.
@@ -261,7 +261,7 @@ def incumbent(trials: Iterable[KeptTrial]) -> float | None:
     return max((one.value for one in eligible(trials).values()), default=None)
 
 
-def broken(trials: Sequence[KeptTrial]) -> set[int]:
+def broken(trials: Sequence[TrialRecord]) -> set[int]:
     """Return the numbers of the trials that failed because the trainer was broken at first, and has been fixed since.
 
     These are the failures before the first complete trial, if there are at least `BROKEN_AFTER`.
@@ -276,7 +276,7 @@ def is_failure(kind: str | None) -> bool:
     return kind not in {None, FailureKind.INTERRUPTED}
 
 
-def front(trials: Iterable[KeptTrial]) -> list[Standing]:
+def front(trials: Iterable[TrialRecord]) -> list[Standing]:
     """Return the Pareto front: the configs that no other config dominates, the largest first objective first.
 
     `counting` says which configs count, and with which values. The members have their own values.
@@ -293,7 +293,7 @@ def _undominated(known: Iterable[tuple[Values, Standing]]) -> list[Standing]:
     return [one for _, one in members]
 
 
-def counting(trials: Iterable[KeptTrial]) -> list[tuple[Values, Standing]]:
+def counting(trials: Iterable[TrialRecord]) -> list[tuple[Values, Standing]]:
     """Return each config that may be the best, with the values to compare.
 
     Warm values count only until the config is measured cold. They are lowered by the share by which warm values exceed
@@ -420,7 +420,7 @@ def _speed(one: Standing) -> float:
     return one.samples_per_s or 0.0
 
 
-def _eligible(same: Sequence[KeptTrial]) -> Standing | None:
+def _eligible(same: Sequence[TrialRecord]) -> Standing | None:
     """Average a config's trials; None where the last trial failed, or where a trial was not eligible."""
     ran = [one for one in same if not one.failed]
     if same[-1].failed or not all(one.may_be_best for one in ran):
@@ -428,12 +428,12 @@ def _eligible(same: Sequence[KeptTrial]) -> Standing | None:
     return _averaged([one for one in ran if not one.soaks] or ran)
 
 
-def _barred(same: Sequence[KeptTrial]) -> Standing:
+def _barred(same: Sequence[TrialRecord]) -> Standing:
     """Average the trials that gave a number, of a config that may not be the best."""
     return replace(_averaged([one for one in same if not one.warm] or same), is_eligible=False)
 
 
-def _averaged(ran: Sequence[KeptTrial]) -> Standing:
+def _averaged(ran: Sequence[TrialRecord]) -> Standing:
     speeds = [(one.samples_per_s, one.probe.samples_per_s_se) for one in ran]
     known = [(speed, error) for speed, error in speeds if speed is not None]
     return Standing(

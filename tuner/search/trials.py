@@ -9,10 +9,10 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from tuner.kept.case_record import KeptStudy
-from tuner.kept.stored import INELIGIBLE, MEMORY
-from tuner.kept.trial import KeptTrial, read
 from tuner.probe import over
+from tuner.records.case_record import StudyAttributes
+from tuner.records.schema import INELIGIBLE, MEMORY
+from tuner.records.trial import TrialRecord, read
 from tuner.search.needs import Frontier, OutOfMemory
 from tuner.search.standing import broken, is_failure
 from tuner.search.verdict import SAYS_NOTHING, Verdict
@@ -77,7 +77,7 @@ def since_mended(study: Study) -> list[FrozenTrial]:
 
     A study is mended only before it has measured anything, so earlier trials say nothing about their configs.
     """
-    mended = KeptStudy(study.user_attrs).mended
+    mended = StudyAttributes(study.user_attrs).mended
     return [one for one in study.get_trials(deepcopy=False) if one.number >= mended]
 
 
@@ -91,7 +91,7 @@ def has_failed(trial: FrozenTrial) -> bool:
     return is_failure(kept(trial).failure)
 
 
-def kept(trial: FrozenTrial) -> KeptTrial:
+def kept(trial: FrozenTrial) -> TrialRecord:
     """Return a trial of Optuna as the typed trial that everybody reads."""
     return read(
         trial.user_attrs,
@@ -103,7 +103,7 @@ def kept(trial: FrozenTrial) -> KeptTrial:
     )
 
 
-def all_kept(trials: Iterable[FrozenTrial]) -> list[KeptTrial]:
+def all_kept(trials: Iterable[FrozenTrial]) -> list[TrialRecord]:
     """Return the typed trial of each trial of Optuna that has ended."""
     return [kept(one) for one in trials if one.state.is_finished()]
 

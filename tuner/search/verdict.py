@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tuner import probe
-from tuner.kept.trial import NO_READING, OK, PRUNED
+from tuner.records.trial import NO_READING, OK, PRUNED
 from tuner.search.lasting import Rising
 from tuner.search.needs import Frontier, out_of_memory
 from tuner.study import Config, Constraint, ProbeSpec, written

@@ -19,10 +19,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from tuner.count import TrainingCounts
 from tuner.errors import StoreError
-from tuner.kept.case_record import KeptCase, KeptStudy, encode
-from tuner.kept.stored import BATCH, CALIBRATES, CASE, CONFIRMS, ENDED, LEASE, ORIGIN, RUNGS, SOAKS, TOLD, storable
-from tuner.kept.trial import INTERRUPTED, KeptProbe, attributes
 from tuner.probe import ProbePlan, ProbeResult, measured
+from tuner.records.case_record import CaseRecord, StudyAttributes, encode
+from tuner.records.schema import BATCH, CALIBRATES, CASE, CONFIRMS, ENDED, LEASE, ORIGIN, RUNGS, SOAKS, TOLD, storable
+from tuner.records.trial import INTERRUPTED, ProbeRecord, attributes
 from tuner.search import trials
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why, free
 from tuner.search.needs import Frontier
@@ -35,16 +35,16 @@ from tuner.store.opening import check_unchanged, open_study
 from tuner.store.storage import Neighbour
 from tuner.study import BatchFit, Config, Space, launch_digest, open_anew, same_launch
 
-_COMMON = {one.name for one in fields(ProbeResult)} & {one.name for one in fields(KeptProbe)}
+_COMMON = {one.name for one in fields(ProbeResult)} & {one.name for one in fields(ProbeRecord)}
 """What a result and the record of it both have."""
 
 
-def kept_probe(result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, folder: Path) -> KeptProbe:
+def kept_probe(result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, folder: Path) -> ProbeRecord:
     """Return what is kept of a probe; a refused config has no plan.
 
     Paths below the study's `folder` are kept relative to the folder, so that the folder may move.
     """
-    return KeptProbe(
+    return ProbeRecord(
         **{name: getattr(result, name) for name in _COMMON},
         digest=launch_digest(result.config),
         status=verdict.status,
@@ -73,7 +73,7 @@ class Unstored:
     number: int
     lease: Lease
     verdict: Verdict
-    record: KeptProbe
+    record: ProbeRecord
 
     def of(self, trial: FrozenTrial) -> bool:
         """Check whether the result is of this trial. A trial in another database may have the same number."""
@@ -95,7 +95,7 @@ _DROPPED = Verdict(state=State.FAIL, status=INTERRUPTED, retry=True)
 """The verdict on a probe whose process is gone and left no result."""
 
 
-def set_aside(error: StoreError, number: int, verdict: Verdict, record: KeptProbe, folder: Path) -> StoreError:
+def set_aside(error: StoreError, number: int, verdict: Verdict, record: ProbeRecord, folder: Path) -> StoreError:
     """Write the result of a trial of this process to a file in the probe's folder; return an error that names the file.
 
     `folder` is the study's folder. The error is returned unchanged if nothing was launched or the file cannot be
@@ -199,7 +199,7 @@ class CaseStudy:
         strategy: Callable[[int], Strategy],
         pruner: BasePruner,
         identity: dict[str, Any],
-        case: KeptCase,
+        case: CaseRecord,
         objectives: Sequence[str] = ("value",),
         confirm: bool = True,
     ) -> None:
@@ -320,9 +320,9 @@ class CaseStudy:
         return sum(1 for _ in takewhile(bool, failed))
 
     @property
-    def kept(self) -> KeptStudy:
+    def kept(self) -> StudyAttributes:
         """What the study keeps beside its trials: the rungs of an `auto` ladder, for example."""
-        return self._transact(lambda: KeptStudy(self._study.user_attrs))
+        return self._transact(lambda: StudyAttributes(self._study.user_attrs))
 
     def frontier(self) -> Frontier:
         """Return what the study knows about where memory ends."""
@@ -349,7 +349,7 @@ class CaseStudy:
     def _fixed(
         self,
         name: str,
-        known: Callable[[KeptStudy], Answer | None],
+        known: Callable[[StudyAttributes], Answer | None],
         make: Callable[[Sequence[FrozenTrial]], Answer],
         form: Callable[..., object],
     ) -> Answer:
@@ -379,7 +379,7 @@ class CaseStudy:
             unstored = dict(_read(probes)) if dropped else {}
             stored: list[Path] = []
             for trial in dropped:
-                gone = KeptProbe(
+                gone = ProbeRecord(
                     config=trial.params, digest=launch_digest(trial.params), status=INTERRUPTED, launched=True
                 )
                 verdict, record = _DROPPED, gone
@@ -483,12 +483,12 @@ class CaseStudy:
         if time.monotonic() - self._beat_s >= BEAT_S:
             self._beat_s = self._meanwhile(renewed, self._beat_s)
 
-    def tell(self, asked: Asked, verdict: Verdict, probe: KeptProbe) -> None:
+    def tell(self, asked: Asked, verdict: Verdict, probe: ProbeRecord) -> None:
         """Store the verdict and the record of the probe."""
         self._transact(lambda: self._tell(self._trials[asked.number], verdict, probe))
         del self._trials[asked.number]
 
-    def _tell(self, trial: Trial, verdict: Verdict, probe: KeptProbe) -> None:
+    def _tell(self, trial: Trial, verdict: Verdict, probe: ProbeRecord) -> None:
         for name, fact in attributes(probe, retry=verdict.retry, error=verdict.error).items():
             trial.set_user_attr(name, fact)
         trials.tell(self._study, trial, verdict)

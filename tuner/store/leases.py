@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from tuner.kept.stored import record_of
+from tuner.records.schema import record_of
 
 BEAT_S = 30.0
 """The seconds between two signs of life."""

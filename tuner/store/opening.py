@@ -12,8 +12,8 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import StoreError
-from tuner.kept.case_record import KeptStudy, as_of_now, comparable, known_case
-from tuner.kept.stored import IDENTITY, MENDED, storable
+from tuner.records.case_record import StudyAttributes, as_of_now, comparable, known_case
+from tuner.records.schema import IDENTITY, MENDED, storable
 from tuner.search.observed import NEAREST, Observed, Sibling
 from tuner.search.standing import best
 from tuner.search.trials import all_kept, kept
@@ -31,7 +31,7 @@ def check_study(database: Database, name: str, identity: dict[str, Any]) -> None
         study_id = storage.study_id(name)
         if study_id is None:
             return None, []
-        known = KeptStudy(storage.get_study_user_attrs(study_id)).identity
+        known = StudyAttributes(storage.get_study_user_attrs(study_id)).identity
         return known, [] if known == storable(identity) else storage.get_all_trials(study_id, deepcopy=False)
 
     known, trials = database.transact(known_and_trials)
@@ -51,7 +51,7 @@ def open_study(
     if database.storage.study_id(name) is None:
         optuna.create_study(study_name=name, storage=database.storage, directions=directions)
     study = optuna.load_study(study_name=name, storage=database.storage, pruner=pruner, sampler=RandomSampler())
-    known = KeptStudy(study.user_attrs).identity
+    known = StudyAttributes(study.user_attrs).identity
     if study.directions != directions:
         there = ", ".join(direction.name.lower() for direction in study.directions) or "nothing"
         raise StoreError(
@@ -74,12 +74,12 @@ def open_study(
     return study
 
 
-def check_unchanged(database: Database, study: optuna.Study, identity: dict[str, Any]) -> KeptStudy:
+def check_unchanged(database: Database, study: optuna.Study, identity: dict[str, Any]) -> StudyAttributes:
     """Return what the study keeps.
 
     Raises StoreError where somebody has mended the study's set-up since this process opened it.
     """
-    kept = KeptStudy(study.user_attrs)
+    kept = StudyAttributes(study.user_attrs)
     if (known := kept.identity or {}) != identity:
         check_identity(known, identity, study=study.study_name, shown_url=database.shown_url)
     return kept

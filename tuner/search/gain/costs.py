@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
+from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.choosing import Price
 from tuner.search.gain.pool import Codes, Levels, Near, Pool, jointly, singly
 from tuner.search.gain.prospects import below

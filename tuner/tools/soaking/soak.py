@@ -12,7 +12,6 @@ import numpy as np
 
 from tuner.errors import StudyError
 from tuner.export import CaseView, in_words, with_error
-from tuner.kept.trial import COMPLETE, MEMORY_SHARE, KeptTrial, SoakSettings
 from tuner.probe import (
     OUT_OF_MEMORY,
     TOLD,
@@ -28,6 +27,7 @@ from tuner.probe import (
     duration,
     unlaunched,
 )
+from tuner.records.trial import COMPLETE, MEMORY_SHARE, SoakSettings, TrialRecord
 from tuner.running.workbench import Job, Purpose, Workbench
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why
 from tuner.search.lasting import SPARE, SURE, Lasts
@@ -174,7 +174,7 @@ class Following:
 class Soaked:
     """What the newest soak of a config showed."""
 
-    trial: KeptTrial
+    trial: TrialRecord
     found: Lasts | None
     """None where the config failed, or its memory is unknown."""
 
@@ -220,7 +220,7 @@ class Soaked:
         return 1.0 if self.found is None else self.found.share / SPARE
 
 
-def soaks(trials: Sequence[KeptTrial], training: Training) -> Mapping[str, Soaked]:
+def soaks(trials: Sequence[TrialRecord], training: Training) -> Mapping[str, Soaked]:
     """Return the newest soak of each config that says something about it: launch key → soak, in their order.
 
     There are none where the newest one is of another kind than the training's.
@@ -268,7 +268,7 @@ class Soaks:
             return Done(reason="each config is soaked" if known else "no config has run yet, so none is soaked")
         return Choice(config=config, why=Why.SOAK, cold=True, mark=asdict(self._settings))
 
-    def _measured(self, trials: Sequence[KeptTrial], known: Mapping[str, Soaked]) -> Config | None:
+    def _measured(self, trials: Sequence[TrialRecord], known: Mapping[str, Soaked]) -> Config | None:
         """Return the best config that was not soaked and is below each rung of its line that was; None without one."""
 
         def below_all(config: Config) -> bool:
@@ -339,7 +339,7 @@ class Soaks:
         return list(probed[1:] + (line[rung] - probed[0]) * whole[1:] / rung)
 
 
-def _best(trials: Sequence[KeptTrial]) -> Config | None:
+def _best(trials: Sequence[TrialRecord]) -> Config | None:
     found = leader(trials)
     return dict(found.best.trials[-1].config) if found else None
 

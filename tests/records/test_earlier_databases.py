@@ -1,7 +1,7 @@
 """Databases that earlier commits wrote are exported as before, and resumed, or refused with a way on.
 
 `pi_plus_auto_two_h200` is the real search of three cases on GPUs, by several versions of 22 November 2026.
-`before_kept` is a replayed search by the last version without `tuner/kept`. It has a confirmation, three configs out of
+`before_kept` is a replayed search by the last version without such records. It has a confirmation, three configs out of
 memory, two pruned ones, and a constraint with the misleading name of that time, `eligible`. Its table of the best has
 today's column `replay_of`.
 """
