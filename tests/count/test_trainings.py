@@ -216,6 +216,30 @@ def test_a_module_that_is_called_inside_a_compiled_function_breaks_no_graph(coun
     assert output.split() == ["0"]
 
 
+@pytest.mark.parametrize(
+    "backward",
+    [
+        "loss.backward()",
+        """torch.autograd.Variable._execution_engine.run_backward(
+                tensors=(loss,), grad_tensors=(torch.ones_like(loss),), keep_graph=False, create_graph=False, inputs=(),
+                allow_unreachable=True, accumulate_grad=True
+            )""",
+    ],
+    ids=["torch", "Megatron-LM"],
+)
+def test_the_losses_of_the_first_steps_are_told(counted: Any, backward: str) -> None:
+    _, records = counted(f"""
+        for number in range(4):
+            optimizer.zero_grad()
+            loss = model(torch.ones(5, 4)).sum() * 0 + number
+            {backward}
+            optimizer.step()
+        optimizer.step()
+    """)
+    assert last(records)["losses"] == {"0": 0, "1": 1, "2": 2, "3": 3}
+    assert last(records)["rows"] == 5 * 3
+
+
 def test_an_evaluation_over_a_part_of_the_same_data_is_not_counted_as_training(counted: Any) -> None:
     _, records = counted("""
         data = TensorDataset(torch.ones(30, 4))

@@ -27,8 +27,8 @@ class ProcessCounts:
     """The counts at each step that was told."""
     _flags_by: dict[str, tuple[Flag, ...]] = field(default_factory=dict)
     reads_argv: bool = False
-    files: dict[str, str | None] = field(default_factory=dict)
-    """Configuration file → the word of the command line that names it; None where none does."""
+    files: dict[str, str] = field(default_factory=dict)
+    """Configuration file → the word of the command line that names it."""
     losses: dict[int, float] = field(default_factory=dict)
     inputs: dict[int, float] = field(default_factory=dict)
     off: list[str] = field(default_factory=list)
@@ -44,7 +44,7 @@ class ProcessCounts:
             case "argv":
                 self.reads_argv = True
             case "file":
-                self.files[str(record.get("path"))] = record.get("named_by")
+                self.files[str(record.get("path"))] = str(record.get("named_by"))
             case "start":
                 self.start = record  # a later one replaces the optimizer, and its counts go on
             case "count" if self.start is not None and _is_later(record, self.steps):

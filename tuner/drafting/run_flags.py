@@ -66,7 +66,7 @@ def flags_in_files(processes: Sequence[ProcessCounts]) -> Iterator[Flag]:
 
     The name of such a flag is `train.yaml:train.batch_size`: the file as the command names it, and the keys.
     """
-    files = {word: path for process in processes for path, word in process.files.items() if word}
+    files = {word: path for process in processes for path, word in process.files.items()}
     for word, path in files.items():
         name = word.rpartition("=")[2] if word.startswith("-") else word
         for keys, value in values_in(Path(path)).items() if is_config(path) else ():
