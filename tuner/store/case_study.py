@@ -5,7 +5,7 @@ It makes what the database keeps of an ended trial, and ends trials whose proces
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from itertools import takewhile
@@ -17,7 +17,6 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 from pydantic import ValidationError
 
-from tuner.count import TrainingCounts
 from tuner.errors import StoreError
 from tuner.probe import ProbePlan, ProbeResult, measured
 from tuner.records.case_record import CaseRecord, StudyAttributes, encode
@@ -35,7 +34,7 @@ from tuner.records.schema import (
     adapter,
     storable,
 )
-from tuner.records.trial import INTERRUPTED, ProbeRecord, attributes
+from tuner.records.trial import INTERRUPTED, ProbeRecord, TrialRecord, attributes
 from tuner.search import trials
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why, free
 from tuner.search.frontier import Frontier
@@ -336,15 +335,10 @@ class CaseStudy:
         """Return what the study knows about where memory ends."""
         return trials.frontier(self._read(), self._case.ladder)
 
-    def metrics_of(self, config: Config) -> Mapping[str, float | None]:
-        """Return the metrics of the newest complete probe of this config; empty where there is none."""
+    def newest(self, config: Config) -> TrialRecord | None:
+        """Return the newest complete trial of this config; None where there is none."""
         same = [trial for trial in self._read(TrialState.COMPLETE) if same_launch(trial.params, config)]
-        return trials.kept(same[-1]).metrics if same else {}
-
-    def training_of(self, config: Config) -> TrainingCounts | None:
-        """Return what was counted in the newest complete probe of this config; None where nothing was."""
-        same = [trial for trial in self._read(TrialState.COMPLETE) if same_launch(trial.params, config)]
-        return trials.kept(same[-1]).probe.training if same else None
+        return trials.kept(same[-1]) if same else None
 
     def fix_rungs(self, make: Callable[[Sequence[FrozenTrial]], tuple[int, ...]]) -> tuple[int, ...]:
         """Return the rungs of an `auto` ladder. If the study has none, `make` makes them from the trials, for good."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from optuna.distributions import json_to_distribution
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import Row, bindparam, func, or_, select
+from sqlalchemy import Row, bindparam, or_, select
 
 from tuner.records import schema
 from tuner.records.case_record import StudyAttributes
@@ -25,17 +25,12 @@ NO_RECORD = "Record does not exist."
 _TABLES = (schema.PARAMETERS, schema.VALUES, schema.STEPS, ATTRIBUTES, schema.CONSTRAINTS)
 _Rows = Callable[..., Sequence[Row[Any]]]
 """Returns all rows of a query, with the values of its parameters."""
-_ONE = schema.trial_queries(TRIALS.c.trial_id == bindparam("trial"), _TABLES)
 _NEW = or_(TRIALS.c.trial_id > bindparam("last"), TRIALS.c.trial_id.in_(bindparam("open", expanding=True)))
 _CHANGED = schema.trial_queries((TRIALS.c.study_id == bindparam("study")) & _NEW, _TABLES)
-_OBJECTIVES = select(
-    select(func.count()).where(schema.DIRECTIONS.c.study_id == bindparam("study")).scalar_subquery()
-).where(STUDIES.c.study_id == bindparam("study"))
 _FACTS, _SYSTEM_FACTS = (
     select(facts.c.key, facts.c.value_json).where(facts.c.study_id == bindparam("study"))
     for facts in (schema.FACTS, schema.SYSTEM_FACTS)
 )
-_CONSTRAINTS = select(schema.CONSTRAINTS).where(schema.CONSTRAINTS.c.trial_id == bindparam("trial"))
 
 
 @cache
@@ -57,7 +52,7 @@ class _Known:
 
     ended: dict[int, FrozenTrial] = field(default_factory=dict)
     """Trial id → trial."""
-    open: Sequence[int] = ()
+    open: list[int] = field(default_factory=list)
     """The ids of the trials that may change."""
     last: int = -1
     """The largest id."""
@@ -113,6 +108,7 @@ class TrialStorage(BaseStorage):
     get_all_studies = _by_optuna(RDBStorage.get_all_studies)
     create_new_trial = _by_optuna(RDBStorage.create_new_trial)
     set_trial_param = _by_optuna(RDBStorage.set_trial_param)
+    get_trial = _by_optuna(RDBStorage.get_trial)
     get_trial_id_from_study_id_trial_number = _by_optuna(RDBStorage.get_trial_id_from_study_id_trial_number)
     set_trial_state_values = _by_optuna(RDBStorage.set_trial_state_values)
     set_trial_intermediate_value = _by_optuna(RDBStorage.set_trial_intermediate_value)
@@ -138,18 +134,6 @@ class TrialStorage(BaseStorage):
     def _attributes(self, query: Any, study_id: int) -> dict[str, Any]:
         return _Decoded((row.key, read_json(row.value_json)) for row in self.rows(query, study=study_id))
 
-    def get_trial_system_attrs(self, trial_id: int) -> dict[str, Any]:
-        """Return Optuna's own attributes of a trial; None for an attribute that is damaged."""
-        return _Decoded((row.key, read_json(row.value_json)) for row in self.rows(_CONSTRAINTS, trial=trial_id))
-
-    def get_trial(self, trial_id: int) -> FrozenTrial:
-        """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
-        with self._reading() as rows:
-            trials = [trial for _, _, trial in _trials(partial(rows, trial=trial_id), _ONE, None)]
-        if not trials or trials[0] is None:
-            raise KeyError(NO_RECORD)
-        return trials[0]
-
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
@@ -159,21 +143,19 @@ class TrialStorage(BaseStorage):
         """
         if states == (TrialState.WAITING,):
             return []
-        known = self._known[study_id]
+        known, objectives = self._known[study_id], len(self.get_study_directions(study_id))
         with self._reading() as rows:
-            objectives = rows(_OBJECTIVES, study=study_id)
-            if not objectives:
-                raise KeyError(NO_RECORD)
             changed = partial(rows, study=study_id, last=known.last, open=known.open)
-            read = list(_trials(changed, _CHANGED, objectives[0][0]))
-        trials = dict(known.ended)
-        for trial_id, is_open, trial in read:
-            if trial:
-                trials[trial_id] = trial
-                if not is_open:
-                    known.ended[trial_id] = trial
-        known.open = [trial_id for trial_id, is_open, _ in read if is_open]
-        known.last = max((known.last, *(trial_id for trial_id, _, _ in read)))
+            read = list(schema.of_trials(changed, _CHANGED))
+        trials, known.open = dict(known.ended), []
+        for row, details in read:
+            known.last = max(known.last, row.trial_id)
+            if row.state in {TrialState.RUNNING.name, TrialState.WAITING.name}:
+                known.open.append(row.trial_id)
+            if trial := _trial(row, details, objectives):
+                trials[row.trial_id] = trial
+                if trial.state.is_finished():
+                    known.ended[row.trial_id] = trial
         wanted = [trial for _, trial in sorted(trials.items()) if states is None or trial.state in states]
         return copied(wanted) if deepcopy else wanted
 
@@ -228,19 +210,10 @@ class TrialStorage(BaseStorage):
             yield lambda query, **values: connection.execute(query, values).all()
 
 
-def _trials(
-    rows: _Rows, wanted: schema.TrialQueries, objectives: int | None
-) -> Iterator[tuple[int, bool, FrozenTrial | None]]:
-    """Yield the id of each wanted trial, whether it may change, and the trial, if it is the tuner's and undamaged."""
-    for row, details in schema.of_trials(rows, wanted):
-        is_open = row.state in {TrialState.RUNNING.name, TrialState.WAITING.name}
-        yield row.trial_id, is_open, _trial(row, details, objectives)
-
-
-def _trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int | None) -> FrozenTrial | None:
+def _trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int) -> FrozenTrial | None:
     """Return a trial as the search reads it; None where it is not the tuner's, or damaged.
 
-    `objectives` is the number of values that a complete trial has; None accepts any trial that can be read.
+    `objectives` is the number of values that a complete trial has.
     """
     parameters, values, steps, attributes, constraints = details
     try:
@@ -255,7 +228,7 @@ def _trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int
             return None
         facts = stored_facts(attributes)
         is_whole = state != TrialState.COMPLETE or len(objective_values) == objectives
-        if objectives is not None and not (is_whole and is_kept(facts, finished=state.is_finished())):
+        if not (is_whole and is_kept(facts, finished=state.is_finished())):
             return None
         return FrozenTrial(
             number=row.number,
