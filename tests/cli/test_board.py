@@ -122,7 +122,7 @@ def test_what_a_probe_did_is_gone_with_its_end() -> None:
     over = CaseEnded(case="walk", ending="the trial budget is used", probed=1, why=None)
     lines = shown(study(), begun(), probe(), running(), ended())
     assert lines[1:] == ["walk 3/24 | best min_avg_util 61.2 ± 0.8 (#7)"]
-    assert shown(study(), begun(), probe(), ended(), over) == ["cases 1/1 | cases ended"]
+    assert shown(study(), begun(), probe(), ended(), over) == ["cases 1/1 | ended"]
 
 
 def test_each_worker_shows_its_probe_on_its_own_devices() -> None:

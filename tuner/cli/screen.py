@@ -109,7 +109,7 @@ class Bars:
         match event:
             case events.StudyStarted():
                 self._devices[worker], self._objective = event.devices, event.objectives[0]
-                self._show("cases", "", completed=len(self._ended), total=len(event.cases), text="cases ended")
+                self._show("study", "cases", completed=len(self._ended), total=len(event.cases), text="ended")
             case events.CaseStarted():
                 self._show_case(event)
             case events.ProbeStarted():
@@ -128,7 +128,7 @@ class Bars:
             case events.CaseEnded() if all(started.case != event.case for started in self._probed.values()):
                 self._ended.add(event.case)
                 self._hide("case", event.case)
-                self._show("cases", "", completed=len(self._ended))
+                self._show("study", "cases", completed=len(self._ended))
 
     def forget(self, worker: str) -> None:
         """Forget what a worker probes: the worker has ended."""
