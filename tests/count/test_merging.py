@@ -189,3 +189,17 @@ def test_records_of_another_form_are_left_out() -> None:
     ):
         merger.feed("process 0", record)
     assert per_step(merger) == 8
+
+
+@pytest.mark.parametrize(("kind", "samples"), [("each", 4), ("all", 8), (None, None)])
+def test_a_batch_norm_takes_its_means_over_the_samples_of_a_forward_pass(
+    kind: str | None, samples: float | None
+) -> None:
+    def of_two(step: int) -> dict[str, Any]:
+        return count(step, forwards=2 * (step - 1))
+
+    merger = merged(*[(start(rank, 2, rank, batch_norm=kind), of_two) for rank in range(2)])
+    list(merger.marks())
+    training = merger.training()
+    assert training is not None
+    assert training.signature.normed == samples

@@ -18,6 +18,7 @@ OWN = Signature(
     learning_rate=1e-4,
     weight_decays=(0.1,),
     precision="float32",
+    normed=16.0,
     losses=(10.8, 10.7, 10.6, 10.5),
 )
 
@@ -26,6 +27,7 @@ OWN = Signature(
     ("changed", "part"),
     [
         ({"samples_per_step": 128}, "batch"),
+        ({"normed": 32.0}, "batch"),
         ({"sample": "512 int64"}, "sample"),
         ({"parameters": 1001}, "model"),
         ({"shapes": "ba"}, "model"),

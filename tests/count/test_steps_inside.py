@@ -153,3 +153,15 @@ def test_an_evaluation_over_a_part_of_the_same_data_is_not_counted_as_training(c
     """)
     assert last(records)["loader"]["rows"] == 3 * 20
     assert (last(records)["loader"]["passes"], last(records)["loader"]["size"]) == (2, 20)
+
+
+@pytest.mark.parametrize(("layer", "kind"), [("BatchNorm1d", "each"), ("SyncBatchNorm", "all"), ("LayerNorm", None)])
+def test_a_norm_over_the_batch_is_told(counted: Any, layer: str, kind: str | None) -> None:
+    _, records = counted(f"""
+        model.inner = nn.Sequential(nn.Linear(4, 3), nn.{layer}(3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        nn.SyncBatchNorm.forward = lambda self, given: given * self.weight
+        train(model)
+    """)
+    (begin,) = [record for record in records if record["type"] == "start"]
+    assert begin["batch_norm"] == kind

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.count import Signature, TrainingCounts
 from tuner.drafting.command_lines import Flag
 from tuner.drafting.searches import Known, SearchedFlag, balanced_sizes, check, proposed, searches, shown
 from tuner.errors import StudyError
@@ -189,3 +190,27 @@ def test_another_batch_is_usual_where_the_command_has_no_usual_flag() -> None:
 def test_a_typed_placeholder_has_no_value_of_its_own() -> None:
     (one,) = found("train.py --batch-size={batch_size}", "batch_size=32,64").values()
     assert (one.typed, one.first) == (None, 32)
+
+
+def test_parts_of_a_batch_keep_their_size_where_a_batch_norm_takes_means_over_them() -> None:
+    signature = Signature(
+        samples_per_step=32,
+        sample="3x8x8 float32",
+        parameters=10,
+        shapes="ab",
+        is_split=False,
+        optimizer="SGD",
+        learning_rate=0.1,
+        weight_decays=(),
+        precision="float32",
+        normed=8.0,
+    )
+    training = TrainingCounts(
+        signature=signature,
+        witness="loader",
+        ranks=1,
+        data_ranks=1,
+        micro_batches=4.0,
+    )
+    known = Known(words=shlex.split("train.py --batch-size 8 --grad-accum-steps 4"), cores=4, training=training)
+    assert [flag.parameter for flag in searches(known, ()) if flag.varies] == []

@@ -3,10 +3,12 @@
 Pure: the caller passes the records in.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
@@ -208,8 +210,17 @@ class Merger:
             learning_rate=start.get("learning_rate"),
             weight_decays=tuple(start.get("weight_decays", ())),
             precision=f"{types}{f', autocast {cast}' if cast else ''}{tf32}",
+            normed=self._normed(start),
             losses=losses,
         )
+
+    def _normed(self, start: Mapping[str, Any]) -> float | None:
+        """Return over how many samples a batch norm of the trained module takes its means; None without one."""
+        lead = self._groups[0][0]
+        points = [(point["forwards"], point["rows"]) for point in _firsts(lead)]
+        if not start.get("batch_norm") or points[0] == points[-1]:
+            return None
+        return _usual(points) * (len(self._groups) if start["batch_norm"] == "all" else 1)
 
 
 def _pause(lead: ProcessCounts, before: int, place: int, witness: Witness) -> dict[str, Any] | None:
@@ -270,11 +281,13 @@ def _grown(process: ProcessCounts, witness: Witness, step: float) -> float:
 def _steps(lead: ProcessCounts) -> Iterator[int]:
     """Yield the base step and the told steps after it, up to the last of the first ones."""
     yield BASE_STEP
-    for point in lead.points:
-        if point["steps"] > BASE_STEP:
-            yield point["steps"]
-        if point["steps"] >= LAST_FIRST_STEP:
-            break
+    yield from (point["steps"] for point in _firsts(lead) if point["steps"] > BASE_STEP)
+
+
+def _firsts(lead: ProcessCounts) -> list[Mapping[str, Any]]:
+    """Return the first records from the base step on, up to that of the last of the first steps."""
+    place = bisect_left(lead.points, LAST_FIRST_STEP, key=itemgetter("steps"))
+    return [point for point in lead.points[: place + 1] if point["steps"] >= BASE_STEP]
 
 
 def _usual(totals: Sequence[tuple[int, float]]) -> float:

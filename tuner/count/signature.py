@@ -39,6 +39,8 @@ class Signature:
     weight_decays: tuple[float, ...]
     precision: str
     """The types of parameters and of autocast, and whether matrices are multiplied in TF32."""
+    normed: float | None = None
+    """Over how many samples a batch norm takes its means; None where the model has none, or nobody knows."""
     losses: tuple[float, ...] = ()
     """The loss of each of the first steps, the mean over ranks; empty where it cannot be read."""
 
@@ -50,10 +52,12 @@ class Difference:
     part: str
     own: str
     other: str
+    what: str = ""
+    """What differs, where a part has several things that may."""
 
     def __str__(self) -> str:
         """Return the difference as a person reads it."""
-        return f"{_WORDS[self.part]}: {self.own} → {self.other}"
+        return f"{self.what or _WORDS[self.part]}: {self.own} → {self.other}"
 
 
 _WORDS = {
@@ -78,9 +82,8 @@ def differences(own: Signature, other: Signature, free: Collection[str] = ()) ->
 
 
 def _differences(own: Signature, other: Signature) -> Iterator[Difference]:
-    before, after = own.samples_per_step, other.samples_per_step
-    if before and after and abs(after - before) > SAME_BATCH * before:
-        yield _difference("batch", f"{before:g}", f"{after:g}")
+    if batch := _batch(own, other):
+        yield batch
     if own.sample and other.sample and not _same_sample(own.sample, other.sample):
         yield _difference("sample", own.sample, other.sample)
     if not _same_model(own, other):
@@ -93,6 +96,17 @@ def _differences(own: Signature, other: Signature) -> Iterator[Difference]:
 
 def _difference(part: str, own: str, other: str) -> Difference:
     return Difference(part=part, own=own, other=other)
+
+
+def _batch(own: Signature, other: Signature) -> Difference | None:
+    """Return how the samples differ that a step, or else a batch norm, takes together."""
+    for what, before, after in (
+        ("", own.samples_per_step, other.samples_per_step),
+        ("samples over which a batch norm takes its means", own.normed, other.normed),
+    ):
+        if before and after and abs(after - before) > SAME_BATCH * before:
+            return Difference(part="batch", own=f"{before:g}", other=f"{after:g}", what=what)
+    return None
 
 
 def _same_sample(own: str, other: str) -> bool:

@@ -175,6 +175,11 @@ class Known:
         return max(1, round((self.training and self.training.micro_batches) or 1))
 
     @property
+    def has_batch_norm(self) -> bool:
+        """Whether the model takes means over a batch: then parts of a batch may not have other sizes."""
+        return bool(self.training and self.training.signature.normed)
+
+    @property
     def all(self) -> list[Flag]:
         """The flags of the command and of its script, each with the value that the command uses."""
         typed = [Flag(names=(one.full or one.name,), default=one.value) for one in self.typed.values()]
@@ -246,7 +251,7 @@ def _sizes(known: Known) -> list[Flag]:
 def _of_size(flag: Flag, known: Known) -> SearchedFlag:
     """Return a size as it is searched. A batch may vary where several batches make a step: then the step may stay."""
     steps = known.micro_batches
-    if known.free_batch or _is_environments(flag.parameter) or steps <= 1:
+    if known.free_batch or _is_environments(flag.parameter) or steps <= 1 or known.has_batch_norm:
         return _size(flag, known.free_batch)
     return replace(_size(flag, free=False), values=balanced_sizes(flag.number or 1, steps), is_balanced=True)
 
@@ -307,7 +312,14 @@ def _balanced(known: Known, found: Sequence[SearchedFlag]) -> tuple[SearchedFlag
     flag = next((one for one in known.all if ACCUMULATES.match(one.parameter)), None)
     batch = next((one for one in found if one.parameter in BATCHES), None)
     steps = (flag.number or 1) if flag else 1
-    if known.free_batch or flag is None or batch is None or not isinstance(batch.typed, int) or steps < 2:
+    if (
+        known.free_batch
+        or known.has_batch_norm
+        or flag is None
+        or batch is None
+        or not isinstance(batch.typed, int)
+        or steps < 2
+    ):
         return tuple(found)
     total = batch.typed * steps
     sizes = batch.values if batch.varies else balanced_sizes(batch.typed, steps)

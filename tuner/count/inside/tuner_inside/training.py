@@ -43,8 +43,18 @@ def facts(optimizer, modules):
             hasattr(parameter, "device_mesh") or hasattr(parameter, "_fsdp_flattened") for parameter in parameters
         ),
         "device": str(parameters[0].device.type) if parameters else None,
+        "batch_norm": _batch_norm(modules),
         "compiled": any("OptimizedModule" in type(part).__name__ for module in modules for part in module.modules()),
     }
+
+
+def _batch_norm(modules):
+    """Return over whose batch the layers that normalise it take means: `each` rank's, or `all`; None without one."""
+    layers = sys.modules["torch"].nn.modules.batchnorm
+    parts = [part for module in modules[:1] for part in module.modules()]
+    found = [part for part in parts if isinstance(part, layers._BatchNorm) and part.training]
+    synced = bool(found) and all(isinstance(part, layers.SyncBatchNorm) for part in found)
+    return ("all" if synced else "each") if found else None
 
 
 def _trained(modules):
