@@ -17,8 +17,8 @@ from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.records.trial import ProbeRecord
 from tuner.running.loop import optimize
 from tuner.running.workbench import Job
-from tuner.search.lasting import PROVOKED as PROVOKED_RECORDS
-from tuner.search.lasting import lasts
+from tuner.search.memory_growth import PROVOKED as PROVOKED_RECORDS
+from tuner.search.memory_growth import lasts
 from tuner.study import Config
 from tuner.study.spec import StudySpec
 from tuner.tools.soaking.soak import Following, reported, soaking, soaks, verdicts

@@ -20,7 +20,7 @@ from tuner.probe import ProbePlan, Slot, reserved_port
 from tuner.records.trial import pooled
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.search.calibration import calibrated_at
-from tuner.search.needs import foresee
+from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
 from tuner.study import Case, Config, literal_word, parts, referring, shell_join
 
