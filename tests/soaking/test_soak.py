@@ -15,7 +15,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Enough, More, Stop
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.records.trial import ProbeRecord
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import Job
 from tuner.search.memory_growth import PROVOKED as PROVOKED_RECORDS
 from tuner.search.memory_growth import lasts
@@ -94,8 +94,8 @@ def soaked(
             bench=bench(folder, study), database=database, probe=prober, watcher=watcher, interrupted=lambda: False
         )
         if not searched:
-            optimise(job, [CASE])
-        optimise(replace(job, purpose=soaking(job.bench, minutes, Training.of(job.bench, hours), first)), [CASE])
+            optimize(job, [CASE])
+        optimize(replace(job, purpose=soaking(job.bench, minutes, Training.of(job.bench, hours), first)), [CASE])
     return watcher
 
 
