@@ -401,12 +401,18 @@ class CaseStudy:
     ) -> Asked | None:
         """Begin a trial of the next config, with a lease of this process. None where there is nothing to probe.
 
-        The search ends once `target` trials have ended or are running, or when nothing is left to probe. The best
-        config of the sessions, if any, is then confirmed. A confirmation waits until no other probe of the study runs
-        on this machine, and no other probe of a search begins here while it runs.
+        Once the search has ended, the best config of the sessions, if any, is confirmed. A confirmation waits until no
+        other probe of the study runs on this machine, and no other probe of a search begins here while it runs.
 
-        `price` says what a probe of a config costs now. `has_time` says whether a probe of so many seconds may begin.
-        The seconds are those that the strategy expects, else the median of the case's probes, else None.
+        Args:
+            target: The search ends once so many trials have ended or are running; None where nothing but the strategy
+                ends it.
+            price: Returns what a probe of a config costs now.
+            has_time: Returns whether a probe of so many seconds may begin. The seconds are those that the strategy
+                expects, else the median of the case's probes, else None.
+
+        Raises:
+            StoreError: The database cannot be used, or somebody has changed the settings of the study.
         """
 
         def leased() -> tuple[Trial, Asked] | None:

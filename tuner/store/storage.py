@@ -25,6 +25,7 @@ NO_RECORD = "Record does not exist."
 _TABLES = (schema.PARAMETERS, schema.VALUES, schema.STEPS, ATTRIBUTES, schema.CONSTRAINTS)
 _Rows = Callable[..., Sequence[Row[Any]]]
 """Returns all rows of a query, with the values of its parameters."""
+_ONE = schema.trial_queries(TRIALS.c.trial_id == bindparam("trial"), _TABLES)
 _NEW = or_(TRIALS.c.trial_id > bindparam("last"), TRIALS.c.trial_id.in_(bindparam("open", expanding=True)))
 _CHANGED = schema.trial_queries((TRIALS.c.study_id == bindparam("study")) & _NEW, _TABLES)
 _FACTS, _SYSTEM_FACTS = (
@@ -108,7 +109,6 @@ class TrialStorage(BaseStorage):
     get_all_studies = _by_optuna(RDBStorage.get_all_studies)
     create_new_trial = _by_optuna(RDBStorage.create_new_trial)
     set_trial_param = _by_optuna(RDBStorage.set_trial_param)
-    get_trial = _by_optuna(RDBStorage.get_trial)
     get_trial_id_from_study_id_trial_number = _by_optuna(RDBStorage.get_trial_id_from_study_id_trial_number)
     set_trial_state_values = _by_optuna(RDBStorage.set_trial_state_values)
     set_trial_intermediate_value = _by_optuna(RDBStorage.set_trial_intermediate_value)
@@ -133,6 +133,15 @@ class TrialStorage(BaseStorage):
 
     def _attributes(self, query: Any, study_id: int) -> dict[str, Any]:
         return _Decoded((row.key, read_json(row.value_json)) for row in self.rows(query, study=study_id))
+
+    def get_trial(self, trial_id: int) -> FrozenTrial:
+        """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
+        with self._reading() as rows:
+            read = list(schema.of_trials(partial(rows, trial=trial_id), _ONE))
+        trial = _trial(*read[0], None) if read else None
+        if trial is None:
+            raise KeyError(NO_RECORD)
+        return trial
 
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
@@ -210,10 +219,10 @@ class TrialStorage(BaseStorage):
             yield lambda query, **values: connection.execute(query, values).all()
 
 
-def _trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int) -> FrozenTrial | None:
+def _trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int | None) -> FrozenTrial | None:
     """Return a trial as the search reads it; None where it is not the tuner's, or damaged.
 
-    `objectives` is the number of values that a complete trial has.
+    `objectives` is the number of values that a complete trial has; None accepts any trial that can be read.
     """
     parameters, values, steps, attributes, constraints = details
     try:
@@ -228,7 +237,7 @@ def _trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int
             return None
         facts = stored_facts(attributes)
         is_whole = state != TrialState.COMPLETE or len(objective_values) == objectives
-        if not (is_whole and is_kept(facts, finished=state.is_finished())):
+        if objectives is not None and not (is_whole and is_kept(facts, finished=state.is_finished())):
             return None
         return FrozenTrial(
             number=row.number,
