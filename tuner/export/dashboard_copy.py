@@ -153,7 +153,9 @@ def _artifacts(rows: Iterable[tuple[int, KeptTrial]], folder: Path) -> Iterator[
 def _files(trial: KeptTrial, folder: Path, store: Path) -> Iterator[str]:
     """Link a probe's files into the store; yield the names of those that are there."""
     probe = folder_of(folder, trial.probe.out_dir)
-    for name in (LOG, SERIES_FILE) if probe else ():
+    if probe is None:
+        return
+    for name in (LOG, SERIES_FILE):
         if (probe / name).is_file() and not (probe / name).is_symlink():
             _link(probe / name, store / _artifact_id(trial, name))
             yield name
