@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tests_cli import study_file
 from tests_loop import Quiet, opened
+from tests_replays import FakeClock
 
 from tuner.cli.hints import complaint
 from tuner.devices.cards import Occupancy, Occupant
@@ -15,7 +16,6 @@ from tuner.running.loop import optimize
 from tuner.running.prober import RealProber
 from tuner.running.workbench import Job, open_workbench
 from tuner.study.cases import select
-from tuner.testing.replays import FakeClock
 
 HELD = Occupancy(
     device=Device(name="cuda:0", model="card", uuid="GPU-a", mem_total_mib=24_000.0),

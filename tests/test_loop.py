@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, reader, spec, states, view, watched
+from tests_replays import FakeClock
 
 from tuner.cli.hints import complaint
 from tuner.errors import LaunchError, OutputError, StoreError, StudyError
@@ -19,7 +20,6 @@ from tuner.running.workbench import Job, Pulse
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
-from tuner.testing.replays import FakeClock
 
 pytestmark = pytest.mark.early
 

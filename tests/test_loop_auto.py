@@ -9,11 +9,11 @@ import pytest
 from tests_loop import CASE, Quiet, bench, bounded, failed, measured, opened, reader, spec, view
 
 from tuner.errors import StoreError
-from tuner.kept.stored import CALIBRATES
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
+from tuner.records.schema import CALIBRATES
 from tuner.running.events import CaseOutcome, Ending
 from tuner.running.loop import optimize
 from tuner.running.workbench import RECOVER, Job

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests_devices import RecordedProbe, ReplayedSource
 from tests_loop import CASE, Quiet, bench, failed, measured, opened, reader, spec, view
 
 from tuner.errors import TrainerError
@@ -15,7 +16,6 @@ from tuner.running.events import BatchFitStarted, CaseOutcome, Ending
 from tuner.running.loop import optimize
 from tuner.running.workbench import Job, Probe
 from tuner.study.spec import StudySpec
-from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
 from tuner.trainers.registry import check_values, open_trainer
 
 TOTAL_MIB = 10_000.0

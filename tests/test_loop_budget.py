@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests_loop import CASE, Quiet, bench, busy, failed, opened, spec, states
+from tests_replays import FakeClock
 from tests_table import MadeUp, study, workbench
 
 from tuner.cli.hints import out_of_time
@@ -19,7 +20,6 @@ from tuner.running.loop import optimize
 from tuner.running.recording import plan_recording, record_cases, recording_bench
 from tuner.running.workbench import Budget, Job, within
 from tuner.study.cases import Case
-from tuner.testing.replays import FakeClock
 
 PROBE_S = 20.0
 """The seconds of each scripted probe."""

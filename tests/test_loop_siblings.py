@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from tests_devices import RecordedProbe, ReplayedSource
 from tests_loop import DEVICES, Quiet, bench, busy, failed, opened, spec
 
 from tuner.probe.kinds import FailureKind
@@ -18,7 +19,6 @@ from tuner.running.workbench import RECOVER, Job, Workbench, record
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
-from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
 
 FIRST, SECOND = Case(name="amp_walk"), Case(name="add_walk")
 Fact = TypeVar("Fact")

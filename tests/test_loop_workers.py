@@ -7,11 +7,11 @@ from pathlib import Path
 from tests_loop import CASE, Quiet, WithSessions, bench, best, busy, opened, reader, spec, states
 from tests_store import ask, case_study, ok, tell
 
-from tuner.kept.case_record import KeptCase
-from tuner.kept.stored import LEASE
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
+from tuner.records.case_record import CaseRecord
+from tuner.records.schema import LEASE
 from tuner.running.events import CaseOutcome, Ending
 from tuner.running.loop import optimize
 from tuner.running.workbench import Job, Workbench
@@ -47,7 +47,7 @@ def as_another_worker(database: Database, desk: Workbench) -> CaseStudy:
         strategy=lambda count: by_drawing(desk.space_for(CASE), spec.search, resumed_at=count),
         pruner=build_pruner(spec.pruner, spec.probe.iterations),
         identity=desk.identity_for(CASE),
-        case=KeptCase(),
+        case=CaseRecord(),
     )
 
 

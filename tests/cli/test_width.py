@@ -14,7 +14,7 @@ from tests_docs import ROOT
 from tuner.cli.options import open_console
 from tuner.cli.scale import show_scaling, show_split
 from tuner.cli.screen import Bars, open_screen
-from tuner.scaling.results import read
+from tuner.tools.scaling.results import read
 
 RESULTS = ROOT / "benchmarks/results"
 SEARCHED = f"sqlite:///{RESULTS}/pi_plus_auto_two_h200/study.db"

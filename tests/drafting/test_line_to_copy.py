@@ -22,8 +22,8 @@ from tuner.errors import StudyError
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import OutputLine
 from tuner.study.spec import StudySpec, TrainerSpec
-from tuner.testing.trainers import make_slot
 from tuner.trainers.command import CommandTrainer
+from tuner.trainers.trainer_check import make_slot
 
 PIECES = [
     *(

@@ -13,11 +13,11 @@ from tests_later import Later
 from tuner.errors import OutputError
 from tuner.export.dashboard_copy import ARTIFACTS, DATABASE, copy_study
 from tuner.export.reader import StudyReader, connect
-from tuner.kept.stored import CALIBRATES
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample
 from tuner.probe.series import SERIES_FILE, write_series
 from tuner.probe.window import Mark, Window
+from tuner.records.schema import CALIBRATES
 from tuner.study.space import PATIENCE
 
 if TYPE_CHECKING:

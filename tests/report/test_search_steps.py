@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from tuner.kept.trial import KeptProbe, KeptTrial
+from tuner.records.trial import ProbeRecord, TrialRecord
 from tuner.report.facts import found_at, steps
 from tuner.search.standing import Standing
 from tuner.study.space import Config
@@ -10,9 +10,9 @@ from tuner.study.space import Config
 NOON = datetime(2026, 11, 21, 12)
 
 
-def trial(number: int, rung: int, value: float, took_s: float = 60.0) -> KeptTrial:
+def trial(number: int, rung: int, value: float, took_s: float = 60.0) -> TrialRecord:
     config: Config = {"num_envs": rung, "pruner_patience": number % 3}
-    return KeptTrial(
+    return TrialRecord(
         case="c",
         number=number,
         state="COMPLETE",
@@ -20,7 +20,7 @@ def trial(number: int, rung: int, value: float, took_s: float = 60.0) -> KeptTri
         values=(value,),
         started=NOON,
         completed=NOON + timedelta(seconds=took_s),
-        probe=KeptProbe(status="ok", config=config, total_s=took_s, start_up_s=20.0, window_s=30.0),
+        probe=ProbeRecord(status="ok", config=config, total_s=took_s, start_up_s=20.0, window_s=30.0),
     )
 
 

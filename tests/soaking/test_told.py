@@ -10,9 +10,9 @@ from tuner.errors import StudyError
 from tuner.probe.kinds import FailureKind
 from tuner.running.loop import optimize
 from tuner.running.workbench import Job
-from tuner.soaking.soak import reported, soaking, telling
-from tuner.soaking.whole_training import Training
 from tuner.study import Config
+from tuner.tools.soaking.soak import reported, soaking, telling
+from tuner.tools.soaking.whole_training import Training
 
 LOG = [
     "step 900 loss 0.1",

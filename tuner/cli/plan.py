@@ -16,11 +16,11 @@ from tuner.cli.work import Cases, Settings, chosen_cases, first_config, with_fix
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.export import CaseView, StudyReader, choice, connect, in_words, no_best, summary, with_error
-from tuner.kept.trial import pooled
 from tuner.probe import ProbePlan, Slot, reserved_port
+from tuner.records.trial import pooled
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.search.calibration import calibrated_at
-from tuner.search.needs import foresee
+from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
 from tuner.study import Case, Config, literal_word, parts, referring, shell_join
 

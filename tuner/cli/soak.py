@@ -17,9 +17,9 @@ from tuner.export import export_study, in_words, no_best
 from tuner.probe import LineSplitter
 from tuner.running.loop import optimize
 from tuner.running.workbench import Workbench, open_workbench
-from tuner.soaking.soak import USUAL_MINUTES, may_be_soaked, reported, soaking, telling, verdicts
-from tuner.soaking.whole_training import Training
 from tuner.study import MOST_HOURS, Case, Config, ladder_of, literal_word, open_regular
+from tuner.tools.soaking.soak import USUAL_MINUTES, may_be_soaked, reported, soaking, telling, verdicts
+from tuner.tools.soaking.whole_training import Training
 
 CHUNK_BYTES = 1 << 20
 """A log is read in pieces of this size."""

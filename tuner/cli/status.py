@@ -1,7 +1,7 @@
 """`tuner status`, `export`, `cases`, `schema`: what a study has come to and what it may contain, shown or written."""
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -11,14 +11,11 @@ from tuner.cli.case_tables import front_rows, front_tables, print_tables, summar
 from tuner.cli.hints import fitted, ladder, notes, script_of_best
 from tuner.errors import StoreError
 from tuner.export import StudyReader, at_its_end, connect, export_study, reading
-from tuner.kept.urls import shown
+from tuner.records.urls import shown
 from tuner.store.clock import database_s, lives_at
 from tuner.store.leases import is_held
 from tuner.study import StudySpec, select
-from tuner.study.reference import reference
 from tuner.trainers.registry import open_trainer
-
-Form = Annotated[Literal["json", "md"], typer.Option("--format", help="json: the JSON schema; md: Markdown.")]
 
 
 def cases(study: options.Study, as_json: options.Json = False) -> None:
@@ -52,10 +49,9 @@ def cases(study: options.Study, as_json: options.Json = False) -> None:
             console.print(f"{case.name} cannot run: {case.fault}")
 
 
-def schema(form: Form = "json") -> None:
-    """Print what a study file may contain: its JSON schema, or a page of all keys."""
-    text = reference() if form == "md" else f"{json.dumps(StudySpec.model_json_schema(), indent=2)}\n"
-    options.open_console().print(text, end="")
+def schema() -> None:
+    """Print the JSON schema of study files."""
+    options.open_console().print(json.dumps(StudySpec.model_json_schema(), indent=2))
 
 
 def open_reader(url: str, study: str) -> StudyReader:

@@ -14,10 +14,10 @@ from tuner.errors import OutputError
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader, reading
 from tuner.export.wording import markdown
-from tuner.kept.case_record import masked
-from tuner.kept.stored import CASE, IDENTITY, STUDIES, TRIALS, of_study, read_json
-from tuner.kept.trial import KeptTrial
 from tuner.probe import SERIES_FILE, FailureKind, folder_of, make_private
+from tuner.records.case_record import masked
+from tuner.records.schema import CASE, IDENTITY, STUDIES, TRIALS, of_study, read_json
+from tuner.records.trial import TrialRecord
 from tuner.search.standing import Standing
 from tuner.study import PATIENCE
 
@@ -113,13 +113,13 @@ def _ids(source: Connection, reader: StudyReader) -> dict[tuple[str, int], int]:
     return {(names[row.study_id], row.number): row.trial_id for row in source.execute(query)}
 
 
-def _attributes(rows: Iterable[tuple[int, KeptTrial]]) -> Iterator[Row]:
+def _attributes(rows: Iterable[tuple[int, TrialRecord]]) -> Iterator[Row]:
     for trial_id, trial in rows:
         for name, fact in _facts(trial).items():
             yield {"trial_id": trial_id, "key": name, "value_json": json.dumps(fact)}
 
 
-def _facts(trial: KeptTrial) -> dict[str, Any]:
+def _facts(trial: TrialRecord) -> dict[str, Any]:
     """Return what a person wants to see of a trial; unknown facts are left out."""
     probe, failure = trial.probe, trial.probe.failure
     facts = {
@@ -140,7 +140,7 @@ def _facts(trial: KeptTrial) -> dict[str, Any]:
     return {name: round(fact, 3) if isinstance(fact, float) else fact for name, fact in known.items()}
 
 
-def _artifacts(rows: Iterable[tuple[int, KeptTrial]], folder: Path) -> Iterator[Row]:
+def _artifacts(rows: Iterable[tuple[int, TrialRecord]], folder: Path) -> Iterator[Row]:
     store = folder / FOLDER / ARTIFACTS
     for trial_id, trial in rows:
         for name in _files(trial, folder, store):
@@ -150,7 +150,7 @@ def _artifacts(rows: Iterable[tuple[int, KeptTrial]], folder: Path) -> Iterator[
             yield {"trial_id": trial_id, "key": f"artifacts:{number}", "value_json": json.dumps(json.dumps(meta))}
 
 
-def _files(trial: KeptTrial, folder: Path, store: Path) -> Iterator[str]:
+def _files(trial: TrialRecord, folder: Path, store: Path) -> Iterator[str]:
     """Link a probe's files into the store; yield the names of those that are there."""
     probe = folder_of(folder, trial.probe.out_dir)
     if probe is None:
@@ -169,7 +169,7 @@ def _link(file: Path, link: Path) -> None:
     os.replace(beside, link)  # noqa: PTH105 - Path.replace would follow no link either; this says what is done
 
 
-def _artifact_id(trial: KeptTrial, name: str) -> str:
+def _artifact_id(trial: TrialRecord, name: str) -> str:
     return str(uuid5(NAMESPACE_URL, f"{trial.case}/{trial.number}/{trial.probe.out_dir}/{name}"))
 
 
@@ -177,7 +177,7 @@ def _study_rows(
     copy: Connection,
     tables: Mapping[str, Table],
     reader: StudyReader,
-    rows: Sequence[tuple[int, KeptTrial]],
+    rows: Sequence[tuple[int, TrialRecord]],
     notes: Mapping[str, str],
 ) -> Iterator[Row]:
     """Yield what the copy keeps of a case beside its trials: the names of its values, and notes."""
@@ -208,7 +208,7 @@ def above_the_best(case: CaseView) -> str | None:
     )
 
 
-def _why_not(highest: KeptTrial, best: Standing) -> str:
+def _why_not(highest: TrialRecord, best: Standing) -> str:
     if highest.probe.ineligible:
         return f"That config must not be the best: {highest.probe.ineligible}."
     if highest.warm and not best.is_warm:

@@ -16,10 +16,10 @@ from tuner.errors import StudyError
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader, connect
 from tuner.export.write import write_files
-from tuner.kept.stored import storable
-from tuner.kept.trial import FINISHED, INTERRUPTED, NO_READING, OK, KeptTrial
 from tuner.probe import METRICS, MOST, OBJECTIVES, Device, DeviceSummary, Failure, FailureKind, ProbeResult
-from tuner.search.needs import Frontier, out_of_memory
+from tuner.records.schema import storable
+from tuner.records.trial import FINISHED, INTERRUPTED, NO_READING, OK, TrialRecord
+from tuner.search.frontier import Frontier, out_of_memory
 from tuner.study import Config, ParameterSpec, ProbeSpec, Space, Strict, StudySpec, Value, config_digest, launched
 
 
@@ -122,7 +122,7 @@ def _type(name: str, parameter: ParameterSpec) -> pa.DataType:
     return _TYPES[max(kinds, key=list(_TYPES).index)]
 
 
-def _files(reader: StudyReader, case: CaseView, trials: list[KeptTrial]) -> Iterator[tuple[str, bytes]]:
+def _files(reader: StudyReader, case: CaseView, trials: list[TrialRecord]) -> Iterator[tuple[str, bytes]]:
     rows = [_row(trial, reader.series.get((case.name, trial.number), [])) for trial in trials]
     facts = Header(
         **dict(Circumstances.model_validate(case.kept.recording)),
@@ -149,7 +149,7 @@ _OF_PROBE = (
 _OF_FAILURE = ("kind", "rule", "detail", "rank")
 
 
-def _row(trial: KeptTrial, series: list[float | None]) -> dict[str, Any]:
+def _row(trial: TrialRecord, series: list[float | None]) -> dict[str, Any]:
     probe, failure = trial.probe, trial.probe.failure
     return {
         **trial.config,
@@ -165,7 +165,7 @@ def _row(trial: KeptTrial, series: list[float | None]) -> dict[str, Any]:
     }
 
 
-def _invalidity(trial: KeptTrial) -> str:
+def _invalidity(trial: TrialRecord) -> str:
     """Return whether the config counts, in T4's words: `correct`, or what was wrong."""
     word = _INVALIDITY.get(trial.status or "", "runtime")
     return "constraints" if word == "runtime" and not trial.probe.launched else word

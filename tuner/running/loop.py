@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from tuner.kept.case_record import KeptCase, KeptStudy
 from tuner.probe import Failure, FailureKind
+from tuner.records.case_record import CaseRecord, StudyAttributes
 from tuner.running import events
 from tuner.running.probing import Probing
 from tuner.running.workbench import CALIBRATE, Job, Purpose, check, fit_batch
@@ -36,7 +36,7 @@ class CaseWork:
             pruner=build_pruner(self._spec.pruner, self._spec.probe.iterations),
             objectives=self._spec.objectives,
             identity=identity,
-            case=KeptCase(
+            case=CaseRecord(
                 case=case.name,
                 method=case.method,
                 robot=case.robot,
@@ -193,7 +193,7 @@ def _calibrated(job: Job, case: Case) -> tuple[Job, events.CaseOutcome | None]:
 
 
 def _small_probes(
-    job: Job, case: Case, purpose: Purpose, started: events.Event, known: Callable[[KeptStudy], object]
+    job: Job, case: Case, purpose: Purpose, started: events.Event, known: Callable[[StudyAttributes], object]
 ) -> tuple[CaseWork, events.CaseOutcome | None]:
     """Return the work on small probes, and how it ended; None where the study knows already what follows from them."""
     work = CaseWork(replace(job, purpose=purpose), case)
