@@ -28,7 +28,7 @@ from tuner.drafting.draft import (
 from tuner.drafting.printed import Found, PrintedLines
 from tuner.drafting.searches import searches
 from tuner.drafting.watching import Watched
-from tuner.drafting.writing import made_from, preset_text, rewritten, sample_choices, samples_said, study_text
+from tuner.drafting.writing import preset_text, samples_in_words, study_text
 from tuner.errors import StudyError
 from tuner.probe.output import LineSplitter
 from tuner.probe.probe_plan import Device
@@ -84,14 +84,14 @@ def drafted(
     return searching(found, searches(known, asked), known)
 
 
-def text_of(command: str, watched: Watched, asked: Sequence[str] = (), *, samples: str = "") -> str:
+def text_of(command: str, watched: Watched, asked: Sequence[str] = ()) -> str:
     """Return the text of the study that is written."""
-    return study_text("made", drafted(command, watched, asked), watched, "cpu:2", USES, samples=samples)
+    return study_text("made", drafted(command, watched, asked), watched, "cpu:2", USES)
 
 
-def study(command: str, watched: Watched, asked: Sequence[str] = (), *, samples: str = "") -> StudySpec:
+def study(command: str, watched: Watched, asked: Sequence[str] = ()) -> StudySpec:
     """Return the study that is written, as it is read."""
-    spec = StudySpec.model_validate(YAML(typ="safe").load(text_of(command, watched, asked, samples=samples)))
+    spec = StudySpec.model_validate(YAML(typ="safe").load(text_of(command, watched, asked)))
     assert split_parameters(open_trainer(spec.trainer), spec.space) == (tuple(spec.space), {})
     return spec
 
@@ -103,6 +103,12 @@ def test_what_is_counted_inside_needs_no_printed_line() -> None:
     assert not spec.trainer.options.keys() & {"progress", "samples_per_iteration"}
     said = text_of("python train.py --batch-size 8 --workers 2", COUNTED)
     assert "32 in each optimizer step on 2 of 2 ranks, counted inside the training by loader and module" in said
+
+
+def test_steps_of_environments_are_not_told_as_samples_of_an_optimizer_step() -> None:
+    rollouts = replace(COUNTED, training=replace(TRAINING, witness="environments"))
+    text = text_of("python ppo.py --num-envs 8", rollouts)
+    assert "samples: steps of environments, counted inside the training; an optimizer step takes 32 samples" in text
 
 
 def lines_of(file: str) -> list[str]:
@@ -152,7 +158,6 @@ def test_without_samples_iterations_compare_what_changes_no_iteration(asked: tup
     command = "python train.py --batch-size 10"
     assert study(command, PLAIN, asked).objective == objective
     assert "Samples are unknown" in text_of(command, PLAIN, asked)
-    assert study(command, PLAIN, asked, samples="10 * {ranks}").objective == "samples_per_s"
 
 
 def test_counts_in_doubt_compare_nothing() -> None:
@@ -160,40 +165,17 @@ def test_counts_in_doubt_compare_nothing() -> None:
     text = text_of("python train.py --batch-size 10", watched, ("workers=0,2",))
     assert "# Samples are unknown: the count fell from 9 to 0." in text
     assert "objective: min_avg_util" in text
+
+
+@pytest.mark.parametrize(("watched", "said"), [(PLAIN, "unknown"), (printed(lines_of("sb3.log")), "6144 in all")])
+def test_what_is_known_of_printed_samples_is_said(watched: Watched, said: str) -> None:
     assert watched.found
-    assert sample_choices(drafted("train.py --batch-size 10 --workers 2", watched), watched.found) == []
+    assert said in samples_in_words(drafted("train.py --batch-size 8 --workers 2", watched), watched.found)
 
 
-@pytest.mark.parametrize(
-    ("command", "watched", "choices", "said"),
-    [
-        ("train.py --batch-size 8 --workers 2", PLAIN, ["8 * {ranks}", "8", "1"], "unknown"),
-        ("train.py --batch-size 8 --workers 2", printed(lines_of("sb3.log")), [], "6144 in all"),
-        ("train.py --lr 0.1 --workers 2", PLAIN, [], "unknown"),
-    ],
-)
-def test_a_person_may_say_what_a_printed_iteration_is(
-    command: str, watched: Watched, choices: list[str], said: str
-) -> None:
-    found = drafted(command, watched, ("workers=0,2",))
-    assert watched.found
-    assert [count for _, count in sample_choices(found, watched.found)] == choices
-    assert said in samples_said(found, watched.found)
-
-
-def test_a_searched_batch_stands_in_the_answers_as_a_placeholder() -> None:
-    found = drafted("train.py --batch-size 8", PLAIN, ("batch-size=8,16",))
-    assert PLAIN.found
-    assert next(count for _, count in sample_choices(found, PLAIN.found)) == "{batch_size} * {ranks}"
+def test_what_a_trainer_reports_by_itself_needs_no_pattern() -> None:
     reported = Watched(found=Found(reports=STEPS), reports=STEPS)
     assert "progress" not in study("train.py --batch-size 8", reported, ("batch-size=8,16",)).trainer.options
-
-
-def test_what_was_changed_in_a_command_is_known_from_its_file() -> None:
-    first = made_from(["train.py", "--batch-size", "32", "--lr", "0.1"])
-    changed = rewritten(f"{first}\nname: a", ["train.py", "--batch-size", "{batch_size}", "--lr", "0.2"])
-    assert changed == ["--batch-size 32 → --batch-size {batch_size}"]
-    assert rewritten("name: a", ["train.py", "{x}"]) == []
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,9 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,8 +15,9 @@ from tuner.count import Flag, as_parameter
 from tuner.devices.cpu import usable_cores
 from tuner.devices.found import open_devices
 from tuner.drafting import command_lines
+from tuner.drafting.roles import Role
 from tuner.drafting.run_flags import flags_in_files, flags_of, source_of, uses_hydra
-from tuner.drafting.searches import BATCHES, ENVIRONMENTS, NEEDS_WORKERS, WORKERS, Known, SearchedFlag, proposed
+from tuner.drafting.searches import Known, SearchedFlag, proposed
 from tuner.drafting.watching import Watched, watch
 from tuner.errors import StudyError, TrainerError
 from tuner.probe import IDLE_PCT, Device, DeviceSample, MonotonicClock, Process, SamplingRecorder, Slot
@@ -27,8 +27,6 @@ from tuner.study import Config, StudySpec, Value, literal_word
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.presets import PRESETS, Preset
 
-Ask = Callable[[Known], Sequence[SearchedFlag]]
-"""Asks a person which of a command's flags are searched."""
 WAITS_PCT, MOST_WORKERS, MOST_DOUBLINGS = 50.0, 64, 12
 """Where devices are less busy, more workers than cores are tried, up to so many; sizes double at most so often."""
 USED_MIB = 300.0
@@ -122,14 +120,6 @@ class Draft:
         return all(search.keeps_iterations for search in self.searches)
 
     @property
-    def batch(self) -> str:
-        """How many samples a rank takes at once, as arithmetic; empty where the command does not say it."""
-        terms = self._typed | {search.parameter: search.placeholder for search in self.searched}
-        usual = (name for name in terms if name in {*BATCHES, *ENVIRONMENTS})
-        term = terms.get(next(chain(usual, (name for name in terms if "batch" in name)), ""), "")
-        return term if term.isdecimal() or "{" in term else ""
-
-    @property
     def _typed(self) -> dict[str, str]:
         return {one.parameter: one.value for one in command_lines.settings(self.words, self.flags)}
 
@@ -140,10 +130,11 @@ class Draft:
     @property
     def _workers(self) -> str:
         """The parameter with the workers of the loader, where no worker is among its values; otherwise empty."""
-        return next((one.parameter for one in self.searched if one.parameter in WORKERS and 0 in one.values), "")
+        without = [search for search in self.searched if Role.WORKERS.has(search.flag) and 0 in search.values]
+        return without[0].parameter if without else ""
 
     def _needs(self, parameter: str) -> bool:
-        return bool(self._workers) and as_parameter(parameter) in NEEDS_WORKERS
+        return bool(self._workers) and Role.OF_WORKERS.has(parameter)
 
     def _values(self, search: SearchedFlag) -> dict[str, Any]:
         if search.auto:
@@ -277,9 +268,9 @@ def widened(drafted: Draft, uses: Sequence["Used"]) -> Draft:
         sizes: list[int] = [value for value in search.values if isinstance(value, int)]
         if not search.grows:
             return search
-        if search.parameter in WORKERS and waits:
+        if Role.WORKERS.has(search.flag) and waits:
             sizes += [more for factor in (2, 4) if (more := max(sizes) * factor) <= MOST_WORKERS]
-        elif search.parameter not in WORKERS and isinstance(typed := search.typed, int):
+        elif not Role.WORKERS.has(search.flag) and isinstance(typed := search.typed, int):
             doubled = (typed << power for power in range(MOST_DOUBLINGS))
             sizes += [size for size in doubled if max(sizes) < size <= 2 * room * typed]
         return replace(search, values=tuple(dict.fromkeys(sizes)))
@@ -371,7 +362,6 @@ def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> tuple[Wa
             f"no program {program} is found; activate the environment that has it, or name its Python by --python"
         )
     variables = launch_variables(spec, source)
-    rewritten = [f"{typed} → {instead}" if typed else f"added: {instead}" for typed, instead in draft.template.replaced]
     watched = run_in(
         Slot(devices=source.devices, out_dir=folder.resolve(), limits=spec.probe, variables=variables),
         partial(trainer.plan, trainer.cases()[0], draft.config),
@@ -382,7 +372,7 @@ def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> tuple[Wa
             clock=clock,
             limit_s=limit_s,
             likely=draft.likely,
-            rewritten=", ".join(rewritten),
+            rewritten=", ".join(draft.template.changes),
         ),
     )
     return watched, used(watched, source.devices)

@@ -132,7 +132,7 @@ def _trainings(mine: Standing, best: Standing) -> Iterator[str]:
         return
     changed = differences(own.signature, found.signature)
     each = own.signature.samples_per_step
-    same = f"the same training: {each:.6g} samples in each step, " if each else "the same training: "
+    same = f"the same training: {each:.6g} samples in each optimizer step, " if each else "the same training: "
     if changed:
         yield f"  this changes what is learnt: {'; '.join(map(str, changed))}"
     else:
