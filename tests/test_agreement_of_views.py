@@ -20,9 +20,9 @@ from tuner.export.case_view import CaseView, ConfigRow
 from tuner.export.reader import StudyReader, connect
 from tuner.export.tables import best_by_case
 from tuner.export.wording import with_error
-from tuner.racing.entrants import BUSIEST, DEFAULT, FASTEST, Entrant, entrants
 from tuner.report.facts import CaseFacts, gather
 from tuner.report.words import note, verdict
+from tuner.tools.racing.entrants import BUSIEST, DEFAULT, FASTEST, Entrant, entrants
 
 DEFAULTS = [{"num_envs": rung, "batch": 1} for rung in (8, 16)]
 STUDY = {

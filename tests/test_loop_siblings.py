@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from tests_devices import RecordedProbe, ReplayedSource
 from tests_loop import DEVICES, Quiet, bench, busy, failed, opened, spec
 
 from tuner.probe.kinds import FailureKind
@@ -13,12 +14,11 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.events import ProbeEnded
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import RECOVER, Job, Workbench, record
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
-from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
 
 FIRST, SECOND = Case(name="amp_walk"), Case(name="add_walk")
 Fact = TypeVar("Fact")
@@ -67,7 +67,7 @@ def worked(
             interrupted=lambda: False,
             trials=trials,
         )
-        optimise(as_job(job), cases)
+        optimize(as_job(job), cases)
     return watcher
 
 

@@ -13,6 +13,8 @@ from typing import ClassVar
 import psutil
 import pytest
 from tests_cli import study_file
+from tests_devices import FakeGpu, FakeNvml
+from tests_replays import scripted_plan
 from tests_session_peer import PEER
 
 from tuner.devices.cards import LEAK_MIB, Cards, Occupancy
@@ -28,8 +30,6 @@ from tuner.probe.session import Sessions
 from tuner.running.prober import RealProber
 from tuner.running.workbench import open_workbench
 from tuner.study.spec import ProbeSpec
-from tuner.testing.fake_devices import FakeGpu, FakeNvml
-from tuner.testing.replays import scripted_plan
 
 
 class Limits(ProbeSpec):

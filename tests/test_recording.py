@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 from tests_loop import CASE, bounded, opened
+from tests_replays import FakeClock
 from tests_table import FITS, SPACE, TRAINER, MadeUp, readings, recorded, study, workbench
 
 from tuner.errors import StudyError
 from tuner.export.recorded_table import Table
-from tuner.kept.stored import IDENTITY
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
+from tuner.records.schema import IDENTITY
 from tuner.running.events import Ending, ProbeEnded
 from tuner.running.recording import plan_recording, recording_bench
 from tuner.running.workbench import Budget
 from tuner.study.space import PATIENCE, Config, config_digest
-from tuner.testing.replays import FakeClock
 
 FITTING = 3 * 3 * 2
 """Rungs that fit into memory, agents, and numbers of workers."""

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tuner.errors import TunerError
     from tuner.export.recorded_table import Table
-    from tuner.kept.stored import ERROR as ERROR_ATTRIBUTE
-    from tuner.kept.stored import MEMORY as MEMORY_CONSTRAINT
     from tuner.probe.probe_plan import ProbePlan
+    from tuner.records.schema import ERROR as ERROR_ATTRIBUTE
+    from tuner.records.schema import MEMORY as MEMORY_CONSTRAINT
     from tuner.replay.replaying import ReplayedProber
     from tuner.search.gain.chooser import GainSampler
     from tuner.search.trials import suggest
     from tuner.study.cases import Case
     from tuner.study.space import Parameter, Space
     from tuner.study.study_file import load as load_study
-    from tuner.testing.trainers import check_trainer
     from tuner.trainers.base import Trainer
     from tuner.trainers.registry import open_trainer
+    from tuner.trainers.trainer_check import check_trainer
 
 __version__ = "0.1.0"
 
@@ -44,8 +44,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ERROR_ATTRIBUTE": "tuner.kept.stored:ERROR",
-    "MEMORY_CONSTRAINT": "tuner.kept.stored:MEMORY",
+    "ERROR_ATTRIBUTE": "tuner.records.schema:ERROR",
+    "MEMORY_CONSTRAINT": "tuner.records.schema:MEMORY",
     "Case": "tuner.study.cases:Case",
     "GainSampler": "tuner.search.gain.chooser:GainSampler",
     "Parameter": "tuner.study.space:Parameter",
@@ -55,7 +55,7 @@ _HOMES = {
     "Table": "tuner.export.recorded_table:Table",
     "Trainer": "tuner.trainers.base:Trainer",
     "TunerError": "tuner.errors:TunerError",
-    "check_trainer": "tuner.testing.trainers:check_trainer",
+    "check_trainer": "tuner.trainers.trainer_check:check_trainer",
     "load_study": "tuner.study.study_file:load",
     "open_trainer": "tuner.trainers.registry:open_trainer",
     "suggest": "tuner.search.trials:suggest",

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 from tests_cli import study_file
+from tests_devices import FakeGpu, FakeNvml
 
-from tuner.checkup.check_up import Finding, Severity, check_devices, check_up
 from tuner.devices.nvml import Nvml
 from tuner.study.spec import EnvironmentSpec
 from tuner.study.study_file import load
-from tuner.testing.fake_devices import FakeGpu, FakeNvml
+from tuner.tools.checkup.check_up import Finding, Severity, check_devices, check_up
 
 
 def findings(study: str, devices: str, folder: Path) -> Iterator[Finding]:

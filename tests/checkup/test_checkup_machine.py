@@ -3,7 +3,11 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.checkup.check_up import (
+from tuner.devices.cards import Clocks, Occupancy, Occupant
+from tuner.devices.found import Link
+from tuner.probe.probe_plan import Device
+from tuner.study.spec import EnvironmentSpec
+from tuner.tools.checkup.check_up import (
     Finding,
     Severity,
     check_clocks,
@@ -12,10 +16,6 @@ from tuner.checkup.check_up import (
     check_nccl,
     check_occupancy,
 )
-from tuner.devices.cards import Clocks, Occupancy, Occupant
-from tuner.devices.found import Link
-from tuner.probe.probe_plan import Device
-from tuner.study.spec import EnvironmentSpec
 
 CARD = Device(name="cuda:0", model="NVIDIA A", uuid="GPU-a", mem_total_mib=24_000.0)
 FREE = Occupancy(device=CARD, mem_used_mib=600.0, util_pct=0.0)

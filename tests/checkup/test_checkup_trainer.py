@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner.checkup.check_up import Finding, Severity, check_imports, check_named_trainer, check_parameters
 from tuner.errors import StudyError, TrainerError
 from tuner.study.spec import StudySpec
+from tuner.tools.checkup.check_up import Finding, Severity, check_imports, check_named_trainer, check_parameters
 from tuner.trainers.base import Dependencies, Imported, Limit
 from tuner.trainers.registry import open_trainer
 

@@ -9,7 +9,7 @@ from tests_cli import Tuner
 from tests_docs import ROOT
 from tests_scaling import point, results
 
-from tuner.scaling.results import write
+from tuner.tools.scaling.results import write
 
 
 @pytest.fixture

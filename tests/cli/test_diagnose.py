@@ -19,12 +19,12 @@ from tests_later import Later
 from tests_store import CRASH, ask, case_study, ok, opened, stored, tell
 
 from notebooks.studies import HEALTHY, STARVED, add
-from tuner.diagnosis.diagnosing import diagnose
-from tuner.diagnosis.study_times import KnownFact, Setup, TrialEnd
-from tuner.diagnosis.waits import Kind
 from tuner.export.reader import connect
 from tuner.probe.result import DeviceSummary
 from tuner.search.verdict import State, Verdict
+from tuner.tools.diagnosis.diagnosing import diagnose
+from tuner.tools.diagnosis.study_times import KnownFact, Setup, TrialEnd
+from tuner.tools.diagnosis.waits import Kind
 
 if TYPE_CHECKING:
     import matplotlib

@@ -15,7 +15,7 @@ from tuner.cli.options import copied
 from tuner.cli.plan import script
 from tuner.probe.probe_plan import ProbePlan
 from tuner.running.workbench import open_workbench
-from tuner.testing.trainers import make_slot
+from tuner.trainers.trainer_check import make_slot
 
 SHOWN = r"""printf '%s\0' "$A" "$B" "$C" "$D" "$Q" "$@" """
 TEXTS = [

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests_loop import CASE, DEVICES, failed, measured
+from tests_replays import scripted_plan
 
 from tuner.cli.screen import line
 from tuner.probe.kinds import FailureKind
@@ -14,7 +15,6 @@ from tuner.running.events import ProbeEnded
 from tuner.search.verdict import judge
 from tuner.store.case_study import Asked
 from tuner.study.spec import ProbeSpec, read_constraint
-from tuner.testing.replays import scripted_plan
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from tests_docs import ROOT
 from tests_scaling import point, results
 
 from tuner.cli.scale import show_comparison, show_scaling
-from tuner.scaling.comparing import Machine, lines, short
-from tuner.scaling.results import read, write
-from tuner.scaling.scaling_table import table
+from tuner.tools.scaling.comparing import Machine, lines, short
+from tuner.tools.scaling.results import read, write
+from tuner.tools.scaling.scaling_table import table
 
 
 @pytest.mark.parametrize(

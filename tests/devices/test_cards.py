@@ -1,11 +1,11 @@
 import pynvml
 import pytest
+from tests_devices import FakeGpu, FakeNvml
 
 from tuner.devices.cards import Cards, Clocks, Occupancy, Occupant, obstacles
 from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError
 from tuner.probe.probe_plan import Device
-from tuner.testing.fake_devices import FakeGpu, FakeNvml
 
 
 def opened(*gpus: FakeGpu) -> Cards:

@@ -12,6 +12,7 @@ import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests_devices import check_device_source
 
 from tuner.devices.cpu import (
     CpuSource,
@@ -25,7 +26,6 @@ from tuner.devices.cpu import (
     spent_s,
 )
 from tuner.probe.units import BYTES_PER_MIB
-from tuner.testing.fake_devices import check_device_source
 
 
 class FakeProcess:

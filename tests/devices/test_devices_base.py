@@ -2,12 +2,12 @@ from collections.abc import Sequence
 from functools import partial
 
 import pytest
+from tests_devices import FakeGpu, FakeNvml, check_device_source
 
 from tuner.devices.cpu import usable_cores
 from tuner.devices.found import MOST_RANKS_PER_CORE, describe_machine, device_variables, open_devices, part_of
 from tuner.devices.nvml import Nvml
 from tuner.errors import DeviceError
-from tuner.testing.fake_devices import FakeGpu, FakeNvml, check_device_source
 
 DRIVER_NOT_LOADED = 9
 

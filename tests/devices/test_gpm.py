@@ -3,9 +3,9 @@ import math
 
 import pynvml
 import pytest
+from tests_devices import FakeGpu, FakeNvml
 
 from tuner.devices.nvml import GpmReader, Nvml, NvmlSource, has_gpm
-from tuner.testing.fake_devices import FakeGpu, FakeNvml
 
 SM, OCCUPANCY, TENSOR, DRAM = (
     pynvml.NVML_GPM_METRIC_SM_UTIL,

@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests_devices import FakeGpu, FakeNvml
+from tests_replays import FakeClock
 
 from tuner.devices.cards import (
     IDLE_UTIL_PCT,
@@ -26,8 +28,6 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import MonotonicClock
 from tuner.probe.result import Failure
-from tuner.testing.fake_devices import FakeGpu, FakeNvml
-from tuner.testing.replays import FakeClock
 
 TOTAL_MIB = 100_000.0
 FREE = Occupancy(

@@ -4,10 +4,10 @@ from threading import Event
 
 import pynvml
 import pytest
+from tests_devices import FakeGpu, FakeNvml, check_device_source
 
 from tuner.devices.nvml import NoDriverError, Nvml, NvmlSource
 from tuner.errors import DeviceError, DeviceLostError
-from tuner.testing.fake_devices import FakeGpu, FakeNvml, check_device_source
 
 
 def two_cards() -> tuple[FakeGpu, FakeGpu]:

@@ -6,10 +6,10 @@ import sys
 
 import pynvml
 import pytest
+from tests_devices import check_device_source
 
 from tuner.devices.found import describe_machine, device_variables, links, nccl_variables, open_devices
 from tuner.devices.nvml import Nvml
-from tuner.testing.fake_devices import check_device_source
 
 pytestmark = pytest.mark.gpu
 

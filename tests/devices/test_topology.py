@@ -1,9 +1,9 @@
 import pytest
+from tests_devices import FakeGpu, FakeNvml
 
 from tuner.devices.found import Link, links, nccl_variables
 from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.probe.probe_plan import Device
-from tuner.testing.fake_devices import FakeGpu, FakeNvml
 
 WITHOUT = {"NCCL_P2P_DISABLE": "1"}
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.diagnosis.study_times import KnownFact, Setup, StudyRecord, TrialEnd, TrialTimes, gather, with_n_jobs
-from tuner.diagnosis.waits import IdleCause, Kind, Way, causes
+from tuner.tools.diagnosis.study_times import KnownFact, Setup, StudyRecord, TrialEnd, TrialTimes, gather, with_n_jobs
+from tuner.tools.diagnosis.waits import IdleCause, Kind, Way, causes
 
 
 def found(

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.diagnosis.study_times import KnownFact, Setup, StudyRecord, TrialEnd, TrialTimes, estimate, with_startups
+from tuner.tools.diagnosis.study_times import (
+    KnownFact,
+    Setup,
+    StudyRecord,
+    TrialEnd,
+    TrialTimes,
+    estimate,
+    with_startups,
+)
 
 
 def trial(took_s: float, reports: int, startup_s: float | None = None) -> TrialTimes:

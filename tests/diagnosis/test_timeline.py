@@ -3,7 +3,7 @@ from math import isclose
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.diagnosis.study_times import sweep
+from tuner.tools.diagnosis.study_times import sweep
 
 MOMENTS = st.floats(0.0, 1000.0).map(lambda moment: round(moment, 1))
 INTERVALS = st.lists(st.tuples(MOMENTS, MOMENTS).map(lambda pair: (min(pair), max(pair))), max_size=30)

@@ -11,8 +11,8 @@ import pytest
 from ruamel.yaml import YAML
 from tests_docs import ROOT, Shown, of, shown
 
-from tuner.scaling.comparing import read_prices
 from tuner.study.study_file import load, narrowed
+from tuner.tools.scaling.comparing import read_prices
 from tuner.trainers.registry import open_trainer, split_parameters
 
 TABLE = ROOT / "benchmarks/tables/pi_plus_two_h200/deepmimic_pi_plus_ppo.parquet"

@@ -18,15 +18,14 @@ from tuner.drafting.draft import (
     devices_of,
     draft,
     environment,
-    imported,
     known_of,
     searching,
-    study_name,
     used,
     widened,
 )
 from tuner.drafting.printed import Found, PrintedLines
 from tuner.drafting.searches import searches
+from tuner.drafting.typed import typed_command
 from tuner.drafting.watching import Watched
 from tuner.drafting.writing import preset_text, samples_in_words, study_text
 from tuner.errors import StudyError
@@ -79,7 +78,7 @@ def drafted(
 ) -> Draft:
     """Return a command with the flags that are searched."""
     words = shlex.split(command) if isinstance(command, str) else command
-    found = draft(words, devices=devices)
+    found = draft(typed_command(words), devices=devices)
     known = known_of(found, watched, USES, free_batch=free_batch)
     return searching(found, searches(known, asked), known)
 
@@ -135,7 +134,7 @@ def test_a_preset_counts_the_samples_of_its_own_trainer_alone(
     command: str, file: str, progress: str, samples: str | None
 ) -> None:
     words = command.format(EXAMPLES)
-    spec = study(words, printed(lines_of(file), imported(words.split())))
+    spec = study(words, printed(lines_of(file), typed_command(words.split()).presets))
     assert spec.trainer.options["progress"] == progress
     assert spec.trainer.options["count"] == "printed"
     assert spec.trainer.options.get("samples_per_iteration") == samples
@@ -231,8 +230,8 @@ def test_a_flag_without_a_value_is_there_or_not() -> None:
 def test_presets_are_likely_by_what_a_script_imports(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import torch\nfrom rsl_rl.runners import OnPolicyRunner\nimport isaaclab.sim\nimport tqdm\n")
-    assert imported(["python", str(script)]) == ("isaaclab", "rsl_rl")
-    assert imported(["python", "nowhere.py"]) == imported(["./train"]) == ()
+    assert typed_command(["python", str(script)]).presets == ("isaaclab", "rsl_rl")
+    assert typed_command(["python", "nowhere.py"]).presets == typed_command(["./train"]).presets == ()
 
 
 def test_a_device_that_did_nothing_is_left_out() -> None:
@@ -241,9 +240,9 @@ def test_a_device_that_did_nothing_is_left_out() -> None:
     busy = tuple(DeviceSample(t_s=t_s, device=0, util_pct=60.0, mem_used_mib=500 * t_s) for t_s in (0.0, 2.0))
     uses = used(Watched(samples=(*busy, *idle), reports=STEPS), devices)
     assert [(use.util_pct, use.mem_peak_mib, use.worked) for use in uses] == [(60.0, 1000.0, True), (0.0, 4.0, False)]
-    auto = replace(draft(["train.py"], devices="cpu:1"), devices="auto")
+    auto = replace(draft(typed_command(["train.py"]), devices="cpu:1"), devices="auto")
     assert (devices_of(auto, PLAIN, uses), devices_of(auto, COUNTED, uses[:1])) == ("0", "auto")
-    found = draft(["train.py"], devices="cpu:1")
+    found = draft(typed_command(["train.py"]), devices="cpu:1")
     assert (devices_of(found, COUNTED, USES), devices_of(found, PLAIN, USES)) == ("cpu:2", "cpu:1")
 
 
@@ -251,11 +250,11 @@ def test_a_device_that_did_nothing_is_left_out() -> None:
     ("command", "name"), [("python src/my train.py", "train"), ("./run.sh", "run"), ("-- x", "study")]
 )
 def test_a_study_is_named_after_the_script(command: str, name: str) -> None:
-    assert study_name(command.split()) == name
+    assert typed_command(command.split()).name == name
 
 
 def test_a_command_in_one_word_is_split() -> None:
-    assert draft(["python train.py --batch_size 8"], devices="cpu:1").words[-2:] == ("--batch_size", "8")
+    assert typed_command(["python train.py --batch_size 8"]).words[-2:] == ("--batch_size", "8")
 
 
 def test_the_environment_of_a_program_stands_in_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,7 +296,7 @@ def test_no_flag_is_added_to_a_shell_script_that_reads_none(
 
 def test_a_command_is_needed() -> None:
     with pytest.raises(StudyError, match="no command after"):
-        draft(["A=1"], devices="cpu:1")
+        typed_command(["A=1"])
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -3,6 +3,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from tests_devices import RecordedProbe, ReplayedSource
+from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
 from tuner.count import Signature, TrainingCounts
 from tuner.drafting.watching import Watched, iteration_s, watch
@@ -11,8 +13,6 @@ from tuner.probe.count_files import COUNTED
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import OutputLine
 from tuner.study.spec import ProbeSpec
-from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
-from tuner.testing.replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
 TRAINING = TrainingCounts(
     signature=Signature(

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests_replays import replay
 
 from tuner.probe.evidence import SURVIVED_S, RootCauses
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import LinePatterns
 from tuner.probe.result import Failure
-from tuner.testing.replays import replay
 
 LOGS = Path(__file__).parents[1] / "data/failures"
 ITERATIONS = LinePatterns(patterns=(r"^iteration (?P<iteration>\d+)$",))

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from tests_replays import FakeClock
 
 from tuner.probe.guard import NAMED_EVERY_S, SLOW_S, Descendants, descendants, end_all, named
-from tuner.testing.replays import FakeClock
 
 GRACE_S = 3.0
 

@@ -2,10 +2,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests_replays import scripted_plan
 
 from tuner.probe.probe_plan import ProbePlan
 from tuner.study.spec import ProbeSpec
-from tuner.testing.replays import scripted_plan
 
 
 def planned(out_dir: Path, *words: str) -> ProbePlan:

@@ -4,13 +4,13 @@ from threading import Event, Semaphore
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests_replays import FakeClock
 
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import MonotonicClock
 from tuner.probe.result import DeviceSample
 from tuner.probe.series import MOST_MISSED, SamplingRecorder, next_tick
-from tuner.testing.replays import FakeClock
 
 PATIENCE_S = 30.0
 """How long a test waits for the recorder's thread before it fails."""

@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import pytest
 from tests_probe import PATTERN, READINGS, iterations, probe
+from tests_replays import FakeClock
 
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.probe_plan import LinePatterns
 from tuner.probe.protocols import Answer, Enough, Go, Interrupted, LastIteration, Pruned, Stop
 from tuner.probe.result import Failure, ProbeResult
-from tuner.testing.replays import FakeClock
 
 
 def kind(result: ProbeResult) -> FailureKind | None:

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import psutil
 import pytest
+from tests_replays import FakeClock, scripted_plan
 from tests_session_peer import PEER
 
 from tuner.devices.cpu import CpuSource
@@ -36,7 +37,6 @@ from tuner.probe.run import run
 from tuner.probe.series import SamplingRecorder
 from tuner.probe.session import STOP_S, Sessions
 from tuner.study.spec import ProbeSpec
-from tuner.testing.replays import FakeClock, scripted_plan
 
 
 class Patient(ProbeSpec):

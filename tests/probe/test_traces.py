@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
+from tests_devices import load_recording
+from tests_replays import replay
 
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import value
 from tuner.study.spec import ProbeSpec
-from tuner.testing.fake_devices import load_recording
-from tuner.testing.replays import replay
 from tuner.trainers.mimickit.mimickit_trainer import PROGRESS
 
 DATA = Path(__file__).parents[1] / "data"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ruamel.yaml import YAML
+from tests_devices import check_device_source
 from tests_loop import CASE, Quiet, opened, reader, view
 from tests_loop import best as best_of
 from tests_table import KINDS, KINDS_TRAINER, TRAINER, readings
@@ -17,10 +18,9 @@ from tuner.export.recorded_table import Table
 from tuner.export.write import export_study
 from tuner.replay.replaying import ReplayedProber, TableTrainer, replay_bench
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import RECOVER, Job, Workbench
-from tuner.testing.fake_devices import check_device_source
-from tuner.testing.trainers import check_trainer
+from tuner.trainers.trainer_check import check_trainer
 
 if TYPE_CHECKING:
     from conftest import Made
@@ -48,7 +48,7 @@ def searched(
             interrupted=lambda: False,
             open_session=lambda: prober.open_session,
         )
-        (outcome,) = optimise(replace(job, purpose=RECOVER) if recover else job, bench.trainer.cases())
+        (outcome,) = optimize(replace(job, purpose=RECOVER) if recover else job, bench.trainer.cases())
     return outcome, watcher, prober
 
 

@@ -12,9 +12,9 @@ from tuner.errors import DeviceError, DeviceLostError, OutputError, TrainerError
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.result import STOPPED, Failure
-from tuner.scaling.campaign import Measuring, begun, measure_all, missing, scaling_runs, split_runs
-from tuner.scaling.results import Results, read, write
-from tuner.scaling.subjects import built_in
+from tuner.tools.scaling.campaign import Measuring, begun, measure_all, missing, scaling_runs, split_runs
+from tuner.tools.scaling.results import Results, read, write
+from tuner.tools.scaling.subjects import built_in
 
 Rate = Callable[[ProbePlan], float | Failure | None]
 

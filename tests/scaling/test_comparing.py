@@ -9,9 +9,9 @@ import pytest
 from tests_scaling import point, results
 
 from tuner.errors import TunerError
-from tuner.scaling.comparing import Machine, Prices, comparison_tsv, lines, number, read_prices, recommendation
-from tuner.scaling.laws import Quantity
-from tuner.scaling.scaling_pictures import pictures
+from tuner.tools.scaling.comparing import Machine, Prices, comparison_tsv, lines, number, read_prices, recommendation
+from tuner.tools.scaling.laws import Quantity
+from tuner.tools.scaling.scaling_pictures import pictures
 
 BOTH = (0, 1)
 PAIR = results(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.scaling.laws import Quantity, difference, ratio, serial_part
+from tuner.tools.scaling.laws import Quantity, difference, ratio, serial_part
 
 COUNTS = (2, 4, 8)
 shares = st.floats(0.0, 0.9)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.scaling.laws import (
+from tuner.tools.scaling.laws import (
     BUBBLE,
     COMMUNICATION,
     CONTENTION,

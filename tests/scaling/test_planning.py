@@ -6,7 +6,7 @@ import pytest
 from tests_scaling import scaled
 
 from tuner.devices.found import Link
-from tuner.scaling.campaign import CardTeam, Run, counts, routes, scaling_runs, split_runs
+from tuner.tools.scaling.campaign import CardTeam, Run, counts, routes, scaling_runs, split_runs
 
 FUSION = scaled("fusion", 64, 256, can_stay_apart=True)
 PPO = scaled("ppo", 1024)

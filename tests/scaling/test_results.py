@@ -10,7 +10,7 @@ from tuner.devices.found import Link
 from tuner.errors import TunerError
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import DeviceSummary
-from tuner.scaling.results import FORMAT, MOST_BYTES, VERSION, Measurement, Results, read, write
+from tuner.tools.scaling.results import FORMAT, MOST_BYTES, VERSION, Measurement, Results, read, write
 
 FULL = Results(
     written_at="2026-11-23T10:00:00+00:00",

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from tests_scaling import FUSION, PIPELINE, point, results
 
-from tuner.scaling.laws import COMMUNICATION, CONTENTION, SERIAL
-from tuner.scaling.results import Subject
-from tuner.scaling.scaling_table import ScalingRow, ceilings, fits, link_table, table
+from tuner.tools.scaling.laws import COMMUNICATION, CONTENTION, SERIAL
+from tuner.tools.scaling.results import Subject
+from tuner.tools.scaling.scaling_table import ScalingRow, ceilings, fits, link_table, table
 
 BOTH = (0, 1)
 SPLIT = replace(FUSION, splits_model=True)

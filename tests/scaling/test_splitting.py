@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests_scaling import point, results
 
-from tuner.scaling.laws import Quantity
-from tuner.scaling.scaling_table import Division, divisions, placement
+from tuner.tools.scaling.laws import Quantity
+from tuner.tools.scaling.scaling_table import Division, divisions, placement
 
 rates = st.lists(st.floats(1.0, 1e6), min_size=2, max_size=8)
 

@@ -8,10 +8,10 @@ from tests_scaling import point, results
 from tuner.devices.found import Link
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import DeviceSummary
-from tuner.scaling.comparing import CPU_NOTE, scaling_sentences, short, split_sentences, topology
-from tuner.scaling.laws import Quantity
-from tuner.scaling.results import Measurement, Results
-from tuner.scaling.scaling_table import divisions, fits, table
+from tuner.tools.scaling.comparing import CPU_NOTE, scaling_sentences, short, split_sentences, topology
+from tuner.tools.scaling.laws import Quantity
+from tuner.tools.scaling.results import Measurement, Results
+from tuner.tools.scaling.scaling_table import divisions, fits, table
 
 BOTH = (0, 1)
 

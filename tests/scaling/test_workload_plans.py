@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner.scaling.subjects import NAMES, PPO, built_in, workload_plan
-from tuner.scaling.workloads.__main__ import team_from
-from tuner.testing.trainers import make_slot
+from tuner.tools.scaling.subjects import NAMES, PPO, built_in, workload_plan
+from tuner.tools.scaling.workloads.__main__ import team_from
+from tuner.trainers.trainer_check import make_slot
 
 
 def test_a_session_serves_every_workload(tmp_path: Path) -> None:
@@ -31,5 +31,5 @@ def test_a_wrong_command_line_ends_with_status_2(words: list[str]) -> None:
 
 
 def test_no_torch_is_imported() -> None:
-    code = "import sys, tuner.scaling.subjects, tuner.cli.scale; sys.exit('torch' in sys.modules)"
+    code = "import sys, tuner.tools.scaling.subjects, tuner.cli.scale; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,9 +10,9 @@ from tests_sessions import Message, follow
 from tuner.probe.process import reserved_port
 from tuner.probe.protocols import MonotonicClock
 from tuner.probe.session import Sessions
-from tuner.scaling.subjects import workload_plan
 from tuner.study.space import Config
-from tuner.testing.trainers import make_slot
+from tuner.tools.scaling.subjects import workload_plan
+from tuner.trainers.trainer_check import make_slot
 
 pytestmark = pytest.mark.early
 

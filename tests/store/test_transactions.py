@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.orm import scoped_session, sessionmaker
+from tests_replays import FakeClock
 from tests_store import ask, case_study, ok, opened, repeats, states, stored, tell
 
 from tuner.errors import StoreError
 from tuner.store.database import ConnectionLostError, Database, Transactions
 from tuner.study.space import Parameter, Space
-from tuner.testing.replays import FakeClock
 
 LARGE = Space((Parameter(name="num_envs", values=tuple(range(1, 201))),))
 STEP = 7

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests_database import empty_database
+from tests_devices import RecordedProbe, ReplayedSource
 
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader, connect
@@ -29,7 +30,6 @@ from tuner.store.database import Database
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
-from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
 from tuner.trainers.base import LadderEnd
 from tuner.trainers.command import CommandTrainer
 

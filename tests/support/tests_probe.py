@@ -4,13 +4,14 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests_devices import RecordedProbe, ReplayedSource
+from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
+
 from tuner.probe.probe_plan import Device, LinePatterns
 from tuner.probe.protocols import OutputLine, Stop, never
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.run import run
 from tuner.study.spec import ProbeSpec
-from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
-from tuner.testing.replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
 DEVICES = tuple(Device(name=f"cuda:{index}", model="x", uuid=f"GPU-0000000{index}-1111") for index in range(2))
 CPU_RANKS = tuple(Device(name=f"cpu:{rank}", model="x") for rank in range(2))

@@ -6,10 +6,10 @@ from functools import partial
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import Failure, ProbeResult
-from tuner.scaling.campaign import Scaled
-from tuner.scaling.results import Measurement, Mode, Results, Route, Subject
-from tuner.scaling.subjects import workload_plan
 from tuner.study import ProbeSpec
+from tuner.tools.scaling.campaign import Scaled
+from tuner.tools.scaling.results import Measurement, Mode, Results, Route, Subject
+from tuner.tools.scaling.subjects import workload_plan
 
 FUSION = Subject(name="fusion", text="trains a network", unit="samples per GPU and step")
 PIPELINE = Subject(name="pipeline", text="splits a model", unit="samples", splits_model=True, micro_batches=8)

@@ -13,8 +13,8 @@ from tuner.probe.protocols import MonotonicClock, RunningTrainer
 from tuner.probe.session import Sessions
 from tuner.study.cases import Case
 from tuner.study.space import Config
-from tuner.testing.trainers import make_slot
 from tuner.trainers.base import Trainer
+from tuner.trainers.trainer_check import make_slot
 
 Message = dict[str, Any]
 

@@ -2,8 +2,7 @@ from pathlib import Path
 from statistics import mean
 
 import pytest
-
-from tuner.testing.fake_devices import RecordedProbe, ReplayedSource, check_device_source, load_recording
+from tests_devices import RecordedProbe, ReplayedSource, check_device_source, load_recording
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 NAMES = sorted(path.stem for path in RECORDINGS.glob("*.json"))

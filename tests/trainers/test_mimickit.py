@@ -12,9 +12,9 @@ from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Score
 from tuner.study.spec import ProbeSpec, TrainerSpec
-from tuner.testing.trainers import check_trainer, make_slot
 from tuner.trainers.mimickit.checkout import updates_per_iteration
 from tuner.trainers.mimickit.mimickit_trainer import DRIVER, PROGRESS, MimicKitTrainer
+from tuner.trainers.trainer_check import check_trainer, make_slot
 
 ROOT = Path(__file__).parents[1] / "data" / "mimickit"
 CONFIG = {"num_envs": 64, "agent_variant": "hiutil"}

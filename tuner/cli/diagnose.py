@@ -9,13 +9,13 @@ from rich.table import Table
 
 from tuner.cli import options
 from tuner.cli.case_tables import print_tables
-from tuner.diagnosis.diagnosing import OPTIONS, Diagnosis, diagnose_journal, rows, sentences, studies_in, unknown
-from tuner.diagnosis.diagnosing import diagnose as diagnosed
-from tuner.diagnosis.study_times import KnownFact, Setup
 from tuner.errors import StudyError
 from tuner.export import connect
-from tuner.kept.urls import checked_url, shown
+from tuner.records.urls import checked_url, shown
 from tuner.study import StudySpec
+from tuner.tools.diagnosis.diagnosing import OPTIONS, Diagnosis, diagnose_journal, rows, sentences, studies_in, unknown
+from tuner.tools.diagnosis.diagnosing import diagnose as diagnosed
+from tuner.tools.diagnosis.study_times import KnownFact, Setup
 
 
 def _number(least: float, help: str, most: float | None = None) -> Any:  # noqa: A002 - as typer calls it

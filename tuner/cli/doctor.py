@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-from tuner.checkup.check_up import Finding, Severity, check_up
 from tuner.cli.options import RUNS, Devices, Json, Runs, Storage, Study, database_url, open_console, print_document
 from tuner.errors import TunerError
 from tuner.study import load
+from tuner.tools.checkup.check_up import Finding, Severity, check_up
 
 STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "bold red"}
 

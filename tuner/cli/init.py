@@ -1,7 +1,9 @@
 """`tuner init`: make a study file from a command, or from the preset of a popular trainer."""
 
+import os
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -107,10 +109,13 @@ def _answer(prompt: str) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    """Write a study file, which is its owner's alone where it holds a key."""
+    """Write a study file, which is its owner's alone where it holds a key, and elsewhere has the mode of new files."""
     path = file.resolve()
-    write_files(path.parent, {path.name: [text.encode()]}, private=True)
+    write_files(path.parent, {path.name: text.encode()})
     if keys := exposed(load(str(file))):
         say("\n".join([*keys, f"only you can read {file}"]))
-    else:
-        write_files(path.parent, {path.name: [text.encode()]})
+        return
+    umask = os.umask(0o077)
+    os.umask(umask)
+    with suppress(OSError):
+        path.chmod(0o666 & ~umask)

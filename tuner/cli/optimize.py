@@ -38,8 +38,8 @@ from tuner.export import CaseSummary, export_study
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.running.events import CaseOutcome, StudyEnded
 from tuner.running.workbench import Budget, Job
-from tuner.soaking.soak import USUAL_MINUTES, soaking
 from tuner.study import load
+from tuner.tools.soaking.soak import USUAL_MINUTES, soaking
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]
 JsonLines = Annotated[

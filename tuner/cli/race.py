@@ -14,11 +14,11 @@ from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work, complet
 from tuner.errors import StudyError
 from tuner.export import StudyReader, connect, figure, in_words
 from tuner.probe import HOUR_S, MonotonicClock
-from tuner.racing.contest import Place, Race, forecasts, verdict
-from tuner.racing.entrants import Entrant, Round, entrants, rounds
 from tuner.running.workbench import Budget, open_workbench, within
 from tuner.store.races import RaceRuns
 from tuner.study import literal_line
+from tuner.tools.racing.contest import Place, Race, forecasts, verdict
+from tuner.tools.racing.entrants import Entrant, Round, entrants, rounds
 
 OneCase = Annotated[
     str | None, typer.Option(autocompletion=completed, help="The case; needed where the study has several.")

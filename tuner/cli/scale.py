@@ -22,10 +22,10 @@ from tuner.export import write_files
 from tuner.probe import MIB_PER_GIB, DeviceSource
 from tuner.running.prober import prober_on
 from tuner.running.workbench import open_workbench
-from tuner.scaling import campaign, comparing, scaling_table
-from tuner.scaling.results import Measurement, Results, read
-from tuner.scaling.subjects import LINKS, NAMES, built_in, of_study
 from tuner.study import grouped
+from tuner.tools.scaling import campaign, comparing, scaling_table
+from tuner.tools.scaling.results import Measurement, Results, read
+from tuner.tools.scaling.subjects import LINKS, NAMES, built_in, of_study
 
 SHORT_NUMBERS = "k, M and G stand for a thousand, a million and a billion."
 
@@ -314,10 +314,10 @@ def compare(files: Files, prices: PricesFile = None, out: PageFolder = RUNS / "c
     show_comparison(console, rows, currency)
     for line in sentences:
         console.print(line)
-    from tuner.scaling.scaling_pictures import page  # noqa: PLC0415 - the extra `report` brings plotly and jinja2
+    from tuner.tools.scaling.scaling_pictures import page  # noqa: PLC0415 - the extra `report` brings plotly and jinja2
 
     text = page(machines, rows, sentences, currency)
-    texts = {"compare.html": [text.encode()], "compare.tsv": [comparing.comparison_tsv(rows, currency).encode()]}
+    texts = {"compare.html": text.encode(), "compare.tsv": comparing.comparison_tsv(rows, currency).encode()}
     written(console, write_files(out.resolve(), texts))
 
 

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.drafting.draft import Draft, Used, devices_of, draft, first_run, known_of, searching, study_name, widened
+from tuner.drafting.draft import Draft, Used, devices_of, draft, first_run, known_of, searching, widened
 from tuner.drafting.searches import ask_searches, check, nothing_varies, searches, shown
+from tuner.drafting.typed import typed_command
 from tuner.drafting.watching import Watched, iteration_s
 from tuner.drafting.writing import (
     BUSY,
@@ -95,14 +96,15 @@ def made_study(
         TrainerError: where the command cannot be understood.
         DeviceError: where devices cannot be read.
     """
-    drafted = draft(command, devices=wanted.devices, preset=wanted.preset, python=wanted.python)
-    name = wanted.name or study_name(drafted.words)
+    typed = typed_command(command)
+    name = wanted.name or typed.name
     file = wanted.file(name)
-    if to_search and not wanted.force and _is_from(file, drafted.typed):
+    if to_search and not wanted.force and _is_from(file, typed.typed):
         say(f"{file} was made from this command, and is taken as it is; --force makes it anew")
         return Made(name=name, file=file)
     wanted.check_free(file)
     check(wanted.search or [])
+    drafted = draft(typed, devices=wanted.devices, preset=wanted.preset, python=wanted.python)
     folder = wanted.runs / name
     if (folder / "study.db").exists():
         say(f"{folder} has trials of another {file}: they stay, and may count otherwise; --name begins anew")

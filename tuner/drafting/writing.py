@@ -1,10 +1,13 @@
 """Writes a study file with comments, and says where its samples come from."""
 
-import json
 import re
 import shlex
+import sys
 from collections.abc import Collection, Mapping, Sequence
+from io import StringIO
 from typing import Any
+
+from ruamel.yaml import YAML
 
 from tuner.count import ENVIRONMENTS, PARTS, TrainingCounts
 from tuner.drafting.draft import Draft, Used
@@ -35,10 +38,6 @@ def samples_in_words(draft: Draft, found: Found) -> str:
     return f"{samples} in each iteration" if samples else f"unknown: {found.doubt or 'no printed line says them'}"
 
 
-_NO_TEXT = {"true", "false", "null", "yes", "no", "on", "off"}
-"""Words that YAML reads as other values than text."""
-
-
 def study_text(
     name: str,
     draft: Draft,
@@ -63,23 +62,23 @@ def study_text(
     first, each = watched.reports[0], iteration_s(watched.reports)
     return "\n".join(
         [
-            made_from(draft.typed),
+            made_from(draft.command.typed),
             "# Start tuner in the folder in which that command runs.",
-            f"name: {_flow(name)}",
+            f"name: {yaml(name)}",
             "trainer:",
             "  name: command",
-            *([f"  python: {text(draft.python)}  # programs beside it are found, too"] if draft.python else []),
+            *([f"  python: {yaml(draft.python)}  # programs beside it are found, too"] if draft.python else []),
             "  options:",
-            f"    command: {text(' '.join(map(_word, draft.template.words)))}",
+            f"    command: {yaml(' '.join(map(_word, draft.template.words)))}",
             *lines,
-            *([f"    unset: {_flow(draft.unset)}  # the flag is left out at this value"] if draft.unset else []),
-            *([f"    files: {_flow(draft.files)}  # a probe gets a changed copy"] if draft.files else []),
+            *([f"    unset: {yaml(draft.unset)}  # the flag is left out at this value"] if draft.unset else []),
+            *([f"    files: {yaml(draft.files)}  # a probe gets a changed copy"] if draft.files else []),
             *_env(draft.env, preset),
             *_learning(draft),
-            f"devices: {text(devices)}  # {_seen(uses)}",
+            f"devices: {yaml(devices)}  # {_seen(uses)}",
             *_objective(objective_of(draft, watched)),
             "space:",
-            *(f"  {parameter}: {_flow(values)}{_kept(values)}" for parameter, values in draft.space().items()),
+            *(f"  {parameter}: {yaml(values)}{_kept(values)}" for parameter, values in draft.space().items()),
             f"# The first iteration came after {first.t_s:.0f} s{_each(each)}.",
             "probe: {iterations: 8, max_seconds: 420}",
             "search: {trials: 24}",
@@ -104,7 +103,7 @@ def _counted(training: TrainingCounts, free: Collection[str]) -> list[str]:
     return [
         f"    # samples: {one_line(counted_in_words(training))}",
         "    count: inside",
-        f"    keeps: {_flow(keeps)}  # a config that changes one of these is never the best",
+        f"    keeps: {yaml(keeps)}  # a config that changes one of these is never the best",
     ]
 
 
@@ -129,7 +128,7 @@ def _printed(draft: Draft, watched: Watched) -> list[str]:
     why = [f"    # not counted inside the training: {one_line(watched.uncounted)}"] if watched.uncounted else []
     lines = [*why, "    count: printed", *_progress(printed)]
     if samples := samples_of(draft, printed):
-        lines.append(f"    samples_per_iteration: {text(samples)}  # of all ranks")
+        lines.append(f"    samples_per_iteration: {yaml(samples)}  # of all ranks")
     elif not printed.counts_samples:
         lines.append(f"    # Samples are unknown: {one_line(unknown_samples(printed))}.")
     return lines
@@ -171,20 +170,20 @@ def _progress(found: Found) -> list[str]:
     if not found.patterns:
         return ["    # the trainer reports its progress itself, with report()"]
     shown = [f"    #   {one_line(line[:100])}" for line in found.lines[-1:]]
-    patterns = (f"      - {text(pattern)}" for pattern in found.patterns)
+    patterns = (f"      - {yaml(pattern)}" for pattern in found.patterns)
     return ["    # found in lines such as:", *shown, "    progress:", *patterns]
 
 
 def _env(env: Mapping[str, str], preset: str | None) -> list[str]:
     """Return the variables that the preset does not set by itself."""
     own = env.items() - (PRESETS[preset].env.items() if preset else set())
-    return [f"    env: {_flow(dict(sorted(own)))}"] if own else []
+    return [f"    env: {yaml(dict(sorted(own)))}"] if own else []
 
 
 def _learning(draft: Draft) -> list[str]:
     names = [search.parameter for search in draft.searched if search.changes_learning]
-    computed = f"    computed: {_flow(draft.computed)}  # the total batch stays; batch norm sees its parts"
-    changing = f"    learning: {_flow(names)}  # these change what is learnt, the others only the speed"
+    computed = f"    computed: {yaml(draft.computed)}  # the total batch stays; batch norm sees its parts"
+    changing = f"    learning: {yaml(names)}  # these change what is learnt, the others only the speed"
     kept = "    learning: keep  # no value below changes what is learnt"
     return [*([computed] if draft.computed else []), changing if names else kept]
 
@@ -204,24 +203,13 @@ def _word(word: str) -> str:
     return word if re.fullmatch(r"[\w@%+=:,./{}-]+", word) else shlex.quote(word)
 
 
-def text(words: str) -> str:
-    """Return text as YAML on one line: in single quotes, or in double quotes where a character must be escaped."""
-    if not words.isprintable():
-        as_is = {one for one in words if one.isprintable()} - {'"', "\\"}
-        escaped = (one if one in as_is else rf"\U{ord(one):08x}" for one in words)
-        return f'"{"".join(escaped)}"'
-    return "'" + words.replace("'", "''") + "'"
-
-
-def _flow(value: Any) -> str:
+def yaml(value: object) -> str:
     """Return a value as YAML on one line."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_flow(key)}: {_flow(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_flow, value)) + "]"
-    if isinstance(value, str):
-        return value if re.fullmatch(r"[A-Za-z_][\w.-]*", value) and value.lower() not in _NO_TEXT else text(value)
-    return json.dumps(value)
+    writer, written = YAML(typ="safe", pure=True), StringIO()
+    writer.default_flow_style, writer.width = True, sys.maxsize
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    writer.dump(value, written)
+    return written.getvalue().removesuffix("...\n").strip("\n")
 
 
 def preset_text(name: str, preset: str) -> str:
@@ -230,15 +218,15 @@ def preset_text(name: str, preset: str) -> str:
     if row.study:
         return row.study
     known = row.samples.removesuffix(ACCUMULATED)
-    counted = f"    samples_per_iteration: {text(known)}\n" if known else ""
+    counted = f"    samples_per_iteration: {yaml(known)}\n" if known else ""
     space = "\n".join(f"  {parameter}: {values}" for parameter, values in row.space.items())
     return f"""\
 # Put your own command in: its script, its flags, and {{placeholders}} for the values that are searched.
-name: {_flow(name)}
+name: {yaml(name)}
 trainer:
   name: command
   options:
-    command: {text(row.command)}
+    command: {yaml(row.command)}
     # one iteration: {row.counts}
     progress: {preset}
 {counted}devices: auto

@@ -205,7 +205,7 @@ class Trainer(ABC):
     """A kind of trainer: the cases it knows, the parameters it can vary, and the command that launches it.
 
     A subclass sets `name` and `accepts` and writes `cases`, `plan` and `fingerprint`. All else has a default.
-    `tuner.testing.trainers.check_trainer` checks that a subclass keeps the promises made here.
+    `tuner.trainers.trainer_check.check_trainer` checks that a subclass keeps the promises made here.
     """
 
     name: str

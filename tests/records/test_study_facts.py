@@ -1,0 +1,43 @@
+"""What a case's study keeps. A fact in an unexpected form counts as unknown."""
+
+from typing import Any
+
+import pytest
+
+from tuner.records.case_record import RECORDED, StudyAttributes, as_of_now, comparable
+from tuner.records.schema import BATCH, CASE, ENDED, IDENTITY, RUNGS
+
+IDENTITY_KEPT = {"trainer": {"name": "mimickit", RECORDED: "2026-11-22"}, "objective": "min_avg_util", "devices": ["a"]}
+
+
+def test_facts_are_read_as_they_were_kept() -> None:
+    stored = {RUNGS: [8, 16], ENDED: "no config is left", IDENTITY: IDENTITY_KEPT, CASE: {"case": "walk"}}
+    kept = StudyAttributes(stored)
+    assert (kept.rungs, kept.ended, kept.identity) == ((8, 16), "no config is left", IDENTITY_KEPT)
+    assert kept.case is not None
+    assert kept.case.case == "walk"
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{}, {RUNGS: None, ENDED: None, CASE: None}, {RUNGS: ["many"], ENDED: 5, CASE: "walk", BATCH: {"size": 3}}],
+)
+def test_what_is_missing_or_damaged_is_unknown(attributes: dict[str, Any]) -> None:
+    kept = StudyAttributes(attributes)
+    assert [kept.rungs, kept.ended, kept.identity, kept.case, kept.batch] == [None] * 5
+
+
+def test_a_damaged_identity_is_an_empty_one_which_no_setting_equals() -> None:
+    assert StudyAttributes({IDENTITY: "broken"}).identity == {}
+
+
+def test_two_cases_are_comparable_whenever_their_tables_were_recorded() -> None:
+    later = IDENTITY_KEPT | {"trainer": {"name": "mimickit", RECORDED: "2031-01-01"}, "space": {}}
+    assert comparable(later) == comparable(IDENTITY_KEPT)
+    assert comparable(IDENTITY_KEPT | {"devices": ["b"]}) != comparable(IDENTITY_KEPT)
+    assert comparable({"trainer": 5}) == comparable({})
+
+
+def test_a_pruner_that_stops_nothing_is_left_out() -> None:
+    assert as_of_now({"pruner": {"name": "none"}, "space": {}}) == {"space": {}}
+    assert as_of_now({"pruner": {"name": "median"}}) == {"pruner": {"name": "median"}}

@@ -1,0 +1,91 @@
+"""What a series of further probes is expected to gain."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from tuner.search.gain.expected_gain import LEAST, Rivals, Series, expected_gain, realised_ratio, series, shortfall
+
+
+def rivals(
+    mean: list[float], deviation: list[float], *, error: float = 0.5, runs: float = 1.0, ceiling: float = np.inf
+) -> Rivals:
+    """Return independent rivals, of which the first has been measured."""
+    known = np.arange(len(mean)) == 0
+    return Rivals(
+        mean=np.array(mean),
+        covariance=np.diag(np.square(deviation)),
+        runs=np.where(known, 1.0, runs),
+        known=known,
+        errors=np.full(len(mean), error),
+        freedom=4.0,
+        ceiling=ceiling,
+        scale=100.0,
+    )
+
+
+def measured(*members: int, repeats: int = 1) -> Series:
+    return Series(members=np.array(members), repeats=repeats)
+
+
+def test_to_measure_what_is_known_exactly_gains_nothing() -> None:
+    assert expected_gain(rivals([90.0, 89.0], [0.0, 0.0]), measured(1)) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_rival_as_good_as_the_best_gains_its_expected_excess() -> None:
+    """Student's t with 4 degrees of freedom has a mean absolute value of 1: half of it lies above 0."""
+    gain = expected_gain(rivals([90.0, 90.0], [0.0, 2.0], error=1e-6), measured(1))
+    assert gain == pytest.approx(1.0, rel=0.1)
+
+
+def test_a_config_that_runs_with_half_the_probability_gains_half() -> None:
+    sure, doubtful = (expected_gain(rivals([90.0, 90.0], [0.0, 2.0], runs=runs), measured(1)) for runs in (1.0, 0.5))
+    assert doubtful == pytest.approx(sure / 2.0, rel=0.4)
+
+
+def test_no_gain_goes_beyond_the_ceiling() -> None:
+    gain = expected_gain(rivals([98.0, 98.0], [0.0, 50.0], ceiling=100.0), measured(1))
+    assert 0.5 < gain < 2.0
+
+
+@given(
+    mean=some.lists(some.floats(80.0, 90.0), min_size=2, max_size=6),
+    deviation=some.floats(0.1, 5.0),
+    error=some.floats(0.1, 5.0),
+)
+def test_exacter_measurements_gain_no_less(mean: list[float], deviation: float, error: float) -> None:
+    of_all = rivals(mean, [0.1] + [deviation] * (len(mean) - 1), error=error)
+    last = len(mean) - 1
+    assert expected_gain(of_all, measured(last, repeats=4)) >= expected_gain(of_all, measured(last)) - 1e-9 >= -1e-6
+
+
+@given(some.integers(0, 100))
+def test_series_begin_with_the_most_promising_and_the_longest_has_all(count: int) -> None:
+    order = np.arange(count)[::-1]
+    known = series(order)
+    assert all((one.members == order[: len(one.members)]).all() for one in known)
+    assert max((len(one.members) for one in known), default=0) == min(count, 64)
+
+
+@given(
+    mean=some.lists(some.floats(80.0, 90.0), min_size=2, max_size=6),
+    deviation=some.floats(0.1, 5.0),
+    runs=some.floats(0.0, 1.0),
+)
+def test_the_expected_loss_and_the_bound_are_finite_and_ordered(
+    mean: list[float], deviation: float, runs: float
+) -> None:
+    lost, bound = shortfall(rivals(mean, [0.1] + [deviation] * (len(mean) - 1), runs=runs))
+    assert 0.0 <= lost < np.inf
+    assert 0.0 <= bound < np.inf
+
+
+def test_gains_that_were_expected_and_never_came_are_believed_no_more() -> None:
+    expected = np.full(8, 0.02)
+    assert realised_ratio(expected, expected, LEAST) == pytest.approx(1.0)
+    assert realised_ratio(expected, np.zeros(8), LEAST) < 0.05
+    assert realised_ratio(np.zeros(0), np.zeros(0), LEAST) == pytest.approx(1.0)
+    assert realised_ratio(
+        np.concatenate([expected, expected]), np.append(np.zeros(8), expected), LEAST
+    ) == pytest.approx(1.0)

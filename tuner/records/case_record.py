@@ -1,0 +1,225 @@
+"""What the study of a case keeps beside its trials: its identity, the record of the case, and facts fixed for good."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from tuner.probe import MOST
+from tuner.records.schema import BATCH, CASE, ENDED, IDENTITY, MENDED, RACE, RUNGS, record_of, storable
+from tuner.study import FILES, LADDER, BatchFit, Case, Config, masked_trainer, retired_keys
+
+RECORDED = "recorded"
+"""Key in a replayed trainer's fingerprint: when the table of the case was recorded. Each case has its own table."""
+_COMPARED = ("objective", "constraints", "source", "devices")
+"""The settings, beside the trainer, that two cases must share so that one can learn from the other."""
+_RETIRED = retired_keys("pruner")
+
+
+def comparable(identity: Mapping[str, Any]) -> list[Any]:
+    """Return the part of an identity that two cases must share so that one can learn from the other."""
+    trainer = {name: fact for name, fact in _part(identity, "trainer").items() if name != RECORDED}
+    return [trainer, *(identity.get(part) for part in _COMPARED)]
+
+
+def as_of_now(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an identity of an older version without the settings that nothing reads any more.
+
+    These are the settings of the pruner called `none`, and the pruner's retired keys.
+    """
+    pruner = _part(identity, "pruner")
+    read = {} if pruner.get("name") == "none" else {key: one for key, one in pruner.items() if key not in _RETIRED}
+    others = {name: setting for name, setting in identity.items() if name != "pruner"}
+    return {**others, **({"pruner": read} if read else {})}
+
+
+def masked(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an identity, or the record of a case, without literal keys: older versions stored them."""
+    return (
+        {**identity, "trainer": masked_trainer(_part(identity, "trainer"))} if "trainer" in identity else {**identity}
+    )
+
+
+def _part(identity: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = identity.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseRecord:
+    """What is kept of a case: what the trainer launches, and what the values were measured with."""
+
+    case: str = ""
+    method: str = ""
+    robot: tuple[str, ...] | None = None
+    """The words that name robot and task; None in older records, where the case's name says it."""
+    mode: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The trainer's own files: name of the option → path."""
+    trainer: Mapping[str, Any] = field(default_factory=dict)
+    """What makes the trainer's results comparable."""
+    source: str | None = None
+    """What measured utilisation."""
+    devices: tuple[str, ...] = ()
+    objective: str = ""
+    """The metric that the study maximises; several metrics are separated by commas."""
+    ladder: str | None = LADDER
+    """The parameter whose values are the rungs; None where there is no ladder."""
+    defaults: tuple[Config, ...] = ()
+    """The default config of each rung, with which other configs of the rung are compared."""
+    learning: tuple[str, ...] = ()
+    """The parameters that change what is learnt."""
+    recording: Mapping[str, Any] | None = None
+    """How the case is recorded, if it is: the JSON of `tuner.export.recorded_table.Circumstances`."""
+
+    @property
+    def trainer_name(self) -> str | None:
+        """Return the name of the trainer."""
+        return self.trainer.get("name")
+
+
+def encode(case: CaseRecord) -> dict[str, Any]:
+    """Return the case as values of JSON; each of its files has a key of its own."""
+    record = asdict(case)
+    if case.recording is None:
+        del record["recording"]
+    return storable({**record, "files": list(case.files), **case.files})
+
+
+def decode(attribute: object) -> CaseRecord | None:
+    """Return the case that `encode` gave; None where the attribute is missing or not such a record."""
+    names = attribute.get("files", FILES) if isinstance(attribute, dict) else None
+    if not isinstance(attribute, dict) or not isinstance(names, list | tuple):
+        return None
+    files = {str(name): attribute.get(str(name)) or "" for name in names}
+    return record_of(CaseRecord, {**masked(attribute), "files": files})
+
+
+def known_case(name: str, kept: CaseRecord | None) -> Case:
+    """Return a case as far as its record says what the case is like; its name says the rest."""
+    if kept is None or kept.robot is None:
+        return Case(name=name)
+    return Case(name=name, method=kept.method, robot=kept.robot)
+
+
+Number = Annotated[float, Field(ge=-MOST, le=MOST)]
+"""As large as the numbers that a probe reads; of larger numbers, no mean could be computed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRecord:
+    """One run of a race. Times count from the end of the run's first iteration."""
+
+    config: Config
+    seed: int
+    seconds: Number
+    """How long the run was to train."""
+    started_at: str = ""
+    """UTC, ISO 8601."""
+    start_up_s: float | None = None
+    trained_s: Number = 0.0
+    iterations_per_s: float | None = None
+    samples_per_s: float | None = None
+    """The samples per second of all ranks together."""
+    curve: tuple[tuple[Number, Number], ...] = ()
+    """The scores as pairs of seconds and score, at most `MOST_POINTS`."""
+    score_source: str | None = None
+    """What the scores were read from, as the trainer names it; None where no score was read, or by earlier versions."""
+    failure: str | None = None
+    """Why the config has failed; None where it did not."""
+    host: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def why_out(self) -> str | None:
+        """Why the config trains no more in the race; None where it may go on."""
+        if self.failure is not None or self.trained_s >= self.seconds:
+            return self.failure
+        return (
+            f"the trainer ended by itself after {self.trained_s:.3g} of {self.seconds:.3g} s of training; raise the "
+            "command's own limit of steps, or give fewer --hours"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """A run of a race that a process makes now. It stands in the run's place until the run has ended."""
+
+    config: Config
+    seed: int
+    lease: Mapping[str, Any]
+    """The process, as `tuner.store.leases.Lease.write` gives it."""
+
+
+def scored_by(runs: Iterable[RunRecord], source: str | None) -> list[RunRecord]:
+    """Return the runs whose scores were read from `source`, and those of which it is not known."""
+    return [run for run in runs if run.score_source in (None, source)]
+
+
+def newest_scored(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Return the runs whose scores were read from the source of the newest score."""
+    sources = (run.score_source for run in reversed(runs) if run.score_source is not None)
+    return scored_by(runs, next(sources, None))
+
+
+def read_claim(attribute: object) -> Claim | None:
+    """Return the claim that stands in a run's place as `{"claim": …}`; None where the attribute is no such record."""
+    return record_of(Claim, attribute.get("claim")) if isinstance(attribute, dict) else None
+
+
+def place(name: str) -> int | None:
+    """Return the number of the run that a study's attribute of this name holds; None for other attributes."""
+    number = name.removeprefix(RACE)
+    return int(number) if number != name and number.isdecimal() else None
+
+
+class StudyAttributes:
+    """The facts about one case's study, read from its attributes; a fact of another form than expected is unknown."""
+
+    __slots__ = ("_attributes",)
+
+    def __init__(self, attributes: Mapping[str, Any]) -> None:
+        self._attributes = attributes
+
+    @property
+    def case(self) -> CaseRecord | None:
+        """The record of the case."""
+        return decode(self._attributes.get(CASE))
+
+    @property
+    def identity(self) -> dict[str, Any] | None:
+        """The settings that must not change; None before the study has any, empty where they are unreadable."""
+        known = self._attributes.get(IDENTITY)
+        return masked(known) if isinstance(known, dict) else None if known is None else {}
+
+    @property
+    def rungs(self) -> tuple[int, ...] | None:
+        """The rungs of an `auto` ladder; None until they are fixed."""
+        known = self._attributes.get(RUNGS)
+        is_readable = isinstance(known, list | tuple) and all(isinstance(rung, int) and rung > 0 for rung in known)
+        return tuple(known) if known and is_readable else None
+
+    @property
+    def batch(self) -> BatchFit | None:
+        """The batch size that is `auto`; None until it has been worked out."""
+        known = record_of(BatchFit, self._attributes.get(BATCH))
+        return known if known and known.size > 0 else None
+
+    @property
+    def mended(self) -> int:
+        """The number of trials from before the set-up was mended; 0 where it never was."""
+        known = self._attributes.get(MENDED)
+        return known if isinstance(known, int) else 0
+
+    @property
+    def ended(self) -> str | None:
+        """Why nothing was left that is worth a probe; None while the case goes on."""
+        known = self._attributes.get(ENDED)
+        return known if isinstance(known, str) and known else None
+
+    @property
+    def race(self) -> tuple[RunRecord, ...]:
+        """The runs of the case's race, in their order."""
+        numbered = sorted((number, name) for name in self._attributes if (number := place(name)) is not None)
+        runs = (record_of(RunRecord, self._attributes[name]) for _, name in numbered)
+        return tuple(run for run in runs if run)

@@ -1,0 +1,200 @@
+"""What the study database stores, and how: Optuna's tables, the names of attributes, and JSON of any database."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from functools import cache
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from sqlalchemy import ColumnElement, Row, String, TableClause, cast, column, func, select, table
+
+from tuner.study import grouped
+
+PROBE = "probe"
+"""Trial attribute: the record of the probe, as `trial.encode` writes it."""
+LEASE = "lease"
+"""Trial attribute: the process that runs the trial."""
+RETRY = "retry"
+"""Trial attribute, of a failed trial: its config is to be probed again."""
+CONFIRMS = "confirms"
+"""Trial attribute: the trainer's plain command measures a config again that a session has measured."""
+CALIBRATES = "calibrates"
+"""Trial attribute: the rungs of an `auto` ladder, or an `auto` batch size, follow from the trial."""
+SOAKS = "soaks"
+"""Trial attribute: the trial shows whether a config's memory lasts. Its objectives do not count where others do.
+
+It holds what was soaked, as `trial.SoakSettings`; older versions wrote only that it was a soak.
+"""
+TOLD = "told"
+"""Trial attribute: a person has told that a training with the config ran out of memory. It is the parameter with whose
+value memory grows, or empty."""
+ORIGIN = "origin"
+"""Trial attribute: the name of the other case in which the trial's config is the best."""
+ERROR = "error"
+"""Trial attribute: the standard error of a complete trial's value."""
+
+WARM, MEASURED_ON, FAILURE, COST, RAN = "warm", "measured_on", "failure", "cost", "ran"
+"""Trial attributes that stand in for a probe record where a trial has none: see `trial.TrialRecord`."""
+
+CASE = "case"
+"""Study attribute: the record of the case, as `case_record.encode` writes it."""
+IDENTITY = "identity"
+"""Study attribute: the settings that must not change while the study goes on."""
+MENDED = "mended"
+"""Study attribute: the number of trials from before the set-up was mended. They say nothing about their configs."""
+ENDED = "ended"
+"""Study attribute: why nothing was left that is worth a probe; None again once the case goes on."""
+RUNGS = "rungs"
+"""Study attribute: the rungs of an `auto` ladder, fixed once they have been made."""
+
+BATCH = "batch"
+"""Study attribute: the batch size that is `auto` and what it was worked out from, fixed once it is known."""
+RACE = "race."
+"""Beginning of the study attributes that hold the runs of a race; the number of the run follows."""
+
+MEMORY = "memory_gib"
+"""Constraint: the device memory that was missing, in GiB."""
+INELIGIBLE = "ineligible"
+"""Constraint, 1 for a complete trial that must not be the best; also the status of such a trial in summaries."""
+INELIGIBLE_BEFORE = "eligible"
+"""The misleading name that version 0.1.0 wrote for `INELIGIBLE`, with the same value 1."""
+
+
+def _table(name: str, columns: str) -> TableClause:
+    return table(name, *map(column, columns.split()))
+
+
+STUDIES = table("studies", column("study_id"), column("study_name", String))
+DIRECTIONS = _table("study_directions", "study_id")
+FACTS = _table("study_user_attributes", "study_id key value_json")
+SYSTEM_FACTS = _table("study_system_attributes", "study_id key value_json")
+TRIALS = _table("trials", "trial_id number study_id state datetime_start datetime_complete")
+PARAMETERS = _table("trial_params", "trial_id param_id param_name param_value distribution_json")
+VALUES = _table("trial_values", "trial_id objective value")
+STEPS = _table("trial_intermediate_values", "trial_id step intermediate_value")
+ATTRIBUTES = _table("trial_user_attributes", "trial_id key value_json")
+CONSTRAINTS = _table("trial_system_attributes", "trial_id key value_json")
+STATE = cast(TRIALS.c.state, String)
+"""Of a trial; the column has an enum type of its own on PostgreSQL."""
+
+
+def of_study(study: str) -> ColumnElement[bool]:
+    """Return the condition that a row of `STUDIES` is a case of the study."""
+    prefix = f"{study}/"
+    return func.substr(STUDIES.c.study_name, 1, len(prefix)) == prefix
+
+
+Rows = Sequence[Row[Any]]
+
+
+class TrialQueries(NamedTuple):
+    """What reads some trials: the query of the trials, and those of their rows of other tables."""
+
+    trials: Any
+    others: Sequence[Any]
+
+
+def trial_queries(wanted: ColumnElement[bool], tables: Sequence[TableClause]) -> TrialQueries:
+    """Return what reads the trials that meet a condition, with their rows of the tables.
+
+    To build it takes about as long as to read a few trials. So who reads again and again builds it once.
+    """
+    columns = (TRIALS.c.trial_id, TRIALS.c.number, TRIALS.c.study_id, STATE)
+    times = (TRIALS.c.datetime_start, TRIALS.c.datetime_complete)
+    ids = select(TRIALS.c.trial_id).where(wanted)
+    return TrialQueries(
+        trials=select(*columns, *times).where(wanted).order_by(TRIALS.c.trial_id),
+        others=[select(*one.c).where(one.c.trial_id.in_(ids)) for one in tables],
+    )
+
+
+def of_trials(execute: Callable[[Any], Rows], queries: TrialQueries) -> Iterator[tuple[Row[Any], Sequence[Rows]]]:
+    """Read the wanted trials, and yield each in the order of their ids with its rows of the other tables.
+
+    `execute` returns all rows of an SQLAlchemy query. All queries have run before the first trial is yielded.
+    """
+    trials = execute(queries.trials)
+    others = [grouped(execute(one), attrgetter("trial_id")) for one in queries.others] if trials else []
+    return ((trial, [rows.get(trial.trial_id, ()) for rows in others]) for trial in trials)
+
+
+def moment(stored: object) -> datetime | None:
+    """Return a stored moment, which SQLite keeps as text; None where it is missing or damaged."""
+    if isinstance(stored, datetime):
+        return stored
+    try:
+        return datetime.fromisoformat(str(stored)) if stored else None
+    except ValueError:
+        return None
+
+
+MOST_CHARACTERS = 20_000
+"""A longer text is stored without its middle."""
+MOST = 2**63
+"""Whole numbers from here on are not kept; the bound is above every number that is measured."""
+UNREADABLE = "\ufffd"
+"""Stands for a character that no database and no file can store: half of a surrogate pair, and NUL."""
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+_UNUSUAL = re.compile(r"NaN|Infinity|\\u|\d{19}|[eE]\+?\d{3}|[\0\ud800-\udfff]")
+"""What a JSON text has that holds a value which is not storable; a text may have it without that."""
+
+
+def storable(value: Any) -> Any:
+    """Return a value of JSON that every database can store and every program can read.
+
+    JSON has no infinity and no NaN, and other programs read whole numbers of 64 bits at most: a number beyond becomes
+    None. Characters that cannot be stored become `UNREADABLE`.
+    """
+    match value:
+        case str():
+            return storable_text(value)
+        case dict():
+            return {storable(key): storable(part) for key, part in value.items()}
+        case list() | tuple():
+            return [storable(part) for part in value]
+        case int() if abs(value) >= MOST:
+            return None
+        case float() if not math.isfinite(value):
+            return None
+        case _:
+            return value
+
+
+def storable_text(text: str) -> str:
+    """Return a text of at most `MOST_CHARACTERS` characters that every database can store."""
+    if len(text) > MOST_CHARACTERS:
+        half = MOST_CHARACTERS // 2 - 1
+        text = f"{text[:half]} … {text[len(text) - half + 1 :]}"
+    return _UNSTORABLE.sub(UNREADABLE, text)
+
+
+def read_json(document: object) -> Any:
+    """Return the storable value of a JSON text; None where it is no JSON, or nested too deeply."""
+    if not isinstance(document, str | bytes):
+        return None
+    try:
+        usual = isinstance(document, str) and len(document) <= MOST_CHARACTERS and not _UNUSUAL.search(document)
+        return json.loads(document) if usual else storable(json.loads(document))
+    except (ValueError, RecursionError):
+        return None
+
+
+Record = TypeVar("Record")
+
+
+def record_of(form: type[Record], attribute: object) -> Record | None:
+    """Return an attribute as a record of this form; None where it has another form."""
+    try:
+        return adapter(form).validate_python(attribute)
+    except (ValidationError, TypeError, RecursionError):
+        return None
+
+
+@cache
+def adapter(form: type[Record]) -> TypeAdapter[Record]:
+    """Return what reads records of this form, made once."""
+    return TypeAdapter(form)

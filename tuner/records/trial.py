@@ -1,0 +1,391 @@
+"""One trial as everybody reads it, and the record of its probe: the typed values, their encoder and decoder."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from statistics import fmean
+from typing import Any
+
+from pydantic import ConfigDict, with_config
+from sqlalchemy import Row
+
+from tuner.probe import METRICS, MOST, DeviceSummary, FailureKind, ProbeNumbers, error_of_mean, over
+from tuner.records import schema
+from tuner.records.schema import read_json, record_of, storable
+from tuner.study import Config, launch_digest, without_keys
+
+OK, PRUNED, NO_READING, INTERRUPTED = "ok", "pruned", "no_reading", "interrupted"
+"""The status of a probe that gave a number, that the pruner stopped, that ran and gave no number, and that something
+else than its config ended."""
+
+
+@with_config(ConfigDict(allow_inf_nan=False))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeRecord(ProbeNumbers):
+    """Everything that is kept of one probe: also how it was judged and where its files lie.
+
+    The fields up to `warm` are those of `ProbeResult`. Paths below the study's folder are relative to it.
+    """
+
+    config: Config = field(default_factory=dict)
+    plan_digest: str | None = None
+    started_at: str | None = None
+    total_s: float | None = None
+    iterations: int | None = None
+    level_changed: bool | None = None
+    warm: bool | None = None
+    digest: str | None = None
+    """Names what is launched: configs that launch the same probe have the same digest."""
+    status: str | None = None
+    """`ok`, `pruned`, `no_reading` or the kind of the failure."""
+    ineligible: str | None = None
+    """Why the config must not be the best although it ran."""
+    launched: bool | None = None
+    """Whether a process was started for the probe."""
+    metrics: Mapping[str, int | float | None] = field(default_factory=dict)
+    """Metric name → number."""
+    agent_config: str | None = None
+    base_agent: str | None = None
+    session_key: str | None = None
+    """Names the session that served the probe."""
+    out_dir: str | None = None
+    """The probe's folder; empty where nothing was launched."""
+
+    @property
+    def measured_on(self) -> str | None:
+        """Return the identities of the devices that measured the probe."""
+        return self.host.get(DEVICES)
+
+    @property
+    def detail(self) -> str:
+        """Return why the probe failed, was stopped or does not count; otherwise what else there is to say about it."""
+        return (self.failure and self.failure.detail) or self.stopped or self.ineligible or "; ".join(self.notes)
+
+
+DEVICES = "devices"
+"""Key of `ProbeRecord.host` for the identities of the devices."""
+HEADROOM = "headroom_pct"
+"""The metric that says how much of a device's memory stayed free at its peak."""
+
+
+def encode(probe: ProbeRecord) -> dict[str, Any]:
+    """Return the probe as values of JSON that every database can store."""
+    return storable(asdict(probe))
+
+
+def decode(attribute: object) -> ProbeRecord | None:
+    """Return the probe that `encode` gave; None where the attribute is missing or not such a record.
+
+    Records of older versions may quote a key; it is left out.
+    """
+    probe = record_of(ProbeRecord, attribute)
+    if probe is None or probe.failure is None:
+        return probe
+    return replace(probe, failure=replace(probe.failure, detail=without_keys(probe.failure.detail)))
+
+
+def stored_facts(rows: Iterable[Row[Any]]) -> dict[str, Any]:
+    """Return the attributes in some rows of `ATTRIBUTES`: name → value. The record of the probe is decoded."""
+    facts = {row.key: read_json(row.value_json) for row in rows}
+    return {name: decode(fact) if name == schema.PROBE else fact for name, fact in facts.items()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SoakSettings:
+    """What makes soaks of one config differ."""
+
+    flags: str = ""
+    command: str = ""
+    memory_mib: float | None = None
+    """The limit of each device's memory; None for the device's own."""
+    minutes: float = 0.0
+    """The longest that the soak was to take."""
+    hours: float = 0.0
+    """The length of the training for which memory was to last."""
+    iterations: int | None = None
+    """The same in iterations, which then counts in place of hours."""
+
+    @property
+    def kind(self) -> tuple[str, str, float | None]:
+        """What a soak meets: soaks of another kind say nothing about it."""
+        return self.flags, self.command, self.memory_mib
+
+
+COMPLETE, PRUNED_STATE, FAIL, RUNNING = "COMPLETE", "PRUNED", "FAIL", "RUNNING"
+"""The states of trials, as Optuna names them."""
+FINISHED = (COMPLETE, PRUNED_STATE, FAIL)
+MEMORY_SHARE, START_S, RUN_S = "memory_share", "start_s", "run_s"
+"""The cost of a probe: the share of a device's memory in use at its peak, the seconds until it was ready, and those
+after."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialRecord:
+    """One trial. What is unknown is None or empty.
+
+    Its facts come from the trial's probe record. If another program than the tuner fills a study, its trials have no
+    such record. They say the same with the attributes `WARM`, `MEASURED_ON`, `FAILURE`, `COST` and `RAN`.
+    """
+
+    number: int = 0
+    case: str = ""
+    state: str = COMPLETE
+    config: Config = field(default_factory=dict)
+    values: tuple[float, ...] = ()
+    """Each objective."""
+    error: float | None = None
+    """The standard error of the first objective."""
+    probe: ProbeRecord = field(default_factory=ProbeRecord)
+    """Empty while the trial runs."""
+    retry: bool = False
+    """Whether the trial failed and its config is to be probed again."""
+    confirms: bool = False
+    """Whether the trial measures a config again, by the trainer's plain command."""
+    calibrates: bool = False
+    """Whether the rungs of an `auto` ladder, or an `auto` batch size, follow from the trial."""
+    soaks: bool = False
+    """Whether the trial shows if the config's memory lasts."""
+    soak: SoakSettings | None = None
+    """How; None where it is no soak, or one of an older version."""
+    told: str | None = None
+    """The parameter with whose value memory grows, or "", where a person has told that a training ran out of memory."""
+    origin: str | None = None
+    """The case in which the trial's config is the best, where the config comes from there."""
+    lease: object = None
+    """Who runs the trial, for `Lease.read`."""
+    missing_gib: float = 0.0
+    """The device memory that was missing, in GiB; 0 where the config fitted or that is unknown."""
+    is_barred: bool = False
+    """Whether the trial's config must not be the best although it ran."""
+    took: Mapping[str, float] | None = None
+    """The attribute `COST` of a trial without a record, in the form that `cost` returns."""
+    has_run: bool = False
+    """Whether a trial without a record has the attribute `RAN`."""
+    started: datetime | None = None
+    """UTC, naive."""
+    completed: datetime | None = None
+    """UTC, naive."""
+
+    @property
+    def launch(self) -> str:
+        """A key that is equal for trials of the same config."""
+        return self.probe.digest or launch_digest(self.config)
+
+    @property
+    def value(self) -> float | None:
+        """The first objective."""
+        return self.values[0] if self.values else None
+
+    @property
+    def status(self) -> str | None:
+        """`ok`, `pruned`, `no_reading` or a failure kind; None while the trial runs."""
+        return self.probe.status or (INTERRUPTED if self.state in FINISHED else None)
+
+    @property
+    def failure(self) -> str | None:
+        """The kind of the failure; None for a probe that ran, even if the pruner stopped it, or where it is unknown."""
+        if self.missing_gib > 0.0:
+            return FailureKind.GPU_OOM
+        return None if self.probe.status in {OK, PRUNED} else self.probe.status
+
+    @property
+    def warm(self) -> bool:
+        """Whether a session served the probe."""
+        return bool(self.probe.warm)
+
+    @property
+    def measured_on(self) -> str:
+        """Which devices measured the trial; empty where that is unknown. Two hosts may differ by several points."""
+        return self.probe.measured_on or ""
+
+    @property
+    def cost(self) -> Mapping[str, float]:
+        """What a probe took that gave a number, as `cost` returns it; empty where that is unknown."""
+        if self.took is not None:
+            return self.took
+        return cost(self.probe) if self.probe.status in {OK, PRUNED} else {}
+
+    @property
+    def ran(self) -> bool:
+        """Whether a failed probe spent most of its time after its start."""
+        return self.has_run or (self.probe.status not in {OK, PRUNED} and mostly_ran(cost(self.probe)))
+
+    @property
+    def total_s(self) -> float | None:
+        """The seconds that the probe took."""
+        return _number(self.probe.total_s)
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """The samples that all ranks made in a second."""
+        return _number(self.probe.samples_per_s)
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """Metric name → number; None where the metric could not be measured."""
+        return self.probe.metrics
+
+    @property
+    def devices(self) -> tuple[DeviceSummary, ...]:
+        """The summary of each device, in rank order."""
+        return self.probe.devices
+
+    @property
+    def memory_share_pct(self) -> float | None:
+        """The largest share of a device's memory in use at its peak, in percent."""
+        peaks = ((one.mem_peak_mib, one.mem_total_mib) for one in self.devices)
+        shares = [100.0 * peak / total for peak, total in peaks if peak is not None and total]
+        return max(shares, default=None)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the config failed for good: by its own fault, or by the plain command and without a retry to come."""
+        if self.state == FAIL:
+            return not (self.warm or self.retry)
+        return self.state == PRUNED_STATE and self.failure is not None
+
+    @property
+    def counts(self) -> bool:
+        """Whether the trial says anything about its config. A failure that is not for good says nothing about it."""
+        return self.failed or self.state in {COMPLETE, PRUNED_STATE}
+
+    @property
+    def may_be_best(self) -> bool:
+        """Whether the trial has measured a config that may be the best."""
+        return self.state == COMPLETE and bool(self.values) and not self.is_barred
+
+
+def attributes(probe: ProbeRecord, *, retry: bool, error: float | None) -> dict[str, Any]:
+    """Return the user attributes of a trial that has ended: name → value of JSON. `read` reads them back."""
+    facts = {schema.PROBE: encode(probe), schema.RETRY: retry, schema.ERROR: error}
+    return {name: fact for name, fact in facts.items() if fact}
+
+
+def read(
+    attributes: Mapping[str, Any],
+    constraints: Mapping[str, float] | None = None,
+    *,
+    state: str = COMPLETE,
+    config: Config | None = None,
+    objective: str = "",
+    **facts: Any,
+) -> TrialRecord:
+    """Return the trial that has these attributes and Optuna constraints.
+
+    A probe record may be decoded already. An attribute of another form than expected counts as unknown. `config`: that
+    of the record where it is None. `objective` names the first objective, whose error a record may say. `facts` are the
+    other fields of the trial.
+    """
+    bounds, record = constraints or {}, attributes.get(schema.PROBE)
+    kept = record if isinstance(record, ProbeRecord) else decode(record)
+    missing_gib = _number(bounds.get(schema.MEMORY)) or 0.0
+    probe = kept or _foreign(attributes, state, missing_gib)
+    error = _number(attributes.get(schema.ERROR))
+    return TrialRecord(
+        state=state,
+        config=probe.config if config is None else config,
+        error=_number(probe.metrics.get(f"{objective}_se")) if error is None else error,
+        probe=probe,
+        retry=schema.RETRY in attributes,
+        confirms=schema.CONFIRMS in attributes,
+        calibrates=schema.CALIBRATES in attributes,
+        soaks=schema.SOAKS in attributes,
+        soak=record_of(SoakSettings, attributes[schema.SOAKS]) if schema.SOAKS in attributes else None,
+        told=_text(attributes.get(schema.TOLD)),
+        origin=_text(attributes.get(schema.ORIGIN)),
+        lease=attributes.get(schema.LEASE),
+        missing_gib=missing_gib,
+        is_barred=probe.ineligible is not None or any(map(bounds.get, (schema.INELIGIBLE, schema.INELIGIBLE_BEFORE))),
+        took=None if kept else _amounts(attributes.get(schema.COST)),
+        has_run=not kept and schema.RAN in attributes,
+        **facts,
+    )
+
+
+def _foreign(attributes: Mapping[str, Any], state: str, missing_gib: float) -> ProbeRecord:
+    """Return what the attributes say that stand in for a probe record."""
+    ran = {COMPLETE: OK, PRUNED_STATE: PRUNED}.get(state)
+    where = _text(attributes.get(schema.MEASURED_ON))
+    return ProbeRecord(
+        status=FailureKind.GPU_OOM.value if missing_gib else _text(attributes.get(schema.FAILURE)) or ran,
+        warm=schema.WARM in attributes or None,
+        host={DEVICES: where} if where else {},
+    )
+
+
+def is_kept(attributes: Mapping[str, Any], *, finished: bool) -> bool:
+    """Return whether the tuner kept a trial: another program's trial has no such attributes, or no whole record.
+
+    Its record is decoded, and None where it cannot be read.
+    """
+    if schema.PROBE in attributes:
+        return attributes[schema.PROBE] is not None
+    return schema.LEASE in attributes or (finished and schema.RETRY in attributes)
+
+
+def cost(probe: ProbeRecord) -> dict[str, float]:
+    """Return what a probe took, as far as its record says: `memory_share`, `start_s` and `run_s`."""
+    headroom_pct = probe.metrics.get(HEADROOM)
+    start_s = probe.ready_s if probe.warm else probe.start_up_s
+    took = {
+        MEMORY_SHARE: None if headroom_pct is None else 1.0 - headroom_pct / 100.0,
+        START_S: start_s,
+        RUN_S: None if start_s is None or probe.total_s is None else probe.total_s - start_s,
+    }
+    return _amounts(took)
+
+
+def mostly_ran(took: Mapping[str, float]) -> bool:
+    """Check whether a probe of this cost spent more of its time after its start than before."""
+    return took.get(RUN_S, 0.0) > took.get(START_S, 0.0)
+
+
+def pooled(trials: Sequence[TrialRecord]) -> TrialRecord:
+    """Return the newest of several trials of one config, with the numbers of all of them pooled.
+
+    A number that was measured over a window becomes the mean, with its standard error. An extreme becomes the extreme
+    of all. Times, counts and files stay those of the newest trial; devices count where there are as many as it has.
+    """
+    newest = trials[-1]
+    if len(trials) == 1:
+        return newest
+    metrics = [trial.metrics for trial in trials]
+    numbers = {one.name: over(one.over, [each.get(one.name) for each in metrics]) for one in METRICS}
+    errors = {f"{one.name}_se": _error(one.name, metrics) for one in METRICS if one.error_of}
+    known = {name: number for name, number in numbers.items() if number is not None}
+    alike = [trial.devices for trial in trials if len(trial.devices) == len(newest.devices)]
+    probe = replace(
+        newest.probe,
+        samples_per_s=over(fmean, [trial.samples_per_s for trial in trials]),
+        metrics={**newest.metrics, **known, **errors},
+        devices=tuple(map(_device, zip(*alike, strict=True))),
+    )
+    return replace(newest, probe=probe)
+
+
+def _device(same: Sequence[DeviceSummary]) -> DeviceSummary:
+    return replace(
+        same[-1],
+        util_mean_pct=over(fmean, [one.util_mean_pct for one in same]),
+        util_max_pct=over(max, [one.util_max_pct for one in same]),
+        mem_peak_mib=over(max, [one.mem_peak_mib for one in same]),
+        power_max_w=over(max, [one.power_max_w for one in same]),
+    )
+
+
+def _error(name: str, metrics: Sequence[Mapping[str, float | None]]) -> float | None:
+    known = [(value, each.get(f"{name}_se")) for each in metrics if (value := each.get(name)) is not None]
+    return error_of_mean([value for value, _ in known], [error for _, error in known])
+
+
+def _amounts(known: object) -> dict[str, float]:
+    numbers = {name: _number(amount) for name, amount in known.items()} if isinstance(known, dict) else {}
+    return {name: amount for name, amount in numbers.items() if amount and amount > 0.0}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: object) -> float | None:
+    return value if isinstance(value, int | float) and abs(value) <= MOST else None

@@ -1,0 +1,359 @@
+"""Predicts which config may still gain how much, and what it takes."""
+
+import math
+from functools import cached_property
+
+import numpy as np
+
+from tuner.search.choosing import Price
+from tuner.search.gain import expected_gain
+from tuner.search.gain.costs import Costs
+from tuner.search.gain.pool import Codes, Pool, first, upward
+from tuner.search.gain.readings import Readings, apart, in_logarithms, logarithmic, mean_readings, single_errors
+from tuner.search.gain.surrogate import Mixture, Surrogate
+from tuner.search.observed import Observed
+from tuner.search.resource_model import Floats
+from tuner.study import Config, ProbeSpec, config_digest, written
+
+WITHIN = 0.01
+"""Configs whose values differ by no more than this share are equally good."""
+TRIFLE = 1e-5
+"""A gain below this share of the best counts as no gain."""
+ROUGH = 0.1
+"""The median error of the model's predictions, as a share of the best, from which on the search promises nothing."""
+LIKELY = 0.5
+"""A neighbour of the best is probed before the end if it fits into memory and time with more than this probability."""
+_RIVALS = 60
+
+
+class Acquisition:
+    """What each config of a pool is expected to gain and to take, after the trials observed so far."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        observed: Observed,
+        limits: ProbeSpec,
+        goal: expected_gain.Goal,
+        elder: Surrogate | None = None,
+    ) -> None:
+        """`limits`: see `Costs`. `elder`: what the measurements of similar cases say."""
+        self._pool, self._observed, self._goal, self._elder = pool, observed, goal, elder
+        self._costs = Costs(pool, observed, limits)
+        self._measured = list(observed.measured.values())
+        self._in_logarithms = goal.ceiling == math.inf and elder is None and logarithmic(self._measured)
+        if self._in_logarithms:
+            self._measured = list(map(in_logarithms, self._measured))
+        self._seen = pool.places(observed.measured)
+        measured = zip(self._seen, observed.measured.values(), strict=True)
+        self._rivals = [place for place, entry in measured if entry.eligible]
+        closed = set(pool.places(observed.closed)) | set(self._seen) - set(self._rivals)
+        ends = (observed.frontier.beyond(config) for config in pool.configs)
+        self._open = np.array([place not in closed and end is None for place, end in enumerate(ends)])
+
+    @property
+    def best(self) -> int | None:
+        """The place of the eligible config with the highest expected value."""
+        return max(self._rivals, key=lambda place: self._mean[place], default=None)
+
+    def ended(self, price: Price) -> str | None:
+        """Return why nothing is left to gain, and which choices never ran; None where something is left."""
+        if not self._open.any():
+            return self._with_causes("every config has been probed")
+        if self.best is None or (
+            self._is_brief(price) and (self._needs_repeat or self._untried or self._rarely_tried is not None)
+        ):
+            return None
+        if self._off > ROUGH and len(self._seen) < 60:
+            return None
+        left = self._prospect(price)
+        if left.pays:
+            return None
+        if self._off > ROUGH:
+            of_all = f"{len(self._seen)} of {len(self._pool.configs):,} configs"
+            return self._with_causes(f"not sure: {of_all}, predictions off by {100 * self._off:.2g}%")
+        return self._with_causes(self._goal.in_words(left, *self._lost(price)))
+
+    def _lost(self, price: Price) -> tuple[float, float]:
+        """Return the expected loss and a bound on it, as far as the model's record lets it be believed.
+
+        The bound is at least 0.3 of what the model says, and at least 0.025 of the best. The loss is believed by a
+        power of the record, because a record of a few gains is too low. All three numbers were chosen on the tables to
+        develop on, so that 95 of 100 bounds hold and that the mean loss is as expected
+        (`benchmarks/results/search.md`).
+        """
+        lost, bound = expected_gain.shortfall(self._contest(price)[1])
+        believed = bound * min(1.0, max(0.3, math.sqrt(self._realised_ratio)))
+        least = 0.025 if len(self._seen) < len(self._pool.configs) else 0.0
+        expected = self._realised_ratio**0.8 * lost
+        return expected, max(believed, least, expected)
+
+    def _is_brief(self, price: Price) -> bool:
+        """Whether a probe takes so little of the training that the search need not ask whether it pays."""
+        return self.takes_s(self.best or 0, price) <= 0.01 * self._goal.training_s
+
+    def _with_causes(self, reason: str) -> str:
+        failed = (f"every config with {name}={written(value)} failed" for name, value in self._costs.causes)
+        return "; ".join([reason, *failed])
+
+    @cached_property
+    def _off(self) -> float:
+        """How far off predictions are, as a share of the best: the median, and no less than measurements scatter."""
+        off = np.abs(self._alone.left_out_predictions()[0] - self._alone.known.values)
+        return max(float(np.median(off)), self._alone.chance) / self._scale
+
+    @property
+    def left(self) -> float | None:
+        """The probes until the search ends, as far as its predictions tell now; None while no config has run."""
+        return None if self.best is None else expected_gain.probes_left(self._threat)
+
+    def is_as_good(self, config: Config, price: Price) -> bool:
+        """Check whether the best gains less in training than one more measurement of it takes."""
+        (place,) = self._pool.places([config_digest(config)])
+        if self.best is None:
+            return False
+        behind = (self._mean[self.best] - self._mean[place]) / self._scale
+        return bool(behind * self._goal.training_s <= self.takes_s(self.best, price))
+
+    def takes_s(self, place: int, price: Price) -> float:
+        """Return the expected seconds of a probe of a config now."""
+        return self._costs.series_s(price, np.array([place]), repeats=1)
+
+    def next(self, price: Price) -> int | None:
+        """Choose the place of the largest expected gain per second; None where no config may be probed."""
+        return self._next(price) if self._open.any() else None
+
+    def _next(self, price: Price) -> int:
+        if not self._seen:
+            return self._first()
+        gain = np.where(self._open, self._gain / self._costs.seconds(price), -1.0)
+        most = int(gain.argmax())
+        if (higher := self._upward()) is not None or self.best is None:
+            return most if higher is None else higher
+        if self._needs_repeat and self._is_surprising:
+            return self.best
+        if self._untried:
+            return min(self._untried, key=lambda place: (self._flat[at := self._apart(place)], at, -gain[place]))
+        if (self._rarely_tried is not None or self._needs_repeat) and not self._prospect(price).pays:
+            return self.best if self._rarely_tried is None else self._rarely_tried
+        return self._less_certain(self.best) if self._is_trifling else most
+
+    @cached_property
+    def _untried(self) -> list[int]:
+        """The neighbours of the best with a value that no measured config has.
+
+        A speed may rise by any factor, so each such value is measured once, whatever the model expects. The values of
+        a study's first parameter come first, unless a change of this parameter has changed little. The next rungs of
+        the ladder are measured with the best itself, because other choices move the end of memory.
+        """
+        if not self._in_logarithms or self.best is None:
+            return []
+        codes, ladder = self._pool.codes, self._pool.levels.ladder
+        known = codes[self._seen]
+
+        def new(place: int) -> bool:
+            at = self._apart(place)
+            return at == ladder or codes[place, at] not in known[:, at]
+
+        neighbours = (place for place in self._pool.neighbours(self.best) if place not in self._seen)
+        return [place for place in neighbours if self._open[place] and self._runs[place] > LIKELY and new(place)]
+
+    @cached_property
+    def _flat(self) -> list[bool]:
+        """Of each parameter, whether the best has changed little where this parameter alone changed.
+
+        It changed little where the difference is below `WITHIN`, or below its standard error.
+        """
+        codes, best = self._pool.codes, self.best or 0
+        changed = codes[self._seen] != codes[best]
+        behind = self._mean[best] - self._mean[self._seen]
+        close = behind < np.maximum(WITHIN, np.hypot(self._errors[self._seen], self._errors[best]))
+        alone = close & (changed.sum(axis=1) == 1)
+        return [bool((alone & changed[:, at]).any()) for at in range(codes.shape[1])]
+
+    def _apart(self, neighbour: int) -> int:
+        """Return which parameter of a neighbour differs from the best's."""
+        return int(np.flatnonzero(self._pool.codes[neighbour] != self._pool.codes[self.best])[0])
+
+    @cached_property
+    def _rarely_tried(self) -> int | None:
+        """The most promising config with a choice that a single probe speaks for or against; None where there is none.
+
+        One measurement may be far off, and one crash may have had another cause. So each value of a parameter with at
+        most four is seen in two configs. To show one more is worth a tenth of the best.
+        """
+        if not self._in_logarithms or self.best is None:
+            return None
+        codes, levels = self._pool.codes, self._pool.levels
+        probed = np.concatenate([codes[self._seen], levels.codes(self._observed.failed)])
+        thin = np.zeros(len(codes))
+        for at, parameter in enumerate(self._pool.space.parameters):
+            for value in range(len(parameter.values)) if len(parameter.values) <= 4 else ():
+                if (probed[:, at] == value).sum() < 2:
+                    thin += codes[:, at] == value
+        possible = self._open & (thin > 0) & (self._costs.fits * (1.0 - self._costs.slow) > LIKELY)
+        possible[self._seen] = False
+        mean, deviation = self._predictions
+        promise = mean + deviation + np.log(np.maximum(self._costs.runs, TRIFLE)) + 0.1 * thin
+        return int(np.where(possible, promise, -np.inf).argmax()) if possible.any() else None
+
+    def _prospect(self, price: Price) -> expected_gain.Prospect:
+        """Return what the series of probes promises that pays best, once there is a best."""
+        places, rivals = self._contest(price)
+        return expected_gain.most_rewarding(
+            rivals,
+            np.searchsorted(places, self._promising(price)),
+            self._goal.training_s,
+            lambda probes: self._costs.series_s(price, places[probes.members], probes.repeats),
+            self._realised_ratio,
+        )
+
+    @cached_property
+    def _realised_ratio(self) -> float:
+        """How far the model's expected gains are believed: see `expected_gain.realised_ratio`."""
+        codes = self._alone.known.codes
+        _, first = np.unique(codes, axis=0, return_index=True)
+        order = np.sort(first)
+        means, deviations = (each[order] for each in self._alone.left_out_predictions())
+        truths = self._surrogate.predict(codes[order])[0]
+        best = np.maximum.accumulate(truths)
+        expected = expected_gain.expected_improvement(means[1:] - best[:-1], deviations[1:])
+        return expected_gain.realised_ratio(expected, np.diff(best), expected_gain.LEAST * self._scale)
+
+    def _contest(self, price: Price) -> tuple[Codes, expected_gain.Rivals]:
+        """Return the places of the configs that promise most and of the best ones, and what is known of them."""
+        best = np.array(self._rivals)
+        places = np.union1d(self._promising(price), best[np.argsort(-self._mean[best])[:_RIVALS]])
+        mean, covariance = self._surrogate.together(self._pool.codes[places])
+        return places, expected_gain.Rivals(
+            mean=mean,
+            covariance=covariance,
+            runs=self._runs[places],
+            known=np.isin(places, self._rivals),
+            errors=self._errors[places],
+            freedom=self._freedom,
+            ceiling=self._goal.ceiling,
+            scale=self._scale,
+        )
+
+    @property
+    def _needs_repeat(self) -> bool:
+        """Whether the best must be measured again before the search may end.
+
+        So it is after one measurement where no session serves the probes, because nothing else measures the best again.
+        So it is also while its measurements are far above what the others foretell, until there are four.
+        """
+        if self.best is None or not self._open[self.best]:
+            return False
+        times = len(self._measured[self._seen.index(self.best)].values)
+        return (times == 1 and not self._observed.warm) or (times < 4 and self._is_surprising)
+
+    @property
+    def _is_surprising(self) -> bool:
+        """Whether the mean of the best is 2.5 standard deviations above what three others or more foretell."""
+        if self.best is None or len(self._seen) < 4:
+            return False
+        return self._alone.surprise(self._pool.codes[self.best]) > 2.5
+
+    @property
+    def _freedom(self) -> float:
+        """The measurements behind the model's sizes; what is assumed of them beforehand counts as one."""
+        return 1.0 + self._surrogate.measured
+
+    def _promising(self, price: Price) -> Codes:
+        """Return the places of the configs of which exact knowledge would gain most per second, the best one first."""
+        gain = self._expected_gain(0.0)
+        order = np.argsort(-gain / self._costs.seconds(price))[:_RIVALS]
+        return order[gain[order] > 0.0]
+
+    def _first(self) -> int:
+        failed = self._pool.levels.codes(self._observed.failed)
+        return first(self._pool, self._open, self._pool.places(self._observed.closed), failed)
+
+    def _upward(self) -> int | None:
+        if not self._rivals or self._observed.closed:
+            return None
+        return upward(self._pool, self._seen, self._open & (self._runs >= 0.9))
+
+    def _less_certain(self, best: int) -> int:
+        """Choose the best config or its strongest challenger, whichever is less certain.
+
+        A single measurement may gain nothing, although several would (Frazier and Powell 2010). The search needs
+        certainty about the best, as the LUCB rule does (Kalyanakrishnan et al. 2012).
+        """
+        challenger = int(np.where(self._open, self._threat, -1.0).argmax())
+        return max(
+            (place for place in (challenger, best) if self._open[place]), key=lambda at: self._predictions[1][at]
+        )
+
+    @cached_property
+    def _alone(self) -> Surrogate:
+        """What the measurements of this case alone say."""
+        return Surrogate(self._pool.levels, self._readings)
+
+    @cached_property
+    def _surrogate(self) -> Surrogate | Mixture:
+        if self._elder is None:
+            return self._alone
+        return Mixture(self._alone, Surrogate(self._pool.levels, self._readings, self._elder))
+
+    @cached_property
+    def _readings(self) -> Readings:
+        devices, levels = self._observed.newest_devices, self._pool.levels
+        if self._in_logarithms:
+            return mean_readings(apart(self._measured), devices, levels, logs=True)
+        return mean_readings(self._measured, devices, levels)
+
+    @cached_property
+    def _predictions(self) -> tuple[Floats, Floats]:
+        return self._surrogate.predict(self._pool.codes)
+
+    @property
+    def _scale(self) -> float:
+        """What a share of the best is a share of."""
+        return 1.0 if self._in_logarithms else max(abs(float(self._mean[self.best or 0])), 1e-9)
+
+    @property
+    def _mean(self) -> Floats:
+        return self._predictions[0]
+
+    @cached_property
+    def _gain(self) -> Floats:
+        return self._expected_gain(self._errors)
+
+    @cached_property
+    def _errors(self) -> Floats:
+        """The standard error of one more measurement of each config."""
+        errors = np.full(len(self._pool.configs), self._readings.error)
+        errors[self._seen] = single_errors(self._measured)
+        return np.hypot(errors, self._alone.chance)
+
+    def _expected_gain(self, errors: Floats | float) -> Floats:
+        """Return the expected gain of one measurement of each config with the standard errors `errors`."""
+        gain = expected_gain.knowledge_gradient(*self._predictions, errors, self._rivals, self._goal.ceiling)
+        return np.where(self._open, gain * self._runs, 0.0)
+
+    @property
+    def _is_trifling(self) -> bool:
+        """Whether no single probe is expected to gain anything."""
+        return bool(self._gain.max() < TRIFLE * self._scale)
+
+    @property
+    def _threat(self) -> Floats:
+        """The probability that each config works and is better than the best by more than `WITHIN`."""
+        (mean, deviation), best = self._predictions, self.best or 0
+        threat = self._runs * (1.0 - expected_gain.below(mean[best] + WITHIN * self._scale, mean, deviation))
+        threat[best] = 0.0
+        return np.where(self._open, threat, 0.0)
+
+    @cached_property
+    def _runs(self) -> Floats:
+        """The probability that each config fits into memory and time; 1 where the config has run.
+
+        Once a config has run, those with a probability below 0.1 are not launched.
+        """
+        runs = self._costs.runs.copy()
+        if self._rivals:
+            runs[runs < 0.1] = 0.0
+        runs[self._seen] = 1.0
+        return runs

@@ -1,0 +1,219 @@
+"""What a series of further probes is expected to gain, and when a search has found enough."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.probe import HOUR_S, duration
+from tuner.search.resource_model import Floats
+from tuner.study import TRAINING_HOURS
+
+Rows = NDArray[np.intp]
+"""Rows of configs."""
+
+RECORD = 8
+"""The number of newest configs by whose gains the model's expected gains are judged."""
+LEAST = 0.005
+"""The share of the best that is added to both expected and realised gains, so that a short record tells little."""
+_DRAWS = 512
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rivals:
+    """The configs that may become the best: a row per config."""
+
+    mean: Floats
+    covariance: Floats
+    """Mean and covariance of their true values."""
+    runs: Floats
+    """The probability that each config runs; 1 where the config has run."""
+    known: NDArray[np.bool_]
+    """Whether each config has been measured and may be the best. At least one has."""
+    errors: Floats
+    """The standard error of a measurement of each config."""
+    freedom: float
+    """The degrees of freedom of Student's t, with which the true values lie about their means.
+
+    The sizes of the model are fitted to a few measurements. So a value lies far off more often than a normal variable.
+    Measurements of similar cases count where the model uses them.
+    """
+    ceiling: float
+    """No value is higher."""
+    scale: float
+    """What a share of the best is a share of."""
+
+    @property
+    def best(self) -> int:
+        """The row of the best config that has been measured."""
+        return int(np.where(self.known, self.mean, -np.inf).argmax())
+
+    def drawn(self, random: np.random.Generator, root: NDArray[np.floating[Any]]) -> Floats:
+        """Draw from Student's t with this root of its covariance, and cut the values about the means at the ceiling."""
+        tails = np.sqrt(self.freedom / random.chisquare(self.freedom, _DRAWS))
+        away = root @ (random.standard_normal((root.shape[1], _DRAWS)) * tails)
+        return np.minimum(self.mean[:, None] + away, max(self.ceiling, self.mean[self.best]))
+
+
+class Series(NamedTuple):
+    """Probes that measure several configs, each equally often."""
+
+    members: Rows
+    repeats: int
+
+
+class Prospect(NamedTuple):
+    """What the most rewarding series of further probes promises."""
+
+    share: float
+    """By how much the best is expected to rise, as a share of its value."""
+    gained_s: float
+    """The seconds of training that this share is worth."""
+    takes_s: float
+    """The expected seconds of the probes."""
+
+    @property
+    def pays(self) -> bool:
+        """Whether the probes take less time than the training gains."""
+        return self.gained_s > self.takes_s
+
+
+def realised_ratio(expected: Floats, realised: Floats, least: float) -> float:
+    """Return what gains amounted to, as a multiple of what the model expects: by its record on the newest configs.
+
+    `expected`: by how much each was expected to raise the best, by all other measurements. `realised`: by how much it
+    did. `least`: an amount that both are assumed to have beside these. The multiple is at most 2.
+    """
+    newest = slice(max(0, len(expected) - RECORD), None)
+    return min((float(realised[newest].sum()) + least) / (float(expected[newest].sum()) + least), 2.0)
+
+
+def most_rewarding(
+    rivals: Rivals, order: Rows, training_s: float, takes_s: Callable[[Series], float], ratio: float = 1.0
+) -> Prospect:
+    """Return what the series promises that saves most training for its seconds, or the first series that pays.
+
+    `order`: the rows to measure, the most promising one first. `training_s`: the seconds of the training. `takes_s`:
+    returns the expected seconds of a series.
+    """
+    best = Prospect(share=0.0, gained_s=0.0, takes_s=1.0)
+    for probes in series(order):
+        share = ratio * expected_gain(rivals, probes) / rivals.scale
+        gained_s = -math.expm1(-share) * training_s
+        prospect = Prospect(share=share, gained_s=gained_s, takes_s=takes_s(probes))
+        best = max(best, prospect, key=lambda known: known.gained_s / known.takes_s)
+        if best.pays:
+            break
+    return best
+
+
+def shortfall(rivals: Rivals) -> tuple[float, float]:
+    """Return how far the best is below the best of all rivals that run: the mean, and a bound on 95 of 100 draws.
+
+    Both are shares; see `Rivals.scale`. The truths are drawn together, with Student's t.
+    """
+    draw, best = np.random.default_rng(0), rivals.best
+    truths = rivals.drawn(draw, np.linalg.cholesky(rivals.covariance))
+    runs = draw.random(truths.shape) < rivals.runs[:, None]
+    runs[best] = True
+    lost = np.maximum(np.where(runs, truths, -np.inf).max(axis=0) - truths[best], 0.0) / rivals.scale
+    return float(lost.mean()), float(np.quantile(lost, 0.95))
+
+
+def series(order: Rows) -> list[Series]:
+    """Return series of 1 to 64 configs: the first rows of `order`, each measured once or four times."""
+    sizes = sorted({min(1 << power, len(order)) for power in range(7)})
+    return [Series(members=order[:size], repeats=repeats) for size in sizes if size for repeats in (1, 4)]
+
+
+def expected_gain(rivals: Rivals, probes: Series) -> float:
+    """Return by how much the highest expected value is expected to rise once a series has been measured.
+
+    This is the knowledge gradient for several measurements at once (Wu and Frazier, "The Parallel Knowledge Gradient
+    Method for Batch Bayesian Optimization", 2016, equation 4.3), with Student's t in place of the normal distribution.
+    A config that does not run tells nothing.
+    """
+    members = probes.members
+    across = rivals.covariance[:, members]
+    root = np.linalg.cholesky(across[members] + np.diag(rivals.errors[members] ** 2 / probes.repeats))
+    draw, best = np.random.default_rng(0), rivals.best
+    later = rivals.drawn(draw, np.linalg.solve(root, across.T).T)
+    counts = np.repeat(rivals.known[:, None], _DRAWS, axis=1)
+    counts[members] = draw.random((len(members), _DRAWS)) < rivals.runs[members][:, None]
+    return float((np.where(counts, later, -np.inf).max(axis=0) - later[best]).mean())
+
+
+_erf = np.vectorize(math.erf, otypes=[float])
+
+
+def below(limit: float, mean: Floats, deviation: Floats) -> Floats:
+    """Return the probability that a normal variable stays below `limit`."""
+    return 0.5 + 0.5 * _erf((limit - mean) / (math.sqrt(2.0) * deviation))
+
+
+def expected_improvement(mean: Floats, deviation: Floats) -> Floats:
+    """Return the mean of max(x, 0) for a normal variable x: Jones, Schonlau and Welch (1998, equation 15)."""
+    density = np.exp(-0.5 * (mean / deviation) ** 2) / math.sqrt(2.0 * math.pi)
+    return deviation * density + mean * below(0.0, -mean, deviation)
+
+
+def knowledge_gradient(
+    mean: Floats, deviation: Floats, error: Floats | float, rivals: list[int], ceiling: float = math.inf
+) -> Floats:
+    """Return by how much one more measurement of each config raises, on average, the highest mean among the `rivals`.
+
+    `rivals`: the places of the configs that may be the best. `error`: the standard error of a measurement of each.
+    `ceiling`: no value is higher. Another measurement of the best itself gains something if the best then falls behind
+    the second.
+    This is the knowledge gradient of Frazier, Powell and Dayanik (2008, equation 10), with independent configs.
+    """
+    moves = deviation**2 / np.hypot(deviation, error)
+    if not rivals:
+        return expected_improvement(mean - mean.min(), moves)
+    best, *behind = sorted(rivals, key=lambda rival: -mean[rival])
+    ahead = mean - mean[best]
+    gain = expected_improvement(ahead, moves)
+    if math.isfinite(ceiling):
+        gain -= expected_improvement(mean - max(ceiling, mean[best]), moves)
+    gain[best] = expected_improvement(ahead[behind[0]], moves[best]) if behind else 0.0
+    return gain
+
+
+def probes_left(threats: Floats) -> float:
+    """Return how many more probes a search usually makes.
+
+    `threats` are the probabilities that each config is clearly better than the best. The search must learn about so
+    many of these configs that the others together have a probability of at most 0.02. One probe often settles several
+    configs, and the last ones take some more probes: 1.5, and 0.2 for each config to learn about, fitted to searches
+    on two recorded tables (`benchmarks/results/search.md`).
+    """
+    return 1.5 + 0.2 * int(np.count_nonzero(np.cumsum(np.sort(threats)) > 0.02))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Goal:
+    """How well a search must know the best config."""
+
+    training_hours: float = TRAINING_HOURS
+    """The length of the training that will use the best config.
+
+    The search ends when more probes are expected to take more time than this training would gain.
+    """
+    ceiling: float = float("inf")
+    """No value of the objective is higher: 100 for an objective in percent."""
+
+    @property
+    def training_s(self) -> float:
+        """The seconds of the training."""
+        return self.training_hours * HOUR_S
+
+    def in_words(self, left: Prospect, lost: float, bound: float) -> str:
+        """Say what the search leaves unfound, and why it does. `lost` and `bound`: see `expected_gain.shortfall`."""
+        gained, taken = duration(left.gained_s), duration(left.takes_s)
+        return (
+            f"{100 * lost:.2g}% may be left, at most {100 * bound:.2g}%: "
+            f"{gained} of a {self.training_hours:g}-hour training; to find it takes {taken}"
+        )

@@ -1,0 +1,320 @@
+"""How the memory of a device rose in a run, and how far it may rise in a longer one. Pure.
+
+Two things raise the largest memory so far. What comes now and then, such as a longer batch or an evaluation, makes
+records. Where each part of a run is like the other, records become rarer. While the time becomes e times as long, one
+more comes at most (Rényi, "Théorie des éléments saillants d'une suite d'observations", 1962). What leaks or grows
+raises memory by as much in each minute, and it also raises the floors, the least memory of each part of the run.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, pairwise
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.probe import HOUR_S, RISE, DeviceSummary
+from tuner.search.resource_model import Floats
+
+GROWS = 0.1
+"""The probability that memory grows all the time, before anything is known."""
+BEFORE_SHARE = 0.1
+"""What is known of records before the run comes from a run of this share."""
+
+
+class Expected(NamedTuple):
+    """What is known of records before the run: `benchmarks/memory/series.py` has the runs to which this was fitted."""
+
+    records: float
+    """So many come in `BEFORE_SHARE` of the run (a gamma distribution)."""
+    of_memory: float
+    """The usual record is at least this share of the memory in use."""
+    of_swing: float
+    """The usual record is at least this share of what comes and goes above the floors."""
+    most: float = 1.0
+    """At most so many are expected while the time becomes e times as long."""
+    like_seen: bool = True
+    """Whether a new record is like those that were seen: as large as the mean of the usual one and of them."""
+
+
+USUAL = Expected(0.25, 0.02, 0.4, like_seen=False)
+PROVOKED = Expected(0.15, 0.01, 0.03)
+"""Where the run provokes what needs most memory, a later record is less likely, and small."""
+PILING_UP = PROVOKED._replace(most=math.inf)
+"""The same where freed memory is kept for later: then such records may be freed blocks that pile up.
+
+So they may go on as often as they came.
+"""
+DRAWS = 8000
+SURE = 0.95
+"""What is said holds with this probability."""
+
+Kind = Literal["flat", "steps", "slope"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rising:
+    """How the largest memory so far rose after the run had settled."""
+
+    begin_s: float
+    """When the run had settled, in seconds since its first mark."""
+    end_s: float
+    now_mib: float
+    """The largest memory so far."""
+    peak_s: float
+    """When memory was this large first."""
+    steps: tuple[tuple[float, float], ...] = ()
+    """Each step: seconds since the first mark, and by how many MiB memory rose."""
+    floors: tuple[float, ...] = ()
+    """The least memory of equally long parts since the first mark."""
+    skipped: int = 0
+    """So many first parts are left out: what the run does now began after them."""
+    resolution_mib: float
+    """The smallest difference of memory that counts."""
+
+    @classmethod
+    def of(cls, device: DeviceSummary) -> "Rising | None":
+        """Return how a device's memory rose; None where that is not known."""
+        if len(device.mem_rises) < 2 or (end_s := device.mem_rises[-1][0]) <= 0:
+            return None
+        onset_s = _onset_s(device)
+        begin_s = max(0.2 * end_s, onset_s)  # at first, caches fill and the optimizer gets its memory
+        level, steps = device.mem_rises[0][1], list[tuple[float, float]]()
+        for t_s, mib in device.mem_rises[1:-1]:
+            if t_s > begin_s:
+                steps.append((t_s, mib - level))
+            level = mib
+        now_mib = device.mem_rises[-1][1]
+        skipped = math.ceil(onset_s / end_s * len(device.mem_floors))
+        floors = tuple(device.mem_floors[skipped:])
+        if onset_s and floors and not steps:  # what grows would have raised the peak that has come again
+            floors = (min(floors),) * len(floors)
+        return cls(
+            begin_s=begin_s,
+            end_s=end_s,
+            now_mib=now_mib,
+            peak_s=device.mem_rises[-2][0],
+            steps=tuple(steps),
+            floors=floors,
+            skipped=skipped,
+            resolution_mib=RISE * (device.mem_total_mib or now_mib),
+        )
+
+    @cached_property
+    def _growth(self) -> tuple[float, float, float]:
+        """The growth in MiB per second, its standard error, and the probability that there is any.
+
+        Growth may begin late, because what is free at the start is used up first.
+        """
+        return self._fitted(late=True)
+
+    def _fitted(self, *, late: bool) -> tuple[float, float, float]:
+        """Return the growth, its standard error and its probability; `late`: growth may begin late.
+
+        A straight line over the time is compared with a line over its logarithm, a constant and a few steps (Schwarz's
+        criterion). A short part may miss the least memory, so the least of three neighbours counts. Where memory comes
+        in equal blocks, growth makes steps, too. Growth that begins in the last three parts is not seen, and floors
+        that rise in at most three steps, and are flat between them, show none.
+        """
+        count = len(self.floors)
+        if count < 6:
+            return 0.0, self.resolution_mib / (self.end_s - self.begin_s), GROWS
+        part_s = self.end_s / (self.skipped + count)
+        at_s = (np.arange(count) + self.skipped + 0.5)[2:-1] * part_s
+        floors = np.array([self.floors[1:-2], self.floors[2:-1], self.floors[3:]]).min(axis=0)
+        coarse = self.resolution_mib**2 / 12
+        begins_s = at_s[: max(1, len(at_s) - 3)] if late else at_s[:1]
+        clocks = [np.maximum(at_s - begin_s, 0.0) for begin_s in begins_s]
+        lines = [_credible(_misfit(floors, clock) + coarse, 3 if at else 2, floors) for at, clock in enumerate(clocks)]
+        clock = clocks[lines.index(max(lines))]
+        slope, straight = np.polyfit(clock, floors, 1)[0], _misfit(floors, clock) + coarse
+        level, blocks = float(floors.var()), max(coarse, self._block_mib**2 / 12)
+        most = min(3, len(floors) - 1) if level > coarse else 0
+        stairs = [_misfit_of(floors, steps) for steps in range(1, most + 1)]
+        no_growth = max(
+            _credible(level + coarse, 1, floors),
+            _credible(_misfit(floors, np.log(at_s)) + coarse, 2, floors),
+            *(
+                _credible(misfit + blocks, 2 * steps + 1, floors)
+                for steps, misfit in enumerate(stairs, 1)
+                if misfit <= coarse
+            ),
+        )
+        odds = math.log(GROWS / (1 - GROWS)) + max(lines) - no_growth
+        error = math.sqrt(straight * len(floors) / (len(floors) - 2) / np.square(clock - clock.mean()).sum())
+        if slope <= 0:
+            odds = min(odds, math.log(GROWS / (1 - GROWS)))
+        return max(float(slope), 0.0), error, 1.0 / (1.0 + math.exp(-max(-700.0, min(700.0, odds))))
+
+    @property
+    def _block_mib(self) -> float:
+        """The size of the smallest step where all are multiples of it; 0 where they are not, or are fewer than two."""
+        sizes = [by for _, by in self.steps if by > self.resolution_mib]
+        block = min(sizes, default=0.0)
+        alike = len(sizes) > 1 and all(abs(math.remainder(by, block)) <= 0.03 * block for by in sizes)
+        return block if alike else 0.0
+
+    @property
+    def grows(self) -> float:
+        """The probability that memory grows for ever."""
+        return self._growth[2]
+
+    @property
+    def kind(self) -> Kind:
+        """What the memory did: it stayed flat, rose in steps that become rarer, or grew all the time."""
+        if self.grows > 0.5:
+            return "slope"
+        return "steps" if self.steps else "flat"
+
+    @property
+    def sure_mib_per_h(self) -> float:
+        """The growth in MiB per hour that is sure: two standard errors below the growth so far, 0 where unsure.
+
+        A longer batch near the end looks like growth that begins late, so that is never sure.
+        """
+        slope, error, grows = self._fitted(late=False)
+        return HOUR_S * max(0.0, slope - 2.0 * error) if grows >= SURE else 0.0
+
+    @property
+    def hidden_mib_per_h(self) -> float:
+        """The growth in MiB per hour that may hide in what was read, two standard errors; 0 where growth is seen."""
+        return 0.0 if self.kind == "slope" else HOUR_S * 2.0 * self._growth[1]
+
+    def rise_mib(self, until_s: float, expected: Expected = USUAL) -> Floats:
+        """Return equally likely rises from now until so many seconds after the first mark, the smallest first.
+
+        What grows also raises a peak that comes again, from the time on at which it first came.
+        """
+        random, (slope, error, grows) = np.random.default_rng(0), self._growth
+        times = math.log(max(until_s, self.end_s) / self.end_s) / math.log(self.end_s / self.begin_s)
+        growing = round(DRAWS * grows)
+        growth = np.abs(random.normal(slope, error, size=growing)) * max(until_s - self.peak_s, 0.0)
+        beside = self._records(random, growing, times, expected, self._beyond(slope))
+        flat = self._records(random, DRAWS - growing, times, expected, [by for _, by in self.steps])
+        return np.sort(np.concatenate([growth + beside, flat]))
+
+    def _beyond(self, slope: float) -> list[float]:
+        """Return what growth leaves of the steps that it explains to less than a half."""
+        spans = pairwise([(self.begin_s, 0.0), *self.steps])
+        unexplained = [(by - slope * (at_s - before_s), by) for (before_s, _), (at_s, by) in spans]
+        return [more for more, by in unexplained if more > max(self.resolution_mib, by / 2)]
+
+    def _records(
+        self, random: np.random.Generator, draws: int, times: float, expected: Expected, sizes: list[float]
+    ) -> Floats:
+        """Draw the records over `times`: their number (Poisson), and each size, again one seen or a new one.
+
+        New sizes are exponential (Blackwell and MacQueen, "Ferguson distributions via Pólya urn schemes", 1973).
+        """
+        most = expected.most * math.log(self.end_s / self.begin_s)
+        rate = np.minimum(random.gamma(expected.records + len(sizes), size=draws) / (BEFORE_SHARE + 1.0), most)
+        count = random.poisson(times * rate)
+        swing_mib = self.now_mib - min(self.floors, default=self.now_mib)
+        usual_mib = max(expected.of_memory * self.now_mib, expected.of_swing * swing_mib)
+        if expected.like_seen:
+            usual_mib = (usual_mib + sum(sizes)) / (1 + len(sizes))
+        each = draws, int(count.max(initial=0))
+        size = random.exponential(usual_mib, each)
+        if sizes:
+            again = random.random(each) < len(sizes) / (1.0 + len(sizes))
+            size = np.where(again, random.choice(sizes, each), size)
+        return np.where(np.arange(each[1]) < count[:, np.newaxis], size, 0.0).sum(axis=1)
+
+
+def _onset_s(device: DeviceSummary) -> float:
+    """Return when something began that comes again, such as an evaluation, and makes most of the peak; 0 where nothing.
+
+    Memory first reached half of what comes and goes, then fell back, and reached it again. That first climb is no
+    record: it is as high as the others. It is one, however often memory was read meanwhile.
+    """
+    rises, floors, tops = device.mem_rises, device.mem_floors, device.mem_tops
+    if not floors or len(tops) != len(floors) or (end_s := rises[-1][0]) <= 0.0:
+        return 0.0
+    low, high = min(floors), rises[-1][1]
+    part_s, half = end_s / len(floors), low + 0.5 * (high - low)
+    first_s = next(t_s for t_s, mib in rises if mib >= half)
+    onset_s = max(t_s for t_s, _ in rises[:-1] if t_s <= first_s + 0.5 * part_s)
+    later = [*zip(floors, tops, strict=True)][min(len(floors) - 1, int(onset_s / part_s)) + 1 :]
+    fell = next((at for at, (floor, _) in enumerate(later) if floor <= low + 0.25 * (high - low)), len(later))
+    return onset_s if first_s > 0.0 and any(top >= half for _, top in later[fell + 1 :]) else 0.0
+
+
+def _credible(misfit: float, numbers: int, floors: Floats) -> float:
+    """Return the evidence for a curve with so many numbers, which leaves this mean square: a logarithm (Schwarz)."""
+    return -(len(floors) * math.log(misfit) + numbers * math.log(len(floors))) / 2
+
+
+def _misfit(floors: Floats, clock: NDArray[np.floating[Any]]) -> float:
+    """Return the mean square of what a straight line over a clock leaves."""
+    return float(np.square(floors - np.polyval(np.polyfit(clock, floors, 1), clock)).mean())
+
+
+def _misfit_of(floors: Floats, steps: int) -> float:
+    """Return the mean square that the best constant with so many steps leaves."""
+    cuts = ((0, *inside, len(floors)) for inside in combinations(range(1, len(floors)), steps))
+    squares = (sum(float(floors[begin:end].var()) * (end - begin) for begin, end in pairwise(at)) for at in cuts)
+    return min(squares) / len(floors)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lasts:
+    """Whether a config's memory lasts for a training, on the device where it is the shortest."""
+
+    hours: float
+    """The length of the training."""
+    chance: float
+    """The probability that it lasts."""
+    now_mib: float
+    most_mib: float
+    """Memory stays below this with the probability `SURE`."""
+    total_mib: float
+    kind: Kind
+    grows: float
+    """The probability that memory grows all the time."""
+    seen_s: float
+    """How long memory was watched."""
+    hidden_mib_per_h: float
+    """Slower growth than this does not show; 0 where growth is seen."""
+
+    @property
+    def share(self) -> float:
+        """`most_mib` as a share of the device's memory."""
+        return self.most_mib / self.total_mib
+
+    @property
+    def filled_h(self) -> float:
+        """The hours in which growth that does not show may fill the memory."""
+        left_mib = SPARE * self.total_mib - self.now_mib
+        return left_mib / self.hidden_mib_per_h if self.hidden_mib_per_h else math.inf
+
+
+SPARE = 0.995
+"""The share of a device's memory that a trainer can get."""
+
+
+def lasts(devices: tuple[DeviceSummary, ...], hours: float, expected: Expected = USUAL) -> Lasts | None:
+    """Return whether memory lasts for a training of so many hours; None where no device's memory is known.
+
+    The chance is that of all devices together; the other numbers are those of the device with the least room.
+    """
+    answers: list[Lasts] = []
+    for rising, total_mib in [(Rising.of(device), device.mem_total_mib) for device in devices]:
+        if rising and total_mib:
+            rise = rising.rise_mib(hours * HOUR_S, expected)
+            answers.append(
+                Lasts(
+                    hours=hours,
+                    chance=float(np.searchsorted(rise, SPARE * total_mib - rising.now_mib, side="right")) / len(rise),
+                    now_mib=rising.now_mib,
+                    most_mib=rising.now_mib + float(np.quantile(rise, SURE)),
+                    total_mib=total_mib,
+                    kind=rising.kind,
+                    grows=rising.grows,
+                    seen_s=rising.end_s,
+                    hidden_mib_per_h=rising.hidden_mib_per_h,
+                )
+            )
+    return min(answers, key=attrgetter("chance"), default=None)

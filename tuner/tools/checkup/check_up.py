@@ -1,0 +1,309 @@
+"""Checks devices, trainer, storage and disk for a study. No check starts work or writes a file."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import get_args
+
+from sqlalchemy import inspect
+
+from tuner.devices.cards import Cards, Clocks, Occupancy, obstacles, shown
+from tuner.devices.cuda import visible_uuids
+from tuner.devices.found import Connect, CudaOrder, Link, describe_machine, links, nccl_variables, open_devices
+from tuner.devices.nvml import Nvml
+from tuner.errors import TunerError
+from tuner.export import connect, engine_at, reading
+from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, Device, check_metrics, mib
+from tuner.records.urls import shown as shown_url
+from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, grouped, narrowed, select, stands_in, unmatched
+from tuner.trainers.base import Dependencies, Imported, Trainer, conflicts, import_all
+from tuner.trainers.registry import check_values, not_searched, open_trainer
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """Probes run, but their values may suffer."""
+    PROBLEM = "problem"
+    """Probes do not run, or they would share the cards with others."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """What one check found."""
+
+    subject: str
+    level: Severity
+    text: str
+
+
+def fine(subject: str, text: str) -> Finding:
+    """Return a finding that needs no action."""
+    return Finding(subject=subject, level=Severity.OK, text=text)
+
+
+def warning(subject: str, text: str) -> Finding:
+    """Return a finding that the user should look at."""
+    return Finding(subject=subject, level=Severity.WARNING, text=text)
+
+
+def problem(subject: str, text: str) -> Finding:
+    """Return a finding that the user must fix before a study runs."""
+    return Finding(subject=subject, level=Severity.PROBLEM, text=text)
+
+
+def check_machine(devices: Sequence[Device], facts: Mapping[str, str]) -> Iterator[Finding]:
+    """Report which devices are measured. `facts` come from `tuner.devices.found.describe_machine`."""
+    if devices[0].is_gpu:
+        driver = f"driver {facts.get('driver', 'unknown')}, CUDA up to {facts.get('cuda', 'unknown')}"
+        yield fine("devices", f"{facts['gpus']}; {driver}")
+    else:
+        text = f"no GPU: {len(devices)} CPU rank(s) share {facts['cores']} core(s)"
+        enough = int(facts["cores"]) >= len(devices)
+        yield fine("devices", text) if enough else warning("devices", f"{text}; ranks compete for cores")
+    yield fine("machine", f"{facts['cpu']}, {facts['cores']} core(s), {facts['memory']} of memory, {facts['kernel']}")
+
+
+def check_occupancy(cards: Sequence[Occupancy]) -> Iterator[Finding]:
+    """Report who else uses the cards: a problem if no probe would start because of it, otherwise a warning."""
+    for card in cards:
+        name, total_mib = card.device.label, card.device.mem_total_mib
+        found = obstacles([card], [card])
+        for obstacle in found:
+            yield problem(f"{name} {obstacle.rule}", f"{obstacle.text}; end it, or name other cards with --devices")
+        if card.occupants and not found:
+            who = ", ".join(map(shown, card.occupants))
+            yield warning(f"{name} foreign process", f"{who}; tolerated while it uses little memory and is idle")
+        if card.mem_used_mib is None or total_mib is None:
+            yield warning(
+                f"{name} memory",
+                "the driver does not report it; only the trainer's output can show that a config ran out of memory",
+            )
+        else:
+            yield fine(f"{name} memory", f"{total_mib - card.mem_used_mib:,.0f} of {total_mib:,.0f} MiB free")
+
+
+def check_clocks(cards: Sequence[Clocks]) -> Iterator[Finding]:
+    """Report how fast the cards run, and what slows them down."""
+    for card in cards:
+        subject, speed = f"{card.device.label} clocks", f"SM at {card.sm_mhz} of {card.sm_max_mhz} MHz"
+        if card.sm_mhz is None or card.slowed_by is None:
+            yield fine(subject, "the driver does not report them")
+        elif card.slowed_by:
+            yield warning(subject, f"{speed}, slowed down by {', '.join(card.slowed_by)}: probes measure a slower card")
+        else:
+            yield fine(subject, f"{speed}, nothing slows them down")
+
+
+def check_links(links: Sequence[Link]) -> Iterator[Finding]:
+    """Report how each pair of cards is connected. Pairs with the same connection share one finding."""
+    pairs = grouped(links, _reach)
+    for reach, alike in pairs.items():
+        which = "every pair" if len(pairs) == 1 else ", ".join(map(_pair, alike))
+        yield (warning if alike[0].p2p is False else fine)("links", f"{reach}: {which}")
+
+
+def check_nccl(links: Sequence[Link], environment: EnvironmentSpec, inherited: Mapping[str, str]) -> Iterator[Finding]:
+    """Report which NCCL variables probes get, and why. `inherited` is the environment of the tuner itself."""
+    chosen, without = nccl_variables(environment.nccl_p2p, links), [link for link in links if link.p2p is False]
+    settings = " ".join(f"{name}={value}" for name, value in chosen.items()) or "nothing set"
+    if environment.nccl_p2p == "auto":
+        why = f"{', '.join(map(_pair, without))} without P2P" if without else "no pair of cards is known to lack P2P"
+        yield fine("NCCL", f"{settings}: {why}")
+    else:
+        asked = f"{settings}: the study says nccl_p2p: {environment.nccl_p2p}"
+        against = bool(without) != (environment.nccl_p2p == "off") and bool(links)
+        yield warning("NCCL", f"{asked}, auto suits these cards better") if against else fine("NCCL", asked)
+    for origin, variables in (("the study", environment.variables), ("the environment", inherited)):
+        if own := [f"{name}={value}" for name, value in sorted(variables.items()) if name.startswith("NCCL_")]:
+            yield warning("NCCL", f"{' '.join(own)} from {origin}")
+
+
+def _reach(link: Link) -> str:
+    if link.p2p is None:
+        return "the driver does not report it"
+    if not link.p2p:
+        return "no P2P, data goes through the host's memory"
+    return "P2P over NVLink" if link.nvlink else "P2P over PCIe"
+
+
+def _pair(link: Link) -> str:
+    return f"cuda:{link.first}-cuda:{link.second}"
+
+
+def check_storage(url: str) -> Finding:
+    """Report whether the database answers and contains studies, or can be created. The check changes nothing.
+
+    Raises StoreError when the database cannot be reached or contains something else.
+    """
+    engine = engine_at(url)
+    if engine.dialect.name == "sqlite":
+        file = Path(engine.url.database or "")
+        for place in (_nearest(file.parent), file, Path(f"{file}.lock")):
+            if place.exists() and not os.access(place, os.W_OK):
+                return problem("storage", f"{place} is not writable; name another database with --storage")
+        if not file.exists():
+            return fine("storage", f"{file} will be created")
+    with reading(engine) as connection:
+        empty = not inspect(connection).get_table_names()
+    if empty:
+        return fine("storage", f"{shown_url(url)} answers and is empty")
+    connect(url)
+    return fine("storage", f"{shown_url(url)} answers and contains studies")
+
+
+def check_room(subject: str, folder: Path, *, wished_gib: float, needed_gib: float = 0.0) -> Finding:
+    """Report the free space where `folder` is or will be.
+
+    Less than `needed_gib` is a problem, and less than `wished_gib` is a warning.
+    """
+    there = _nearest(folder)
+    free_gib = mib(shutil.disk_usage(there).free) / MIB_PER_GIB
+    text = f"{free_gib:,.1f} GiB free at {there}"
+    if free_gib < needed_gib:
+        return problem(subject, f"{text}; at least {needed_gib:g} GiB is needed")
+    if free_gib < wished_gib:
+        return warning(subject, f"{text}; {wished_gib:g} GiB would be safer")
+    return fine(subject, text)
+
+
+def _nearest(folder: Path) -> Path:
+    """Return the folder itself, or the nearest folder above it that exists."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+
+
+def check_objective(spec: StudySpec) -> Iterator[Finding]:
+    """Check that the metrics which a study names exist. Raises StudyError when a metric does not exist."""
+    check_metrics(spec)
+    kept = [f"{one.metric} {one}" for one in spec.build_constraints()]
+    yield fine("objective", ", ".join([*spec.objectives, *kept]))
+
+
+def check_named_trainer(spec: StudySpec, ranks: int | None = None) -> Iterator[Finding]:
+    """Check the trainer that a study names; `ranks` is the number of devices, where it is known.
+
+    Raises StudyError or TrainerError when the trainer's files cannot be used.
+    """
+    trainer = open_trainer(spec.trainer)
+    known = trainer.cases()
+    chosen = select(known, spec.cases)
+    yield fine("trainer", f"{trainer.name}: {len(chosen)} of {len(known)} case(s) selected")
+    for glob in unmatched(spec, (case.name for case in known)):
+        yield warning("overrides", f"no case matches {glob!r}")
+    if trainer.dependencies:
+        yield from check_imports(trainer.dependencies, import_all(trainer.dependencies))
+    else:
+        yield fine("imports", f"what {trainer.name} imports is not known here")
+    if program := trainer.missing_program():
+        yield problem("command", f"there is no program {program!r}; no shell runs it: see trainer.options")
+    if ranks and ranks > 1 and not trainer.heeds_devices:
+        text = f"it names neither {{ranks}} nor {{devices}}; see that it starts one rank on each of {ranks} devices"
+        yield warning("command", text)
+    yield from check_samples(trainer, spec)
+    yield from check_parameters(trainer, spec, known)
+
+
+def check_samples(trainer: Trainer, spec: StudySpec) -> Iterator[Finding]:
+    """Report a study that needs samples and a trainer whose samples nothing counts."""
+    if SAMPLES_PER_S in {*spec.objectives, *spec.constraints} and trainer.counts_samples is False:
+        text = f"{SAMPLES_PER_S} cannot be measured: no pattern of `progress` has the group (?P<samples>…)"
+        yield problem("samples", f"{text}; add the group or `samples_per_iteration`, or name another metric")
+
+
+def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -> Iterator[Finding]:
+    """Report which parameters are searched in at least one case, on at least one kind of device.
+
+    Raises TrainerError for a parameter that the trainer does not know, and for a value that it cannot use.
+    """
+    specs = [narrowed(spec, case.name, kind) for case in cases for kind in get_args(DeviceKind)]
+    idle = [not_searched(one, trainer) for one in specs]
+    searched = dict.fromkeys(
+        name for one, left in zip(specs, idle, strict=True) for name in one.space if name not in left
+    )
+    never = {name: why for left in idle for name, why in left.items() if name not in searched}
+    found = fine if searched else problem
+    reasons = (f"{name} left out: {why}" for name, why in never.items())
+    yield found("parameters", "; ".join([", ".join(searched) or "none is searched", *reasons]))
+    check_values(trainer, (one for part in specs for one in part.build_space().parameters if one.name in searched))
+
+
+def check_imports(dependencies: Dependencies, imported: Sequence[Imported]) -> Iterator[Finding]:
+    """Report which modules can be imported, in which versions, and which are missing or do not work together."""
+    there, broken = [one for one in imported if one.error is None], [one for one in imported if one.error is not None]
+    versions = ", ".join(f"{one.module} {one.version or ''}".strip() for one in there)
+    yield fine("imports", f"{dependencies.python} imports {versions or 'nothing'}")
+    if missing := [one.module for one in broken if one.missing]:
+        yield problem("imports", f"{dependencies.python} lacks {', '.join(missing)}; install them there")
+    for one in broken:
+        if not one.missing:
+            yield problem("imports", f"{dependencies.python} cannot import {one.module}: {one.error}")
+    for complaint in conflicts(imported, dependencies.limits):
+        yield problem("imports", f"{dependencies.python}: {complaint}")
+
+
+DISK_NEEDED_GIB, DISK_WISHED_GIB = 1, 10
+"""The free disk space in GiB below which a check reports a problem, and below which it warns.
+
+Every probe writes a checkpoint and a log.
+"""
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - only looked at
+SHARED_MEMORY_WISHED_GIB = 1
+"""The free shared memory in GiB below which a check warns.
+
+NCCL and the workers of a DataLoader need shared memory. Containers often have only 64 MiB.
+"""
+
+
+def check_up(spec: StudySpec, *, asked_for: str, devices: str, url: str, runs: Path) -> Iterator[Finding]:
+    """Check the devices, the trainer, the database at `url` and the disk of `runs`. Yields each finding at once.
+
+    `asked_for` is the study that the user named. An error that a check raises becomes a finding.
+    """
+    if stands_in(spec, asked_for):
+        yield fine("study", f"{spec.name} stands in for {asked_for}, whose trainer.root is empty")
+    yield from _reported("devices", lambda: check_devices(devices, spec.environment))
+    yield from _reported("objective", lambda: check_objective(spec))
+    yield from _reported("trainer", lambda: check_named_trainer(spec, _ranks(devices)))
+    yield from _reported("storage", lambda: [check_storage(url)])
+    limits = {"wished_gib": DISK_WISHED_GIB, "needed_gib": DISK_NEEDED_GIB}
+    yield from _reported("disk", lambda: [check_room("disk", runs, **limits)])
+    if SHARED_MEMORY.is_dir():
+        yield check_room("shared memory", SHARED_MEMORY, wished_gib=SHARED_MEMORY_WISHED_GIB)
+
+
+def check_devices(
+    devices: str, environment: EnvironmentSpec, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids
+) -> Iterator[Finding]:
+    """Check the devices that a study names. Raises DeviceError when they cannot be opened."""
+    source = open_devices(devices, connect, cuda_order)
+    yield from check_machine(source.devices, describe_machine(source, connect))
+    cards = Cards(source.devices, connect)
+    yield from check_occupancy(cards.occupancy())
+    yield from check_clocks(cards.clocks())
+    if len(source.devices) > 1 and source.devices[0].is_gpu:
+        pairs = links(source.devices, connect)
+        yield from check_links(pairs)
+        yield from check_nccl(pairs, environment, os.environ)
+
+
+def _ranks(devices: str) -> int | None:
+    """Return the number of devices; None where they cannot be opened, which `check_devices` reports."""
+    with suppress(TunerError):
+        return len(open_devices(devices).devices)
+    return None
+
+
+def _reported(subject: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from check()
+    except TunerError as error:
+        yield problem(subject, str(error))
+    except OSError as error:
+        yield problem(subject, f"{error.filename}: {error.strerror}")

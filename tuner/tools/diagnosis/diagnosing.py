@@ -1,0 +1,444 @@
+"""Diagnoses a study, and says what was found: rows of a table, and sentences."""
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from operator import itemgetter
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy
+from sqlalchemy import ColumnElement, Connection, Engine, TableClause, and_, func, select
+
+from tuner.errors import EmptyStoreError
+from tuner.export import CaseView, StudyReader, reading
+from tuner.probe import MIB_PER_GIB, duration
+from tuner.records.schema import (
+    CASE,
+    CONSTRAINTS,
+    FACTS,
+    PARAMETERS,
+    STATE,
+    STEPS,
+    STUDIES,
+    SYSTEM_FACTS,
+    TRIALS,
+    moment,
+    of_study,
+)
+from tuner.records.trial import FINISHED, INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord
+from tuner.records.urls import shown
+from tuner.study import grouped
+from tuner.tools.diagnosis.study_times import (
+    AtOnce,
+    Facts,
+    KnownFact,
+    Setup,
+    StudyRecord,
+    TrialEnd,
+    TrialTimes,
+    gather,
+    sweep,
+    with_n_jobs,
+    with_startups,
+)
+from tuner.tools.diagnosis.waits import IdleCause, causes
+
+if TYPE_CHECKING:
+    from tuner.store.journal import JournalStudy
+
+ENDS = {"COMPLETE": TrialEnd.COMPLETE, "PRUNED": TrialEnd.PRUNED, "FAIL": TrialEnd.FAILED}
+"""How the database spells the ends of trials."""
+WAITING = "WAITING"
+SAMPLERS = {
+    "tpe:relative_params": "TPESampler",
+    "gp:relative_params": "GPSampler",
+    **dict.fromkeys(("cma:", "sepcma:", "cmawm:"), "CmaEsSampler"),
+    **dict.fromkeys(("NSGAIISampler:", "nsga2:"), "NSGAIISampler"),
+    **dict.fromkeys(("NSGAIIISampler:", "nsga3:"), "NSGAIIISampler"),
+    "grid_id": "GridSampler",
+    "qmc:": "QMCSampler",
+}
+"""How system attributes of a trial or a study begin → the sampler of Optuna 3 to 5 that leaves them."""
+PRUNERS = {"completed_rung_": "SuccessiveHalvingPruner or HyperbandPruner"}
+_WORKERS = re.compile(r"(^|\.)(num_|n_)?((data_?loader|loader|data)_)?(num_|n_)?workers$")
+"""Names of parameters such as `num_workers` and `data.dataloader_num_workers`, and none such as `rollout_workers`."""
+
+
+def read_plain(engine: Engine, study: str, study_id: int) -> StudyRecord:
+    """Return what the database says of the Optuna study of this id."""
+    with reading(engine) as connection:
+        times = (TRIALS.c.datetime_start, TRIALS.c.datetime_complete)
+        query = select(TRIALS.c.trial_id, STATE.label("state"), *times).where(TRIALS.c.study_id == study_id)
+        rows = connection.execute(query).all()
+        reports = _reports(connection, study_id)
+        names = _system_names(connection, study_id)
+        workers = loader_workers(connection, [study_id])
+    states = [row.state for row in rows]
+    return StudyRecord(
+        study=study,
+        trials=tuple(
+            TrialTimes(
+                end=ENDS[row.state],
+                began_s=seconds(moment(row.datetime_start)),
+                ended_s=seconds(moment(row.datetime_complete)),
+                reports=reports.get(row.trial_id, 0),
+            )
+            for row in rows
+            if row.state in ENDS
+        ),
+        running=states.count(RUNNING),
+        waiting=states.count(WAITING),
+        setup=Setup(sampler=_left_by(names, SAMPLERS), pruner=_left_by(names, PRUNERS), loader_workers=workers),
+    )
+
+
+def seconds(at: datetime | None) -> float | None:
+    """Return a moment in seconds of one clock."""
+    return at and (at.replace(tzinfo=None) - datetime.min).total_seconds()
+
+
+def _reports(connection: Connection, study_id: int) -> dict[int, int]:
+    """Return trial → number of intermediate values."""
+    query = select(STEPS.c.trial_id, func.count()).where(_of(STEPS, study_id)).group_by(STEPS.c.trial_id)
+    return {row[0]: row[1] for row in connection.execute(query)}
+
+
+def _system_names(connection: Connection, study_id: int) -> list[str]:
+    """Return the names of the attributes that Optuna itself keeps of the study and of its trials."""
+    of_trials = select(CONSTRAINTS.c.key).where(_of(CONSTRAINTS, study_id)).distinct()
+    of_study = select(SYSTEM_FACTS.c.key).where(SYSTEM_FACTS.c.study_id == study_id)
+    return [str(name) for query in (of_trials, of_study) for name in connection.scalars(query)]
+
+
+def _left_by(names: Iterable[str], known: Mapping[str, str]) -> KnownFact[str] | None:
+    """Return who leaves attributes of such names."""
+    found = dict.fromkeys(who for name in names for begin, who in known.items() if name.startswith(begin))
+    return KnownFact(value=", ".join(found), source=DATABASE) if found else None
+
+
+def loader_workers(connection: Connection, studies: Sequence[int]) -> KnownFact[float] | None:
+    """Return the mean over the trials of these studies of the parameter that names the workers of a data loader.
+
+    A negative number, with which some trainers ask for a number of their own, tells nothing.
+    """
+    of_studies = PARAMETERS.c.trial_id.in_(select(TRIALS.c.trial_id).where(TRIALS.c.study_id.in_(studies)))
+    query = select(PARAMETERS).where(of_studies, PARAMETERS.c.param_name.like("%workers%"))
+    rows = [row for row in connection.execute(query) if _WORKERS.search(str(row.param_name).lower())]
+    values = [value for row in rows if (value := _value(row)) is not None and 0.0 <= value < math.inf]
+    return KnownFact(value=fmean(values), source=DATABASE) if values else None
+
+
+def _value(row: sqlalchemy.Row[Any]) -> float | None:
+    """Return the number that a parameter has. Of a choice, Optuna stores its place among the choices."""
+    try:
+        distribution = json.loads(row.distribution_json)
+        choices = distribution["attributes"].get("choices")
+        return float(row.param_value if choices is None else choices[int(row.param_value)])
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return None
+
+
+def _of(table: TableClause, study_id: int) -> ColumnElement[bool]:
+    """Return the condition that a row belongs to a trial of the study."""
+    return table.c.trial_id.in_(select(TRIALS.c.trial_id).where(TRIALS.c.study_id == study_id))
+
+
+def read_own(engine: Engine, study: str, case: str | None = None) -> StudyRecord:
+    """Return what the database says of one case of a study, or of all. Raises EmptyStoreError if there is none."""
+    reader = StudyReader(engine, study)
+    cases = [one for one in reader.cases if case in {None, one.name}]
+    trials = [trial for one in cases for trial in one.trials]
+    ended = [one for one in trials if one.state in FINISHED]
+    cards = [device for one in ended for device in one.devices if device.device.startswith("cuda")]
+    return StudyRecord(
+        study=study if case is None else f"{study}/{case}",
+        trials=tuple(map(_times, ended)),
+        running=sum(one.state == RUNNING for one in trials),
+        setup=Setup(
+            duty_pct=_duty(ended),
+            pruner=_pruner(cases),
+            cores=_cores(ended),
+            gpus_per_trial=_gpus(cases),
+            gpu_memory_gib=_largest_gib(device.mem_total_mib for device in cards),
+            memory_used_gib=_largest_gib(device.mem_peak_mib for device in cards),
+        ),
+        failures=Counter(str(one.status) for one in ended if _end(one) is TrialEnd.FAILED),
+        is_ours=True,
+        has_sessions=any(one.probe.warm for one in ended),
+    )
+
+
+def _times(trial: TrialRecord) -> TrialTimes:
+    began_s, ended_s = seconds(trial.started), seconds(trial.completed)
+    return TrialTimes(end=_end(trial), began_s=began_s, ended_s=ended_s, startup_s=trial.probe.start_up_s)
+
+
+def _end(trial: TrialRecord) -> TrialEnd:
+    """Return how a probe ended. Optuna calls a config that ran out of memory pruned, too."""
+    if trial.status == OK:
+        return ENDS[trial.state]
+    return {PRUNED: TrialEnd.PRUNED, INTERRUPTED: TrialEnd.INTERRUPTED}.get(str(trial.status), TrialEnd.FAILED)
+
+
+def _duty(trials: Iterable[TrialRecord]) -> KnownFact[float] | None:
+    """Return the mean utilisation of the probes' GPUs over all their seconds; a failure counts as idle."""
+    busy_s = all_s = 0.0
+    for one in trials:
+        utils = [device.util_mean_pct for device in one.devices if device.util_mean_pct is not None]
+        all_s += one.probe.total_s or 0.0
+        if utils and one.probe.total_s and one.probe.start_up_s is not None:
+            busy_s += sum(utils) / len(utils) * (one.probe.total_s - one.probe.start_up_s)
+    return (
+        KnownFact(value=busy_s / all_s, source=f"{DATABASE}; start-ups and failures count as idle") if busy_s else None
+    )
+
+
+def _gpus(cases: Iterable[CaseView]) -> KnownFact[int] | None:
+    most = max((sum(name.startswith("cuda") for name in case.kept.devices) for case in cases), default=0)
+    return KnownFact(value=most, source=DATABASE) if most else None
+
+
+def _cores(trials: Iterable[TrialRecord]) -> KnownFact[int] | None:
+    """Return the cores of the smallest machine that measured, which every trial had."""
+    known = [int(cores) for one in trials if (cores := one.probe.host.get("cores", "")).isdecimal()]
+    return KnownFact(value=min(known), source=DATABASE) if known else None
+
+
+def _largest_gib(sizes_mib: Iterable[float | None]) -> KnownFact[float] | None:
+    known = [size for size in sizes_mib if size is not None]
+    return KnownFact(value=max(known) / MIB_PER_GIB, source=DATABASE) if known else None
+
+
+def _pruner(cases: Iterable[CaseView]) -> KnownFact[str] | None:
+    """Return the names of the pruners with which the cases were begun."""
+    pruners = [(one.facts.identity or {}).get("pruner") for one in cases]
+    names = dict.fromkeys(str(pruner.get("name")) for pruner in pruners if isinstance(pruner, dict))
+    return KnownFact(value=", ".join(names), source=DATABASE) if names else None
+
+
+NAMES_SHOWN = 10
+"""The studies that a message names."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnosis:
+    """What a study spent its time on, and why its GPUs did not train more."""
+
+    facts: Facts
+    causes: tuple[IdleCause, ...]
+    """The largest first."""
+
+
+def diagnose(engine: Engine, study: str, told: Setup | None = None, *, hours_left: float | None = None) -> Diagnosis:
+    """Diagnose a study of any Optuna program; `told` is what the user knows, and goes before the database.
+
+    With `hours_left`, the study still runs for so long, and each cause says whether to stop it for the change.
+
+    `study` is the name of an Optuna study, or of a study of `tuner`, whose cases are Optuna studies. Raises
+    EmptyStoreError if there is no such study, or if none of its trials has ended.
+    """
+    return diagnose_record(_read(engine, study), told, hours_left=hours_left)
+
+
+def diagnose_journal(
+    path: Path, study: str, told: Setup | None = None, *, hours_left: float | None = None
+) -> Diagnosis:
+    """Diagnose a study in a journal of Optuna. Raises EmptyStoreError as `diagnose` does, and StoreError."""
+    from tuner.store.journal import read_journal, studies_of  # noqa: PLC0415 - loads Optuna, which takes long
+
+    found = read_journal(path, study)
+    if found is None:
+        raise EmptyStoreError(f"{path} has no study {study!r}; {_named(studies_of(path))}")
+    return diagnose_record(of_journal(found, study), told, hours_left=hours_left)
+
+
+def of_journal(found: "JournalStudy", study: str) -> StudyRecord:
+    """Return what a journal says of a study."""
+    names = [*found.system_attributes, *(name for one in found.trials for name in one.system_attrs)]
+    known = [
+        float(value)
+        for one in found.trials
+        for name, value in one.params.items()
+        if _WORKERS.search(name.lower()) and isinstance(value, int | float) and 0.0 <= value < math.inf
+    ]
+    states = [one.state.name for one in found.trials]
+    times = {
+        one.number: TrialTimes(
+            end=ENDS[one.state.name],
+            began_s=seconds(one.datetime_start),
+            ended_s=seconds(one.datetime_complete),
+            reports=len(one.intermediate_values),
+        )
+        for one in found.trials
+        if one.state.name in ENDS
+    }
+    by_process = grouped(((process, times.get(at)) for at, process in enumerate(found.processes)), itemgetter(0))
+    threads = [sweep(one.running for _, one in own if one and one.running).most for own in by_process.values()]
+    return StudyRecord(
+        study=study,
+        trials=tuple(times.values()),
+        running=states.count(RUNNING),
+        waiting=states.count(WAITING),
+        setup=Setup(
+            sampler=_left_by(names, SAMPLERS),
+            pruner=_left_by(names, PRUNERS),
+            loader_workers=KnownFact(value=fmean(known), source=JOURNAL) if known else None,
+            n_jobs=KnownFact(value=max(threads), source=JOURNAL) if any(threads) else None,
+        ),
+    )
+
+
+def diagnose_record(record: StudyRecord, told: Setup | None = None, *, hours_left: float | None = None) -> Diagnosis:
+    """Diagnose what is known of a study. Raises EmptyStoreError if none of its trials has ended."""
+    study = record.study
+    if not record.trials:
+        open_ones = f"{record.running} running, {record.waiting} waiting"
+        raise EmptyStoreError(f"study {study!r} has no trial that has ended ({open_ones}); run it first")
+    record = with_n_jobs(with_startups(replace(record, setup=(told or Setup()).or_else(record.setup))))
+    facts = gather(record)
+    return Diagnosis(facts=facts, causes=tuple(causes(facts, record.trials, hours_left)))
+
+
+def _read(engine: Engine, study: str) -> StudyRecord:
+    is_case = and_(FACTS.c.study_id == STUDIES.c.study_id, FACTS.c.key == CASE)
+    named = select(STUDIES.c.study_id, FACTS.c.key).outerjoin_from(STUDIES, FACTS, is_case)
+    name, _, case = study.partition("/")
+    with reading(engine) as connection:
+        exact = connection.execute(named.where(STUDIES.c.study_name == study)).first()
+        cases = [exact] if exact else connection.execute(named.where(of_study(study))).all()
+        workers = loader_workers(connection, [one.study_id for one in cases])
+    if not cases:
+        raise EmptyStoreError(f"{shown(engine.url)} has no study {study!r}; {studies_in(engine)}")
+    if exact and not exact.key:
+        return read_plain(engine, study, exact.study_id)
+    own = read_own(engine, name, case if exact else None)
+    ranks = own.setup.gpus_per_trial.value if own.setup.gpus_per_trial else 1
+    of_trial = workers and replace(workers, value=workers.value * ranks)
+    return replace(own, setup=own.setup.or_else(Setup(loader_workers=of_trial)))
+
+
+def studies_in(engine: Engine) -> str:
+    """Return the names of a database's studies, and how to diagnose one of them."""
+    with reading(engine) as connection:
+        names = connection.scalars(select(STUDIES.c.study_name).order_by(STUDIES.c.study_name)).all()
+    return _named(names)
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    shown_names = f"{', '.join(names[:NAMES_SHOWN])}{more}; name one with --study-name" if names else "none"
+    return f"its studies are {shown_names}"
+
+
+Row = tuple[str, str, str]
+"""What a fact is about, the fact, and who says so."""
+UNKNOWN = "unknown"
+DATABASE, JOURNAL = "database", "journal"
+OPTIONS = {
+    "startup_s": "--startup-seconds",
+    "duty_pct": "--duty",
+    "loader_workers": "--loader-workers",
+    "cores": "--cores",
+    "n_jobs": "--n-jobs",
+    "gpus": "--gpus",
+    "gpus_per_trial": "--gpus-per-trial",
+    "gpu_memory_gib": "--gpu-memory",
+    "memory_used_gib": "--memory-used",
+    "sampler": "--sampler",
+    "pruner": "--pruner",
+}
+"""The field of `Setup` → the option that tells it."""
+OF_GPUS = {"gpus", "gpus_per_trial", "gpu_memory_gib", "memory_used_gib"}
+"""The fields that a study of ours on processors does not have."""
+
+
+def rows(facts: Facts) -> Iterator[Row]:
+    """Yield the facts of a study, the unknown ones included."""
+    for end, one in facts.ended.items():
+        if end is TrialEnd.INTERRUPTED and not one.trials:
+            continue
+        took = f", {duration(one.mean_s)} in the mean" if one.mean_s is not None else ""
+        yield f"{end} trials", f"{one.trials}, {one.share:.0%}{took}", DATABASE
+    if facts.running or facts.waiting:
+        yield "not ended", f"{facts.running} running, {facts.waiting} waiting", DATABASE
+    gaps = f", and none for {duration(facts.empty_s)} between" if facts.empty_s >= 1.0 else ""
+    n_jobs = facts.setup.n_jobs
+    yield "time with trials", f"{duration(facts.covered_s)}{gaps}", DATABASE
+    yield "time of all trials", duration(facts.trial_s), DATABASE
+    yield "trials at once", _at_once(facts.running_at_once), DATABASE
+    if facts.running_at_once:
+        yield "  over time", " ".join(f"{mean:.1f}" for mean in facts.running_at_once.tenths), DATABASE
+    if n_jobs or not facts.is_ours:
+        threads = f"in threads of one process, n_jobs={n_jobs.value}" if n_jobs and n_jobs.value > 1 else "in processes"
+        yield "  they run", *_told("n_jobs", n_jobs, threads)
+    training = facts.training_at_once
+    none = f"; none for {training.none_share:.0%} of the time" if training else ""
+    yield "of these, training", _at_once(training) + none, f"{DATABASE} and start-up"
+    startup = facts.setup.startup_s
+    share = "" if facts.startup_share is None else f"{facts.startup_share:.0%} of all trial time"
+    if startup is None and share:
+        yield "start-up", share, DATABASE
+    else:
+        yield "start-up", *_told("startup_s", startup, f"{{:.1f}} s, {share}")
+    on_cpu = facts.is_ours and facts.setup.gpus_per_trial is None
+    for name, label, form in (
+        ("duty_pct", "duty of the ranks" if on_cpu else "duty of the GPUs", "{:.0f}%"),
+        ("gpus", "GPUs", "{}"),
+        ("gpus_per_trial", "GPUs of a trial", "{}"),
+        ("memory_used_gib", "GPU memory in use", "{:.1f} GiB"),
+        ("gpu_memory_gib", "memory of a GPU", "{:.1f} GiB"),
+        ("cores", "cores", "{}"),
+        ("loader_workers", "loader workers of a trial", "{:g}"),
+        ("sampler", "sampler", "{}"),
+        ("pruner", "pruner", "{}"),
+    ):
+        known = getattr(facts.setup, name)
+        if known or not (on_cpu and name in OF_GPUS):
+            yield label, *_told(name, known, form)
+
+
+def unknown(facts: Facts) -> list[str]:
+    """Return sentences about what could not be judged, and which options tell what is missing."""
+    setup = facts.setup
+    judged = {
+        "whether start-ups keep the GPUs waiting": () if facts.startup_share is not None else ("startup_s",),
+        "whether data loading has enough workers": ("loader_workers", "cores"),
+        "how many trials the GPUs have room for": () if facts.is_ours else ("memory_used_gib", "gpu_memory_gib"),
+        "how much more the GPUs can do": ("duty_pct",),
+    }
+    missing = {what: [OPTIONS[one] for one in needs if getattr(setup, one) is None] for what, needs in judged.items()}
+    return [f"Unknown is {what}: {' and '.join(options)} would tell." for what, options in missing.items() if options]
+
+
+def sentences(found: Diagnosis) -> Iterator[str]:
+    """Yield the causes, the largest first, the changes, the safest first, and what could not be judged."""
+    missing = unknown(found.facts)
+    if not found.causes:
+        yield f"Nothing to change{', as far as is known' if missing else ''}."
+    for place, cause in enumerate(found.causes, 1):
+        yield f"Cause {place}, {cause.kind}: {cause.why}"
+    for place, cause in enumerate(sorted(found.causes, key=lambda one: one.safety), 1):
+        yield f"Change {place}: {cause.change}."
+        most = "Unknown gain" if cause.gain is None else f"At most {cause.gain:.2f} times as much training"
+        yield f"  {most}: {cause.how}."
+        yield f"  Undoing it costs {cause.undo}."
+        if cause.advice:
+            yield f"  {cause.advice[:1].upper()}{cause.advice[1:]}."
+    yield from missing
+
+
+def _at_once(known: AtOnce | None) -> str:
+    if known is None:
+        return UNKNOWN
+    middle = f"{known.low}" if known.low == known.high else f"{known.low} to {known.high}"
+    return f"{known.mean:.1f} in the mean, mostly {middle}, at most {known.most}"
+
+
+def _told(name: str, known: KnownFact | None, form: str) -> tuple[str, str]:
+    return (form.format(known.value), known.source) if known else (UNKNOWN, f"{OPTIONS[name]} tells")

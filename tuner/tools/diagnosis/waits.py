@@ -1,0 +1,389 @@
+"""Finds why the GPUs of a study did not train more: causes, gains, and what a change costs to undo. Pure."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from tuner.probe import HOUR_S, duration
+from tuner.tools.diagnosis.study_times import Facts, TrialEnd, TrialTimes
+
+
+class Kind(StrEnum):
+    """What the GPUs wait for. The order is that of the changes' safety, the safest first."""
+
+    GAPS = "waits between trials"
+    FAILURES = "failed trials"
+    WORKERS = "few loader workers"
+    CROWDED = "more loader workers than cores"
+    PRUNING = "pruning with start-up"
+    STARTUP = "long start-up"
+    THREADS = "threads of one process"
+    PARALLEL = "few parallel trials"
+    WHOLE = "trials that use all GPUs"
+    IDLE = "little work for each GPU"
+
+
+class Way(StrEnum):
+    """How a change comes into a study that runs."""
+
+    ADD = "beside it"
+    """More processes start, and nothing stops."""
+    RESUME = "resume"
+    """The study stops, and goes on with its trials."""
+    ANEW = "anew"
+    """A new study begins, because the trials so far are not comparable with the next ones."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IdleCause:
+    """Something that keeps the GPUs from training, and what to change."""
+
+    kind: Kind
+    why: str
+    """What in the study shows the cause."""
+    change: str
+    factor: float | None
+    """At most so many times as much would train if only this changed and the GPUs had room; None where unknown."""
+    gain: float | None
+    """`factor`, or the room that the GPUs have, whichever is smaller."""
+    how: str
+    """The arithmetic of `gain`."""
+    way: Way = Way.RESUME
+    undo: str = ""
+    """What it costs to take the change back."""
+    advice: str | None = None
+    """Whether to stop the study for the change; None where nobody said for how long it still runs."""
+
+    @property
+    def safety(self) -> int:
+        """The place of the change in the order of safety; 0 is the safest."""
+        return list(Kind).index(self.kind)
+
+
+def cause(kind: Kind, facts: Facts, *, why: str, change: str, factor: float | None, how: str) -> IdleCause:
+    """Return a cause whose gain is at most what GPUs with this duty have room for."""
+    duty_pct = _duty(facts)
+    room = 100.0 / duty_pct if duty_pct else None
+    if factor is None or room is None or factor <= room:
+        return IdleCause(kind=kind, why=why, change=change, factor=factor, gain=factor, how=how)
+    more = f"GPUs that are {duty_pct:.3g}% busy have room for 100 / {duty_pct:.3g} = {room:.2f} times"
+    return IdleCause(kind=kind, why=why, change=change, factor=factor, gain=room, how=f"{how}; {more}")
+
+
+LEAST_GAIN = 1.1
+"""A change that gains less than a tenth is not worth another study."""
+LEAST_SHARE = 0.1
+"""Start-ups of pruned trials are a cause from this share of all trial time on, and so are failed trials."""
+LEAST_STARTUP_SHARE = 0.2
+"""Start-ups of complete trials are a cause from this share of the time of these trials on."""
+TRAIN_PER_STARTUP = 4
+"""A trial should train for so many start-ups before it may be pruned. The start-up is then a fifth of its time."""
+LEAST_BUSY_PCT = 50.0
+"""GPUs that are less busy than this while trials train have too little to do."""
+MOST_OF = 0.5
+"""A gap that makes this share of all gaps is one in which the study stood still."""
+USABLE = 0.9
+"""The share of GPU memory to fill, because the peaks of trials differ."""
+
+
+def causes(facts: Facts, trials: Sequence[TrialTimes], hours_left: float | None = None) -> list[IdleCause]:
+    """Return the causes that the numbers show, the largest factor first; of equal ones, the safest change first.
+
+    `hours_left`: for so long the study still runs; None where it does not, or nobody said it.
+    """
+    found = [*_gaps(facts), *_failures(facts), *_workers(facts), *_pruning(facts, trials), *_startup(facts)]
+    found += [*_threads(facts), *_parallel(facts), *_whole(facts)]
+    if not any(one.kind in {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL} for one in found):
+        found += _idle(facts)
+    worth = [_with_costs(one, facts, hours_left) for one in found if one.gain is None or one.gain >= LEAST_GAIN]
+    return sorted(worth, key=lambda one: (-(one.factor or 0.0), one.safety))
+
+
+def _with_costs(one: IdleCause, facts: Facts, hours_left: float | None) -> IdleCause:
+    """Return a cause with what it costs to undo its change, and what to do about it in a study that runs."""
+    way, undo = _UNDO[one.kind]
+    if facts.is_ours and one.kind is Kind.STARTUP and not facts.has_sessions:
+        undo = "one restart; all trials stay comparable"
+    elif facts.is_ours:
+        way, undo = Way.ANEW, "nothing: tuner keeps trials with other settings in a database of their own"
+    one = replace(one, way=way, undo=undo)
+    return one if hours_left is None else replace(one, advice=_advice(one, facts, hours_left))
+
+
+_NOTHING_LOST = "one restart; all trials stay comparable"
+_UNDO = {
+    Kind.GAPS: (Way.RESUME, _NOTHING_LOST),
+    Kind.FAILURES: (Way.ANEW, "a new study: Optuna refuses other choices of a parameter in the same study"),
+    Kind.WORKERS: (Way.RESUME, _NOTHING_LOST),
+    Kind.CROWDED: (Way.RESUME, _NOTHING_LOST),
+    Kind.PRUNING: (Way.RESUME, "one restart; trials that were pruned meanwhile stay so"),
+    Kind.STARTUP: (Way.RESUME, "one restart and the code of before; all trials stay comparable"),
+    Kind.THREADS: (Way.RESUME, _NOTHING_LOST),
+    Kind.WHOLE: (Way.ANEW, "a new study: a trial on fewer GPUs measures another training"),
+    Kind.PARALLEL: (Way.ADD, "the trials that run in the added processes, when these are ended"),
+    Kind.IDLE: (Way.ANEW, "a new study: what each GPU has to do also changes what is learnt"),
+}
+"""Kind → how the change comes into a study of any Optuna program that runs, and what it costs to take back."""
+
+
+def _advice(one: IdleCause, facts: Facts, hours_left: float) -> str:
+    """Say whether to stop a study that runs for so long. Hours count as training at the study's rate so far."""
+    if one.way is Way.ADD:
+        return "make it now: more processes join the study, and nothing stops"
+    if one.gain is None:
+        return "let the study finish: nobody knows what stopping it would gain"
+    longest_s = max((kind.mean_s or 0.0 for kind in facts.ended.values()), default=0.0)
+    lost_h = longest_s / 2.0 / HOUR_S if one.way is Way.RESUME else 0.0
+    kept_h = facts.covered_s / HOUR_S if one.way is Way.ANEW else 0.0
+    changed_h, unchanged_h = one.gain * max(0.0, hours_left - lost_h), kept_h + hours_left
+    if one.way is Way.RESUME:
+        so = f"{one.gain:.2f} x ({hours_left:.1f} h left - {lost_h:.1f} h of trials that stop half-way)"
+        against = f"{unchanged_h:.1f} h"
+    else:
+        so = f"{one.gain:.2f} x {hours_left:.1f} h left"
+        against = f"{kept_h:.1f} h so far + {hours_left:.1f} h left = {unchanged_h:.1f} h"
+    is_better = changed_h >= LEAST_GAIN * unchanged_h
+    now = "stop and resume with it now" if one.way is Way.RESUME else "stop and begin anew with it now"
+    return f"{now if is_better else 'let the study finish'}: at most {so} = {changed_h:.1f} h, against {against}"
+
+
+def _gaps(facts: Facts) -> Iterator[IdleCause]:
+    """Say how long no trial ran between the first and the last one, and whether the study stood still."""
+    if facts.covered_s <= 0.0:
+        return
+    whole_s = facts.covered_s + facts.empty_s
+    stood_still = facts.longest_gap_s >= MOST_OF * facts.empty_s
+    if stood_still:
+        change = (
+            "let the study go on by itself after it has stopped: a loop around its program, or a job that is requeued"
+        )
+    elif facts.is_ours:
+        change = "give the study cards of its own: between its probes, tuner waits until the cards are idle"
+    else:
+        change = (
+            "begin the next trial at once: keep one process for several trials, and let samplers, evaluations and "
+            "copies of files run beside the trials"
+        )
+    longest = f", the longest for {duration(facts.longest_gap_s)}" if facts.gaps > 1 else ""
+    yield cause(
+        Kind.GAPS,
+        facts,
+        why=f"No trial ran for {duration(facts.empty_s)} of {duration(whole_s)}, {facts.gaps} time(s){longest}.",
+        change=change,
+        factor=whole_s / facts.covered_s,
+        how=f"{duration(whole_s)} from the first start to the last end / {duration(facts.covered_s)} with trials"
+        f"{_times(whole_s, facts.covered_s)}",
+    )
+
+
+def _threads(facts: Facts) -> Iterator[IdleCause]:
+    """Say that the trials at once are threads of one process, where the GPUs have room or a person has told it."""
+    n_jobs, duty_pct = facts.setup.n_jobs, _duty(facts)
+    if n_jobs is None or n_jobs.value < 2 or (duty_pct and 100.0 / duty_pct < LEAST_GAIN):
+        return
+    if duty_pct is None and n_jobs.source.startswith("estimated"):
+        return
+    yield cause(
+        Kind.THREADS,
+        facts,
+        why=f"{n_jobs.value} trials at once are threads of one process (n_jobs), which take turns in Python.",
+        change=f"start {n_jobs.value} processes on the same storage, each with n_jobs=1; where trials start processes "
+        "of their own, nothing is to change",
+        factor=None,
+        how="no number of the study tells how long a thread waits for its turn",
+    )
+
+
+def _whole(facts: Facts) -> Iterator[IdleCause]:
+    """Say that each trial uses all GPUs, so that trials run one after the other."""
+    gpus, each, running, duty_pct = facts.setup.gpus, facts.setup.gpus_per_trial, facts.running_at_once, _duty(facts)
+    if gpus is None or each is None or running is None or running.usual > 1 or each.value < gpus.value:
+        return
+    if gpus.value < 2 or (duty_pct and 100.0 / duty_pct < LEAST_GAIN):
+        return
+    how = "`tuner optimize --gpus-per-trial 1`" if facts.is_ours else "one trial on each GPU"
+    yield cause(
+        Kind.WHOLE,
+        facts,
+        why=f"Each trial uses all {gpus.value} GPUs, and trials run one after the other.",
+        change=f"let a trial use fewer GPUs, so that several run side by side: {how}",
+        factor=None,
+        how=f"no number of the study tells how many times as fast a trial is on {gpus.value} GPUs as on one; "
+        f"{gpus.value} times at most",
+    )
+
+
+def _failures(facts: Facts) -> Iterator[IdleCause]:
+    failed = facts.ended[TrialEnd.FAILED]
+    if failed.total_s < max(LEAST_SHARE * facts.trial_s, 1e-9):
+        return
+    kinds = ", ".join(f"{count} {kind}" for kind, count in facts.failures.items())
+    all_s, left_s = facts.trial_s, facts.trial_s - failed.total_s
+    yield cause(
+        Kind.FAILURES,
+        facts,
+        why=f"{failed.trials} of {facts.trials} trials failed, after {duration(failed.mean_s or 0.0)} in the mean"
+        f"{f' ({kinds})' if kinds else ''}.",
+        change="find out why trials fail, and keep such configs out of the search space",
+        factor=all_s / left_s if left_s else None,
+        how=f"{duration(all_s)} of trial time / {duration(left_s)} without failures{_times(all_s, left_s)}",
+    )
+
+
+def _startup(facts: Facts) -> Iterator[IdleCause]:
+    """Say how much the start-ups of complete trials cost."""
+    complete = facts.ended[TrialEnd.COMPLETE]
+    if complete.startup_s < max(LEAST_STARTUP_SHARE * complete.total_s, 1e-9):
+        return
+    left_s = facts.trial_s - complete.startup_s
+    ours = (
+        "let each session serve more probes: fewer rungs or other values that need a start of their own"
+        if facts.has_sessions
+        else "let one started trainer serve several probes (docs/sessions.md)"
+    )
+    yield cause(
+        Kind.STARTUP,
+        facts,
+        why=f"A complete trial takes {duration(complete.mean_s or 0.0)} in the mean, "
+        f"{duration(complete.startup_s / complete.trials)} of it start-up.",
+        change=ours if facts.is_ours else "keep one process for several trials: import, load and compile only once",
+        factor=facts.trial_s / left_s if left_s else None,
+        how=f"{duration(facts.trial_s)} of trial time / {duration(left_s)} without the start-ups of complete trials"
+        f"{_times(facts.trial_s, left_s)}",
+    )
+
+
+def _pruning(facts: Facts, trials: Sequence[TrialTimes]) -> Iterator[IdleCause]:
+    pruned, complete = facts.ended[TrialEnd.PRUNED], facts.ended[TrialEnd.COMPLETE]
+    if facts.startup_share is None or pruned.startup_s < max(LEAST_SHARE * facts.trial_s, 1e-9):
+        return
+    startup_s = pruned.startup_s / pruned.trials
+    full_s = (complete.total_s - complete.startup_s) / complete.trials if complete.total_s else math.inf
+    train_s = min(TRAIN_PER_STARTUP * startup_s, full_s)
+    short_s = sum(max(0.0, train_s - one.took_s + one.starting_s) for one in trials if one.end is TrialEnd.PRUNED)
+    starting_s, longer_s = facts.startup_share * facts.trial_s, facts.trial_s + short_s
+    now, then = 1.0 - facts.startup_share, 1.0 - starting_s / longer_s
+    yield cause(
+        Kind.PRUNING,
+        facts,
+        why=f"{pruned.trials} of {facts.trials} trials were pruned. They took {duration(pruned.mean_s or 0.0)} in the "
+        f"mean, {duration(startup_s)} of it start-up. Start-ups take {facts.startup_share:.0%} of all trial time."
+        f"{_seldom_training(facts)}",
+        change=f"prune later: let a trial train for at least {duration(train_s)} before the pruner may end it",
+        factor=then / now if now else None,
+        how=f"start-ups are {starting_s / facts.trial_s:.0%} of {duration(facts.trial_s)} now, and would be "
+        f"{starting_s / longer_s:.0%} of {duration(longer_s)}; {then:.0%} / {now:.0%}{_times(then, now)}",
+    )
+
+
+def _seldom_training(facts: Facts) -> str:
+    running, training = facts.running_at_once, facts.training_at_once
+    if running is None or training is None:
+        return ""
+    return (
+        f" Of {running.mean:.1f} trials at once {training.mean:.1f} train in the mean, "
+        f"and none trains for {training.none_share:.0%} of the time."
+    )
+
+
+def _workers(facts: Facts) -> Iterator[IdleCause]:
+    workers, cores, running = facts.setup.loader_workers, facts.setup.cores, facts.running_at_once
+    if workers is None or cores is None or running is None:
+        return
+    at_once, each = max(running.usual, 1), workers.value
+    wanted = max(cores.value // at_once, 1)
+    is_crowded = each * at_once > cores.value and each > wanted
+    if not is_crowded and each >= wanted:
+        return
+    if is_crowded:
+        factor, how = None, "no number of the study tells how much they slow each other down"
+    elif each >= 1.0:
+        share = f"{cores.value} cores / {at_once} trials = {wanted} workers"
+        factor, how = wanted / each, f"if loading is the limit: {share}; {wanted} / {each:g}{_times(wanted, each)}"
+    else:
+        factor, how = 2.0, "if loading takes as long as training: side by side instead of in turn = 2.00 times"
+    yield cause(
+        Kind.CROWDED if is_crowded else Kind.WORKERS,
+        facts,
+        why=f"Each trial has {each:g} loader workers: {each * at_once:g} for {at_once} trials, on {cores.value} cores.",
+        change=f"let each trial have {wanted} loader workers in all"
+        if facts.is_ours
+        else f"give each DataLoader num_workers={wanted} and persistent_workers=True, which start once per trial",
+        factor=factor,
+        how=how,
+    )
+
+
+def _parallel(facts: Facts) -> Iterator[IdleCause]:
+    """Say how many trials the GPUs have room for. A probe of `tuner` has its GPUs for itself."""
+    if facts.running_at_once is None or (facts.is_ours and facts.setup.gpus is None):
+        return
+    at_once, (most, why, how) = max(facts.running_at_once.usual, 1), _room(facts)
+    workers, cores = facts.setup.loader_workers, facts.setup.cores
+    if workers and cores:
+        by_cores = math.floor(cores.value / max(workers.value, 1.0))
+        how += f"; {cores.value} cores / {max(workers.value, 1.0):g} workers = {by_cores} trials"
+        most = min(most, by_cores)
+    if most <= at_once:
+        return
+    yield cause(
+        Kind.PARALLEL,
+        facts,
+        why=why,
+        change=_more_at_once(facts, most, at_once),
+        factor=most / at_once,
+        how=f"{how}; {most} / {at_once}{_times(most, at_once)}",
+    )
+
+
+def _more_at_once(facts: Facts, most: int, at_once: int) -> str:
+    each, n_jobs = facts.setup.gpus_per_trial, facts.setup.n_jobs
+    if facts.is_ours:
+        return f"`tuner optimize --gpus-per-trial {each.value if each else 1}` probes {most} configs at once"
+    as_processes = ", as processes instead of threads (n_jobs)" if n_jobs and n_jobs.value > 1 else ""
+    return f"run {most} trials at once instead of {at_once}{as_processes}, and watch the GPUs' memory"
+
+
+def _room(facts: Facts) -> tuple[int, str, str]:
+    """Return how many trials fit on the GPUs, what shows it, and the arithmetic; 0 where that is unknown."""
+    at_once = max(facts.running_at_once.usual, 1) if facts.running_at_once else 1
+    used, memory, gpus = facts.setup.memory_used_gib, facts.setup.gpu_memory_gib, facts.setup.gpus
+    each = facts.setup.gpus_per_trial
+    if gpus and each and (facts.is_ours or each.value > 1):
+        fits = gpus.value // each.value
+        why = f"{at_once} trials run at once on {gpus.value} GPUs, and each uses {each.value}."
+        return fits, why, f"{gpus.value} GPUs / {each.value} of a trial = {fits} trials"
+    if used and memory:
+        fits = math.floor(USABLE * memory.value / (used.value / at_once))
+        why = f"{at_once} trials at once use {used.value:g} of {memory.value:g} GiB of a GPU."
+        return fits, why, f"{USABLE:.0%} of {memory.value:g} GiB / ({used.value:g} GiB / {at_once}) = {fits} trials"
+    if gpus:
+        why = f"{at_once} trials run at once on {gpus.value} GPUs."
+        return gpus.value, why, f"one trial on each of {gpus.value} GPUs"
+    return 0, "", ""
+
+
+def _idle(facts: Facts) -> Iterator[IdleCause]:
+    """Say how busy the GPUs are while trials train, where no other cause tells what they wait for."""
+    duty_pct, share = _duty(facts), 1.0 - (facts.startup_share or 0.0)
+    if duty_pct is None or share <= 0.0 or (busy_pct := duty_pct / share) >= LEAST_BUSY_PCT:
+        return
+    yield cause(
+        Kind.IDLE,
+        facts,
+        why=f"While trials train, the GPUs are {busy_pct:.0f}% busy.",
+        change="give each GPU more to do at once: a larger batch, more environments, or less waiting between steps",
+        factor=100.0 / busy_pct,
+        how=f"{duty_pct:.3g}% busy / {share:.3g} of the time that trains = {busy_pct:.3g}%; 100 / {busy_pct:.3g}"
+        f"{_times(100.0, busy_pct)}",
+    )
+
+
+def _duty(facts: Facts) -> float | None:
+    return facts.setup.duty_pct.value if facts.setup.duty_pct else None
+
+
+def _times(part: float, of: float) -> str:
+    """Return the end of a division as text."""
+    return f" = {part / of:.2f} times" if of else ""

@@ -1,0 +1,382 @@
+"""Runs a race: trains its configs in turns, keeps each run, and says how the race stands and what it comes to."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import isfinite
+from statistics import fmean, median
+
+from tuner.errors import TrainerError
+from tuner.export import SPEEDS, figure, in_words, score_text
+from tuner.probe import (
+    SAMPLES_PER_S,
+    Answer,
+    Blame,
+    Enough,
+    Failure,
+    FailureKind,
+    Go,
+    Interrupted,
+    More,
+    ProbeResult,
+    over,
+    student_tail,
+    with_sure_speed,
+)
+from tuner.records.case_record import RunRecord, scored_by
+from tuner.running.prober import run_in
+from tuner.running.workbench import Job
+from tuner.search.scores import Mean, agreement, ahead, constant, means, standings, thinned
+from tuner.store.races import RaceRuns
+from tuner.study import Case, ProbeSpec, same_launch
+from tuner.tools.racing.entrants import Entrant, Round, better_half, rounds
+
+SAMPLE_S = 1.0
+"""A run's devices are read so often, in seconds: a long run would otherwise keep very many readings."""
+WINDOW_SHARE = 0.25
+"""The share of a run's time that is enough to measure its samples per second."""
+MANY = 10_000_000
+"""The iterations that no run reaches: its time ends it."""
+
+
+def run_limits(probe: ProbeSpec, seconds: float) -> ProbeSpec:
+    """Return the limits of a run that trains for `seconds`: only its time ends it, and no iteration is shortened."""
+    return probe.model_copy(
+        update={
+            "iterations": MANY,
+            "window_seconds": min(probe.window_seconds, WINDOW_SHARE * seconds),
+            "thin": False,
+            "warm": False,
+            "max_seconds": probe.max_seconds + 2.0 * seconds,
+            "sample_seconds": max(SAMPLE_S, probe.sample_seconds),
+        }
+    )
+
+
+class FollowedRun:
+    """Follows a run: keeps its scores, and ends it once it has trained long enough."""
+
+    def __init__(self, seconds: float, interrupted: Callable[[], bool]) -> None:
+        self._seconds = seconds
+        self._interrupted = interrupted
+        self.curve: list[tuple[float, float]] = []
+        self.trained_s = 0.0
+        self._seen_s = -1.0
+        self._not_finite = self._most_not_finite = 0
+
+    def __call__(self, so_far: ProbeResult | None) -> Answer:
+        """Take over the newest score, and say whether the run goes on."""
+        if self._interrupted():
+            return Interrupted()
+        if so_far is None:
+            return Go()
+        self.trained_s = so_far.total_s - (so_far.start_up_s or so_far.total_s)
+        self.note(so_far)
+        return Enough() if self.is_whole else More()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the run has trained long enough, even if its window is too short for a probe."""
+        return self.trained_s >= self._seconds
+
+    @property
+    def failure(self) -> str | None:
+        """Why the config cannot be ranked, as the scores of the run show; None where it can.
+
+        A mean over episodes is not finite, either, while no episode ends. So scores that are not finite, and that are
+        no more in a row than at an earlier time of the run, are no failure.
+        """
+        if self._not_finite > self._most_not_finite:
+            return f"diverged: the last {self._not_finite} return(s) of the run are no finite numbers"
+        return None
+
+    def note(self, result: ProbeResult) -> None:
+        """Take over the newest score."""
+        score = result.score
+        if score is None or score.t_s <= self._seen_s or result.start_up_s is None:
+            return
+        self._seen_s = score.t_s
+        if not isfinite(score.value):
+            self._not_finite += 1
+            return
+        self._most_not_finite = max(self._most_not_finite, self._not_finite)
+        self._not_finite = 0
+        self.curve.append((max(0.0, score.t_s - result.start_up_s), score.value))
+
+
+_NOT_THE_CONFIG = {Blame.HOST, Blame.SETUP}
+"""Failures of the machine and of the set-up end the race, because they say nothing about a config."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where a config stands in a race."""
+
+    entrant: Entrant
+    mean: Mean | None
+    """Its mean score after `seconds`; None where no run of the config has a score."""
+    seconds: float
+    """The longest time for which the config was trained, in seconds."""
+    runs: tuple[RunRecord, ...]
+
+    @property
+    def failure(self) -> str | None:
+        """Why the config left the race; None where it did not."""
+        return next((run.why_out for run in self.runs if run.why_out), None)
+
+
+class Race:
+    """The race of one case."""
+
+    def __init__(
+        self,
+        job: Job,
+        case: Case,
+        runs: RaceRuns,
+        say: Callable[[str], None],
+        *,
+        configs: Sequence[Entrant],
+        seeds: int,
+        total_s: float,
+    ) -> None:
+        """Plan the race: `total_s` is the time for which all runs train together, in seconds. `say` takes a line."""
+        self._job, self._case, self._runs, self._say = job, case, runs, say
+        self._entrants = list(configs)
+        self.rounds = rounds(len(configs), seeds=seeds, total_s=total_s)
+
+    def run(self) -> list[Place]:
+        """Make the runs that are missing and return how the configs stand, the best first.
+
+        A race that is interrupted, or whose time is over, returns how it stands then; the same call goes on. Raises
+        TrainerError where the machine or the set-up is at fault, and where the first run gives no score.
+        """
+        left = list(self._entrants)
+        for one in self.rounds:
+            if not self._run_round(one, left):
+                break
+            scores = means(self._made(left), one.seconds)
+            order = better_half([scores[at].value if at in scores else None for at in range(len(left))])
+            left = [left[place] for place in order]
+            if len(left) < 2:
+                break
+        return self.standing()
+
+    def standing(self) -> list[Place]:
+        """Return how the configs stand after the runs so far: those that trained longest first, then by score."""
+        made = self._made(self._entrants)
+        return [
+            Place(entrant=self._entrants[one.config], mean=one.mean, seconds=one.seconds, runs=tuple(made[one.config]))
+            for one in standings(made)
+        ]
+
+    def _past(self) -> list[RunRecord]:
+        """Return the runs so far whose scores were read from what the study names now."""
+        return scored_by(self._runs.read(), self._job.bench.trainer.score_source)
+
+    def _made(self, among: Sequence[Entrant]) -> dict[int, list[RunRecord]]:
+        """Return the runs so far of each of these configs, by position."""
+        runs = self._past()
+        return {
+            at: [run for run in runs if same_launch(run.config, entrant.config)] for at, entrant in enumerate(among)
+        }
+
+    def _run_round(self, one: Round, left: Sequence[Entrant]) -> bool:
+        """Make the missing runs of a round; return whether the round is complete.
+
+        The runs that other processes make are waited for, where the job can wait.
+        """
+        said = False
+        while elsewhere := self._make_missing(one, left):
+            if self._job.wait is None:
+                return False
+            if not said:
+                self._say("waiting for runs of this race that other processes make")
+            said = True
+            self._job.wait()
+        return elsewhere is not None
+
+    def _make_missing(self, one: Round, left: Sequence[Entrant]) -> int | None:
+        """Make the missing runs of a round; return how many other processes make, None where the race is to stop."""
+        elsewhere = 0
+        for seed, entrant in itertools.product(one.seeds, left[: one.configs]):
+            is_made = partial(self._is_made, entrant, seed, one.seconds)
+            if is_made(self._runs.read()):
+                continue
+            if self._job.interrupted() or not self._job.has_time(self._expected_s(one.seconds)):
+                return None
+            if not self._runs.claim(entrant.config, seed, is_made):
+                elsewhere += 1
+            elif not self._run_claimed(entrant, seed, one.seconds):
+                return None
+        return elsewhere
+
+    def _is_made(self, entrant: Entrant, seed: int, seconds: float, runs: Sequence[RunRecord]) -> bool:
+        """Return whether a run with this seed is not needed: it has trained so long, or its config is out."""
+        return any(
+            run.why_out or (run.seed == seed and run.seconds >= seconds)
+            for run in scored_by(runs, self._job.bench.trainer.score_source)
+            if same_launch(run.config, entrant.config)
+        )
+
+    def _run_claimed(self, entrant: Entrant, seed: int, seconds: float) -> bool:
+        """Make and keep a run that this process has claimed; return False where the user stopped it."""
+        try:
+            self._say(f"training {entrant}, seed {seed}, for {seconds:.0f} s")
+            run = self._train(entrant, seed, seconds)
+            if run is None:
+                return False
+            self._check_scored(run)
+            self._runs.add(run)
+        finally:
+            self._runs.release()
+        scored = f"{len(run.curve)} scores, the last {figure(run.curve[-1][1])}" if run.curve else "no score"
+        self._say(f"  {run.why_out or f'{run.trained_s:.0f} s of training, {scored}'}")
+        return True
+
+    def _is_interrupted(self) -> bool:
+        """Say that this process still makes its run; return whether the user wants to stop."""
+        self._runs.beat()
+        return self._job.interrupted()
+
+    def _expected_s(self, seconds: float) -> float:
+        """Return how long a run will take in all; its start is expected to take the median of the starts so far.
+
+        The first start on a machine can take minutes longer, because it compiles kernels.
+        """
+        starts = [run.start_up_s for run in self._runs.read() if run.start_up_s is not None]
+        return seconds + (median(starts) if starts else 0.0)
+
+    def _check_scored(self, run: RunRecord) -> None:
+        """Raise TrainerError where no run so far has a score, or no score changes: the runs would train for nothing."""
+        if run.failure:
+            return
+        curves = [one.curve for one in (*self._past(), run) if one.failure is None]
+        if not any(curves):
+            found = f"{in_words(run.config)} gave no return in {run.seconds:.0f} s of training"
+        elif len(curves) > 1 and constant(curves):
+            found = f"no return changed within any of its {len(curves)} runs"
+        else:
+            return
+        raise TrainerError(
+            f"the race stopped: {found}; let the study name what the trainer prints as its return ("
+            "MimicKit: `trainer.options.score_row`; a command: the group `return` in `progress`), or give more "
+            "--hours: the first runs are the shortest"
+        )
+
+    def _train(self, entrant: Entrant, seed: int, seconds: float) -> RunRecord | None:
+        """Train a config from scratch; None where the user stopped the run."""
+        bench = self._job.bench
+        following = FollowedRun(seconds, self._is_interrupted)
+        slot = bench.slot(self._case, f"races/{self._case.name}/{len(self._runs.read()):04d}")
+        try:
+            result = run_in(
+                replace(slot, limits=run_limits(slot.limits, seconds), seed=seed),
+                partial(bench.trainer.plan, self._case, entrant.config),
+                lambda plan: with_sure_speed(self._job.probe(plan, following)),
+            )
+        except TrainerError as refusal:
+            failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="trainer", detail=str(refusal))
+            return RunRecord(config=entrant.config, seed=seed, seconds=seconds, failure=_in_words(failure))
+        following.note(result)
+        failure = None if following.is_whole else result.failure
+        if failure and failure.kind == FailureKind.INTERRUPTED:
+            return None
+        if failure and failure.kind.blame in _NOT_THE_CONFIG:
+            raise TrainerError(
+                f"the race stopped at {in_words(entrant.config)}: {_in_words(failure)}; whole runs are kept, "
+                "and the same command goes on"
+            )
+        return RunRecord(
+            config=entrant.config,
+            seed=seed,
+            seconds=seconds,
+            started_at=result.started_at,
+            start_up_s=result.start_up_s,
+            trained_s=following.trained_s,
+            iterations_per_s=result.iterations / result.window_s if result.window_s else None,
+            samples_per_s=result.samples_per_s,
+            curve=thinned(following.curve),
+            score_source=bench.trainer.score_source,
+            failure=_in_words(failure) if failure else following.failure,
+            host=result.host,
+        )
+
+
+def _in_words(failure: Failure) -> str:
+    return f"{failure.kind.value}: {failure.detail}"
+
+
+UPDATES = "updates/s"
+BY_CHANCE = 0.05
+"""A winner is clear if chance alone would put two equal configs so far apart with at most this probability."""
+LEAST_CHANCE = 0.01
+"""A smaller probability is not told as a number: two or three seeds do not show it."""
+
+
+def forecasts(places: Sequence[Place], updates: Mapping[int, float | None]) -> dict[str, list[float | None]]:
+    """Return what could have foretold a race: metric → its value for each place.
+
+    Utilisation is that of the search. Samples/s and updates/s are those of the race itself, and those of the search
+    where the race has none. `updates` holds the updates of an iteration, by position.
+    """
+    searched = dict.fromkeys(name for place in places for name in place.entrant.measured)
+    found = {name: [place.entrant.measured.get(name) for place in places] for name in searched if name != SAMPLES_PER_S}
+    for place in places:
+        speed = over(fmean, [run.samples_per_s for run in place.runs])
+        found.setdefault(SAMPLES_PER_S, []).append(speed or place.entrant.measured.get(SAMPLES_PER_S))
+    speeds = [over(fmean, [run.iterations_per_s for run in place.runs]) for place in places]
+    found[UPDATES] = [one * count if one and (count := updates.get(at)) else None for at, one in enumerate(speeds)]
+    return found
+
+
+def verdict(places: Sequence[Place], updates: Mapping[int, float | None]) -> Iterator[str]:
+    """Yield the sentences about a race. `updates` holds the updates of an iteration, by position."""
+    finalists = [(one, one.mean) for one in places if one.mean is not None and one.seconds == places[0].seconds]
+    yield from (f"{one.entrant} left the race: {one.failure}" for one in places if one.failure)
+    if not finalists:
+        yield "No run has a score yet, so nothing is known about what is learnt."
+        return
+    first, mean = finalists[0]
+    yield (
+        f"{first.entrant} learns most: {score_text(mean.value, mean.error)} after {first.seconds:.0f} s of training, "
+        f"mean of {mean.runs} run(s)."
+    )
+    if len(finalists) > 1:
+        second, follows = finalists[1]
+        yield _lead(mean, second.entrant, follows)
+    yield from _foretold(places, updates)
+    devices = {found for place in places for run in place.runs if (found := run.host.get("devices"))}
+    if len(devices) > 1:
+        named = "; ".join(sorted(devices))
+        yield f"The runs had {len(devices)} sets of devices: {named}. This alone may change scores."
+
+
+def _lead(first: Mean, second: Entrant, follows: Mean) -> str:
+    """Say how far the second is behind, and how often chance alone would do this (Student's t test)."""
+    by = f"{second} follows with {score_text(follows.value, follows.error)}"
+    lead = ahead(first, follows)
+    if lead is None and max(first.runs, follows.runs) < 2:
+        return f"{by}. How sure this is cannot be said: each of the two was trained with one seed."
+    if lead is None:
+        return f"{by}. The seeds make no difference: each config's runs have one score. Does the command use {{seed}}?"
+    chance = student_tail(lead.errors, lead.freedom)
+    behind = f"{by}, {lead.errors:.1f} standard errors behind"
+    often = f"{100 * chance:.0f} %" if chance >= LEAST_CHANCE else f"less than {100 * LEAST_CHANCE:g} %"
+    said = f"{behind}. Two equal configs would differ so in {often} of races"
+    return f"{said}." if chance <= BY_CHANCE else f"{said}: the winner is not clear, and more hours or seeds may tell."
+
+
+def _foretold(places: Sequence[Place], updates: Mapping[int, float | None]) -> Iterator[str]:
+    """Yield for each metric whether its order is that of the scores after the time that all configs were trained."""
+    shortest = min((place.seconds for place in places if place.mean), default=0.0)
+    scores = means({at: place.runs for at, place in enumerate(places)}, shortest)
+    for name, values in forecasts(places, updates).items():
+        both = [(value, scores[at].value) for at, value in enumerate(values) if value is not None and at in scores]
+        if len(both) < 2 or (tau := agreement(*zip(*both, strict=True))) is None:
+            continue
+        right = max(both)[1] == max(score for _, score in both)
+        yield (
+            f"{SPEEDS.get(name, name)} {'names' if right else 'does not name'} the winner after {shortest:.0f} s; its "
+            f"order agrees with that of the scores by {tau:+.2f} (Kendall's tau of {len(both)} configs)."
+        )

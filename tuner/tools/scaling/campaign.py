@@ -1,0 +1,339 @@
+"""Plans the runs of `tuner scale`, measures them, and keeps the results after each of them."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from tuner.devices.found import Link, device_variables, nccl_variables, part_of
+from tuner.errors import DeviceError, OutputError, TrainerError, TunerError
+from tuner.probe import (
+    Answer,
+    Blame,
+    DeviceSource,
+    FailureKind,
+    Go,
+    Interrupted,
+    More,
+    ProbePlan,
+    Prober,
+    ProbeResult,
+    Slot,
+    Stop,
+)
+from tuner.running.prober import run_in
+from tuner.study import Config, ProbeSpec
+from tuner.tools.scaling.results import COUNTS, Measurement, Mode, Results, Route, Subject, read, write
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CardTeam:
+    """The ranks of one program."""
+
+    gpus: tuple[int, ...]
+    """Positions in the list of the machine's devices."""
+    route: Route | None = None
+    """How the ranks exchange data; None for a single rank."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scaled:
+    """A subject, what is to be measured of it, and how it is launched."""
+
+    subject: Subject
+    sizes: tuple[int | None, ...]
+    plan: Callable[[Config, Slot], ProbePlan]
+    limits: ProbeSpec
+    config: Callable[[int | None, bool], Config]
+    """Returns the config for a size. The flag says whether the ranks exchange data."""
+    can_stay_apart: bool = False
+    """Whether its ranks can work without exchanging anything."""
+    only_links: bool = False
+    """Whether it measures the links alone, so that a single rank has nothing to do."""
+    step_samples: Callable[[int, int], float] | None = None
+    """Returns the samples of a step by size and number of ranks; None where only a probe can tell."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """One measurement of a subject. Several teams run at the same time."""
+
+    subject: str
+    size: int | None
+    mode: Mode
+    teams: tuple[CardTeam, ...]
+
+
+def counts(asked: Sequence[int] | None, visible: int) -> tuple[int, ...]:
+    """Return the numbers of GPUs to measure, in order; 1 is always among them, because it is the baseline."""
+    return tuple(sorted({1, *(asked or [count for count in COUNTS if count <= visible])}))
+
+
+def routes(links: Sequence[Link], *, on_gpu: bool, p2p: bool = True) -> tuple[Route, ...]:
+    """Return the routes between the ranks of a machine, the fastest first; without `p2p` only the host's memory."""
+    if not on_gpu:
+        return ("gloo",)
+    if not p2p or any(link.p2p is False for link in links):
+        return ("host",)
+    return ("nvlink" if links and all(link.nvlink for link in links) else "p2p", "host")
+
+
+def scaling_runs(subjects: Sequence[Scaled], counts: Sequence[int], routes: Sequence[Route]) -> Iterator[Run]:
+    """Yield the measurements of weak and strong scaling. `counts` begin with 1.
+
+    All runs of one team come together, because each other team needs new programs. For strong scaling, the largest
+    batch is also divided by each number of GPUs.
+    """
+    sizes = [(one, _sizes(one, counts)) for one in subjects]
+
+    def runs(mode: Mode, *teams: CardTeam) -> Iterator[Run]:
+        for one, own in sizes:
+            if mode == "joined" or not (one.only_links or (mode == "apart" and not one.can_stay_apart)):
+                yield from (Run(subject=one.subject.name, size=size, mode=mode, teams=teams) for size in own)
+
+    yield from runs("single", CardTeam(gpus=(0,)))
+    for count in counts[1:]:
+        yield from runs("beside", *(CardTeam(gpus=(card,)) for card in range(count)))
+        for position, route in enumerate(routes):
+            team = CardTeam(gpus=tuple(range(count)), route=route)
+            if position == 0:
+                yield from runs("apart", team)
+            yield from runs("joined", team)
+
+
+def split_runs(subjects: Sequence[Scaled], cards: int) -> Iterator[Run]:
+    """Yield the measurements of each card by itself, then of all cards at the same time, each with its own program.
+
+    All cards are measured twice: the first time decides how the work is divided, the second time checks the division.
+    """
+    teams = [CardTeam(gpus=(card,)) for card in range(cards)]
+    useful = [one for one in subjects if not one.only_links]
+    for team in teams:
+        for one in useful:
+            yield from (Run(subject=one.subject.name, size=size, mode="single", teams=(team,)) for size in one.sizes)
+    for one in useful:
+        for size in one.sizes:
+            yield from [Run(subject=one.subject.name, size=size, mode="beside", teams=tuple(teams))] * 2
+
+
+def _sizes(one: Scaled, counts: Sequence[int]) -> Sequence[int | None]:
+    known = {size for size in one.sizes if size is not None}
+    if not known:
+        return [None]
+    if not (one.subject.splits_model or one.only_links):
+        known |= {max(known) // count for count in counts if max(known) >= count}
+    return sorted(known)
+
+
+class Measuring:
+    """Measures runs, one after another. `close` ends all started programs."""
+
+    def __init__(
+        self,
+        source: DeviceSource,
+        *,
+        open_prober: Callable[[DeviceSource], Prober],
+        folder: Path,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`source` has all devices of the machine; `folder` takes the files of the probes."""
+        self._source = source
+        self._open_prober = open_prober
+        self._folder = folder
+        self._interrupted = interrupted
+        self._open: dict[CardTeam, tuple[DeviceSource, Prober]] = {}
+
+    def measure(self, run: Run, subject: Scaled) -> list[Measurement]:
+        """Measure a run and return a point for each of its teams.
+
+        Raises DeviceError when a card does not answer, TrainerError where the trainer cannot be launched or counts no
+        samples, and OutputError when a file cannot be written.
+        """
+        if self._open.keys() != set(run.teams):
+            self.close()
+            for team in run.teams:
+                part = part_of(self._source, team.gpus)
+                self._open[team] = part, self._open_prober(part)
+        together = _Together(len(run.teams), subject.limits.window_seconds, self._interrupted)
+        with ThreadPoolExecutor(len(run.teams)) as pool:
+            results = pool.map(lambda at: self._probe(run, subject, run.teams[at], together, at), range(len(run.teams)))
+        return [_point(run, subject, team, result) for team, result in zip(run.teams, results, strict=True)]
+
+    def close(self) -> None:
+        """End all started programs and wait for them."""
+        for _, prober in self._open.values():
+            prober.close()
+        self._open = {}
+
+    def _probe(self, run: Run, subject: Scaled, team: CardTeam, together: "_Together", place: int) -> ProbeResult:
+        config = subject.config(run.size, run.mode != "apart")
+        source, prober = self._open[team]
+        wanted = self._folder / "-".join(map(str, filter(None, (run.subject, run.size, run.mode, team.route))))
+        variables = {
+            **device_variables(source.devices),
+            **nccl_variables("off" if team.route == "host" else "on", ()),
+            **subject.variables,
+        }
+
+        slot = Slot(devices=source.devices, out_dir=wanted, limits=subject.limits, variables=variables)
+        try:
+            return run_in(slot, partial(subject.plan, config), lambda plan: prober(plan, together.stop(place)))
+        finally:
+            together.ended(place)
+
+
+class _Together:
+    """Keeps probes that began together going until each has a long window, so that none works alone for long."""
+
+    def __init__(self, probes: int, window_s: float, interrupted: Callable[[], bool]) -> None:
+        self._windows_s = [0.0] * probes
+        self._window_s = window_s
+        self._interrupted = interrupted
+
+    def ended(self, place: int) -> None:
+        """Note that the probe at this place is over, so that no other probe waits for it."""
+        self._windows_s[place] = math.inf
+
+    def stop(self, place: int) -> Stop:
+        """Return the `stop` of the probe at this place."""
+
+        def answer(so_far: ProbeResult | None) -> Answer:
+            if self._interrupted():
+                return Interrupted()
+            if so_far is None or len(self._windows_s) == 1:
+                return Go()
+            self._windows_s[place] = so_far.window_s or 0.0
+            return Go() if min(self._windows_s) >= self._window_s else More()
+
+        return answer
+
+
+def _point(run: Run, subject: Scaled, team: CardTeam, result: ProbeResult) -> Measurement:
+    of_team = {"gpus": team.gpus, "route": team.route, "beside": len(run.teams)}
+    of_probe = {"window_s": result.window_s, "devices": result.devices}
+    point = Measurement(workload=run.subject, size=run.size, mode=run.mode, **of_team, **of_probe)
+    if result.failure:
+        return replace(point, failure=result.failure.kind, detail=result.failure.detail)
+    if not result.samples_per_s:
+        raise TrainerError(
+            f"{run.subject}: the trainer counts no samples, so nothing can be compared; let its progress report samples"
+        )
+    return replace(
+        point,
+        samples_per_s=result.samples_per_s,
+        samples_per_s_se=result.samples_per_s_se,
+        samples_per_step=_step_samples(run, subject, team, result),
+    )
+
+
+def _step_samples(run: Run, subject: Scaled, team: CardTeam, result: ProbeResult) -> float | None:
+    if subject.step_samples is not None and run.size is not None:
+        return subject.step_samples(run.size, len(team.gpus))
+    if not result.samples_per_s or not result.trained_s or not result.iterations:
+        return None
+    return result.samples_per_s * result.trained_s / result.iterations
+
+
+MOST_FAILURES = 3
+"""After this many failed runs without a measurement before, no other run is tried."""
+
+
+def measure_all(
+    measuring: Measuring,
+    runs: Iterable[Run],
+    subjects: Mapping[str, Scaled],
+    results: Results,
+    *,
+    path: Path,
+    tell: Callable[[Run, list[Measurement]], None],
+) -> Results:
+    """Measure the runs, write all results so far to `path` after each run, and return them.
+
+    `tell` gets each run with its points. An interrupted run ends the work without an error.
+    Raises TunerError when a card is lost or busy, or when no run can succeed. The message says where the results so far
+    are.
+    """
+    try:
+        for run in runs:
+            points = measuring.measure(run, subjects[run.subject])
+            if any(one.failure is FailureKind.INTERRUPTED for one in points):
+                break
+            results = results.with_points(*points)
+            write(results, path)
+            tell(run, points)
+            _check(points, results)
+    except TunerError as error:
+        if not results.points:
+            raise
+        raise type(error)(
+            f"{error}; {len(results.points)} measurement(s) are kept in {path}; with --out {path} the "
+            "same command goes on"
+        ) from error
+    return results
+
+
+def begun(path: Path, blank: Results) -> Results:
+    """Return the results to go on from: those that an earlier call wrote to `path`, or else `blank`.
+
+    Runs that failed are left out, so they are tried again. Raises TunerError where the file cannot be read, and
+    OutputError where it holds results of other devices or of another subject with the same name.
+    """
+    if not path.exists():
+        return blank
+    earlier = read(path)
+    for name in ("devices", "machine", "links"):
+        before, now = getattr(earlier, name), getattr(blank, name)
+        if before != now:
+            raise OutputError(
+                f"{path} holds results of another machine, and they are kept; name another file with --out. {name} "
+                f"there: {before}; here: {now}"
+            )
+    subjects = {one.name: one for one in (*blank.subjects, *earlier.subjects)}
+    for one in blank.subjects:
+        if subjects[one.name] != one:
+            raise OutputError(
+                f"{path} holds results of another {one.name}, and they are kept; name another file with --out. There: "
+                f"{subjects[one.name].text}; here: {one.text}"
+            )
+    failed = {_run_of(one) for one in earlier.points if one.failure}
+    return replace(
+        earlier,
+        subjects=tuple(subjects.values()),
+        points=tuple(one for one in earlier.points if _run_of(one) not in failed),
+    )
+
+
+def _run_of(point: Measurement) -> tuple[object, ...]:
+    return (point.workload, point.size, point.mode, point.route, point.beside)
+
+
+def missing(runs: Iterable[Run], results: Results) -> list[Run]:
+    """Return the runs that have not been measured yet, in their order. A run may be planned more than once."""
+    made = Counter((*_run_of(one), one.gpus) for one in results.points)
+    left: list[Run] = []
+    for run in runs:
+        keys = [(run.subject, run.size, run.mode, team.route, len(run.teams), team.gpus) for team in run.teams]
+        if any(made[key] < 1 for key in keys):
+            left.append(run)
+        made.subtract(keys)
+    return left
+
+
+def _check(points: list[Measurement], results: Results) -> None:
+    """Raise an error where a failure leaves no hope for other runs: a card is not there, or nothing has ever run."""
+    nothing_ran = not any(one.samples_per_s for one in results.points)
+    for one in points:
+        kind = one.failure
+        if kind is None:
+            continue
+        remedy = kind.remedy or "read the console.log of the probe"
+        if kind is FailureKind.GPU_LOST:
+            raise DeviceError(f"{one.workload}: {one.detail}; {remedy}")
+        if kind is FailureKind.GPU_BUSY:
+            raise DeviceError(f"{one.workload}: {one.detail}; wait for the other program, or measure with --shared")
+        if nothing_ran and (kind.blame is Blame.SETUP or len(results.points) >= MOST_FAILURES):
+            raise TrainerError(f"{one.workload}: {kind}: {one.detail}; {remedy}")

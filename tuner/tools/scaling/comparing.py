@@ -1,0 +1,381 @@
+"""Results of several machines side by side: prices, speed-up, cost, what to choose; a table and sentences of it."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from tuner.devices.found import Link
+from tuner.errors import StudyError, TunerError
+from tuner.export import Sheet, tsv
+from tuner.probe import BUSY_PCT, HOUR_S, DeviceSummary
+from tuner.study import Number, Strict, complaints, grouped, read_mapping
+from tuner.tools.scaling.laws import LOSSES, Quantity, difference
+from tuner.tools.scaling.results import Measurement, Mode, Results, Route, Subject
+from tuner.tools.scaling.scaling_table import Division, Fit, ScalingRow, ceilings, mean_pct, placement, table
+
+ROUTES: dict[Route, str] = {
+    "nvlink": "NVLink",
+    "p2p": "PCIe, card to card",
+    "host": "the host's memory",
+    "gloo": "gloo",
+}
+"""The words for each route."""
+MODES: dict[Mode, str] = {
+    "single": "one device works, alone on the machine",
+    "beside": "each device has a program of its own, and all work at the same time",
+    "apart": "the devices wait for each other after each step, and exchange nothing",
+    "joined": "the devices exchange gradients or other results, as in training",
+}
+"""The words for each way to work."""
+PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+CPU_NOTE = "These are CPU figures: ranks of one processor that exchange data with gloo. They say nothing about GPUs."
+CERTAIN = 2.0
+"""A loss is told if it is at least this many of its standard errors."""
+TWO_DIGITS = 2.0
+"""An error whose first digit is below this number is shown with two digits, and any other error with one."""
+MOST_DECIMALS = 12
+"""A number is shown with at most so many decimals, however small its error is."""
+LOSS_WORTH_PCT = 1.0
+"""A loss is told if it is at least this percentage of the step."""
+
+
+def number(one: Quantity, digits: int = 3) -> str:
+    """Return a number with its standard error; the error's size decides the decimals."""
+    if one.error is None or one.error == 0:
+        return f"{one.value:.{digits}g}" if abs(one.value) < 10**digits else f"{one.value:,.0f}"
+    decimals = min(math.ceil(-math.log10(one.error / TWO_DIGITS)), MOST_DECIMALS)
+    shown = max(decimals, 0)
+    return f"{round(one.value, decimals):,.{shown}f} ± {round(one.error, decimals):,.{shown}f}"
+
+
+def short(one: Quantity) -> str:
+    """Return a large number with its standard error in thousands (k), millions (M) or billions (G)."""
+    unit, letter = next((found for found in PREFIXES if abs(one.value) >= found[0]), (1.0, ""))
+    return f"{number(one.times(1 / unit))} {letter}".rstrip()
+
+
+def sized(row: ScalingRow | Fit | Division | Measurement) -> str:
+    """Return the name of what a row is about."""
+    return row.workload if row.size is None else f"{row.workload} {row.size:,}"
+
+
+def scaling_sentences(results: Results, rows: Sequence[ScalingRow], fits: Iterable[Fit]) -> Iterator[str]:
+    """Yield what the losses of each row are, and then each serial part."""
+    if not results.on_gpu:
+        yield CPU_NOTE
+    yield from busy_with_others(device for one in results.points if one.mode != "beside" for device in one.devices)
+    for row in rows:
+        if row.scaling != "single":
+            yield _told(row, "cards" if results.on_gpu else "ranks")
+    yield from map(_serial, fits)
+    yield from ceiling_sentences(rows)
+    yield from failure_sentences(results)
+
+
+def failure_sentences(results: Results) -> Iterator[str]:
+    """Yield which measurements failed, and why."""
+    for one in results.points:
+        if one.failure:
+            cards = ",".join(map(str, one.gpus))
+            yield f"not measured: {sized(one)} {one.mode} on {cards}: {one.failure}: {one.detail}"
+
+
+def ceiling_sentences(rows: Sequence[ScalingRow]) -> Iterator[str]:
+    """Yield the most that more devices could gain, where they were not measured themselves."""
+    for row, gpus, speed_up in ceilings(rows):
+        yield (
+            f"{sized(row)} (strong): {gpus} devices can make at most {number(speed_up)} times "
+            f"the samples of one. One device with 1/{gpus} of the batch is no faster"
+        )
+
+
+def busy_with_others(devices: Iterable[DeviceSummary]) -> Iterator[str]:
+    """Yield a warning where other programs worked meanwhile. Programs measured side by side count as others, too."""
+    others_pct = max((device.others_mean_pct or 0.0 for device in devices), default=0.0)
+    if others_pct >= BUSY_PCT:
+        yield (
+            f"Other processes used up to {others_pct:.0f} % of the processors meanwhile. "
+            "Measure again on a quiet machine before you decide."
+        )
+
+
+def _told(row: ScalingRow, devices: str) -> str:
+    step = row.step_ms.value
+    parts = [
+        f"{name} {number(loss)} ms"
+        for name, loss in sorted(row.losses.items(), key=lambda one: -one[1].value)
+        if loss.value >= CERTAIN * (loss.error or 0.0) and 100 * loss.value >= LOSS_WORTH_PCT * step
+    ]
+    lost = f"Of {step:.4g} ms per step are lost: {', '.join(parts)}" if parts else "No loss is clearly above 0"
+    return (
+        f"{sized(row)} ({row.scaling}): {row.gpus} {devices}{_over(row.route)} make {number(row.speed_up)} times the "
+        f"samples of one. {lost}"
+    )
+
+
+def _over(route: Route | None) -> str:
+    return f" over {ROUTES[route]}" if route in {"nvlink", "p2p", "host"} else ""
+
+
+def _serial(fit: Fit) -> str:
+    law = "Amdahl" if fit.scaling == "strong" else "Gustafson"
+    share = number(Quantity(fit.serial.share, fit.serial.error).times(100))
+    text = f"{sized(fit)} ({fit.scaling}){_over(fit.route)}: serial part {share} % ({law})"
+    if fit.serial.misfit is not None and fit.serial.misfit > CERTAIN:
+        text += "; the law does not fit these measurements"
+    return text
+
+
+def split_sentences(results: Results, divisions: list[Division]) -> Iterator[str]:
+    """Yield how each workload is divided among the cards, and which workload belongs on which card."""
+    if not results.on_gpu:
+        yield CPU_NOTE
+    yield from busy_with_others(device for one in results.points if one.mode == "single" for device in one.devices)
+    for one in divisions:
+        shares = ", ".join(f"{100 * share:.1f} %" for share in one.shares)
+        total, best = one.throughput.value, one.alone[one.best_card].value
+        yield (
+            f"{sized(one)}: give the cards {shares} of the work. "
+            f"Together they make {number(one.throughput)} samples/s: {total / best:.2f} times the best card alone, "
+            f"{total / one.even.value:.2f} times an even split, "
+            f"{100 * total / one.sum_alone.value:.1f} % of the sum of the single cards"
+        )
+    chosen = placement(divisions)
+    if len(chosen) > 1:
+        for card, name in enumerate(results.devices):
+            works = [name if size is None else f"{name} {size:,}" for (name, size), at in chosen.items() if at == card]
+            yield f"device {card} ({name}): {', '.join(works) or 'nothing'}"
+    yield from failure_sentences(results)
+
+
+def topology(links: Sequence[Link]) -> Iterator[str]:
+    """Yield how the pairs of cards are connected, one line for each kind of connection."""
+
+    def kind_of(link: Link) -> str:
+        return "NVLink" if link.nvlink else "no direct access" if link.p2p is False else "PCIe"
+
+    for kind, alike in grouped(links, kind_of).items():
+        yield f"{kind} between the cards {', '.join(f'{link.first}-{link.second}' for link in alike)}"
+
+
+def about(subject: Subject) -> str:
+    """Return a line about a subject."""
+    return f"{subject.name}: {subject.text}" + (f"; sizes are {subject.unit}" if subject.unit else "")
+
+
+EXAMPLE = "currency: USD\nper_hour:\n  NVIDIA H200: 3.50\n"
+"""What a file of prices looks like."""
+
+
+class Prices(Strict):
+    """The prices of one device for one hour."""
+
+    currency: str = "USD"
+    per_hour: dict[str, Annotated[Number, Field(gt=0)]] = Field(min_length=1)
+    """The name of a result file without its ending, or the model of a device, and its price."""
+
+    def of(self, machine: str, model: str) -> float | None:
+        """Return the price of a device; that of the machine comes before that of the model. None where neither is."""
+        return self.per_hour.get(machine, self.per_hour.get(model))
+
+
+def read_prices(path: Path, needed: Sequence[tuple[str, str]]) -> Prices:
+    """Read prices for the machines and models that are `needed`.
+
+    Raises TunerError for a file that cannot be used, and for one that lacks a price.
+    """
+    try:
+        prices = Prices.model_validate(read_mapping(path, what="file of prices", starts="currency:"))
+    except StudyError as error:
+        raise TunerError(f"{error}\na file of prices looks like this:\n{EXAMPLE}") from error
+    except ValidationError as error:
+        wrong = "\n  ".join(complaints(error, Prices))
+        raise TunerError(f"{path} is no file of prices:\n  {wrong}\nit looks like this:\n{EXAMPLE}") from error
+    missing = [(machine, model) for machine, model in needed if prices.of(machine, model) is None]
+    if missing:
+        models = ", ".join(dict.fromkeys(f"{model!r} (of {machine})" for machine, model in missing))
+        raise TunerError(f"{path} has no price of {models}; add a line `{missing[0][1]}: PRICE` below `per_hour:`")
+    return prices
+
+
+WORTH_PCT, DEAR_PCT = 90.0, 70.0
+"""From this efficiency on, more GPUs are worth it; and from this one on, where time counts more than money."""
+VAGUE_PCT = 10.0
+"""With a larger standard error of the efficiency, no advice is given."""
+MILLION = 1e6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """The results of one machine, under the name of their file."""
+
+    name: str
+    results: Results
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PricedRow:
+    """One row of one machine, and what it costs."""
+
+    machine: str
+    model: str
+    on_gpu: bool
+    row: ScalingRow
+    per_hour: float | None
+    """The price of all devices of the row for one hour; None without prices."""
+
+    @property
+    def per_price(self) -> Quantity | None:
+        """The samples for one unit of the currency; None without prices."""
+        return None if self.per_hour is None else self.row.samples_per_s.times(HOUR_S / self.per_hour)
+
+    @property
+    def per_million(self) -> float | None:
+        """The price of a million samples; None without prices."""
+        return None if self.per_price is None else MILLION / self.per_price.value
+
+
+def lines(machines: Iterable[Machine], prices: Prices | None) -> list[PricedRow]:
+    """Return all rows of all machines, with their prices where `prices` are given."""
+    found: list[PricedRow] = []
+    for one in machines:
+        model, on_gpu = one.results.devices[0], one.results.on_gpu
+        price = prices.of(one.name, model) if prices else None
+        for row in table(one.results):
+            per_hour = None if price is None else price * row.gpus
+            found.append(PricedRow(machine=one.name, model=model, on_gpu=on_gpu, row=row, per_hour=per_hour))
+    return found
+
+
+def recommendation(lines: Sequence[PricedRow], currency: str) -> Iterator[str]:
+    """Yield what to choose: which machine suits a workload, and for each machine whether more GPUs are worth it.
+
+    How far that holds comes last.
+    """
+    yield from _across(lines, currency)
+    joined = {line.machine for line in lines if line.row.scaling != "single"}
+    for machine in sorted(dict.fromkeys(line.machine for line in lines), key=lambda one: one not in joined):
+        own = [line for line in lines if line.machine == machine]
+        several = [line for line in own if line.row.scaling != "single"]
+        for line in _largest(several):
+            yield f"{machine}: {_worth(line)}"
+        if not several:
+            yield f"{machine}: measured on one {own[0].model} alone, so a second one is not known to be worth it"
+            yield from (f"{machine}: {ceiling}" for ceiling in ceiling_sentences([line.row for line in own]))
+        yield from (f"{machine}: {text}" for text in busy_with_others(one for line in own for one in line.row.devices))
+    if any(not line.on_gpu for line in lines):
+        yield f"{CPU_NOTE} The workloads are smaller there, so that only speed-ups can be compared with GPUs."
+
+
+def _worth(line: PricedRow) -> str:
+    row, efficiency = line.row, line.row.efficiency_pct.value
+    if (row.efficiency_pct.error or 0.0) > VAGUE_PCT:
+        answer = "the error is too large to say whether they are worth it"
+    elif row.speed_up.value <= 1:
+        answer = "not worth it"
+    elif efficiency >= WORTH_PCT:
+        answer = "worth it"
+    elif efficiency >= DEAR_PCT:
+        answer = "worth it where time counts more than money"
+    else:
+        answer = "hardly worth it"
+    route = f" over {ROUTES[row.route]}" if row.route else ""
+    return (
+        f"{sized(row)} ({row.scaling}) on {row.gpus} x {line.model}{route}: {number(row.speed_up)} times the samples "
+        f"of one device, {efficiency:.0f} % per device; {answer}"
+    )
+
+
+def _across(lines: Sequence[PricedRow], currency: str) -> Iterator[str]:
+    """Yield which machine makes most of each workload, and which makes most for the money.
+
+    Only the same workload, of the same size per GPU, on the same kind of device is compared.
+    """
+    alike = [line for line in lines if line.row.scaling != "strong" or line.row.splits_model]
+    for group in grouped(alike, lambda line: (line.row.workload, line.row.size, line.on_gpu)).values():
+        if len({line.machine for line in group}) < 2:
+            continue
+        fastest = max(group, key=lambda line: line.row.samples_per_s.value)
+        speed = number(fastest.row.samples_per_s)
+        said = (
+            f"{sized(fastest.row)}: {_where(fastest)} is the fastest, with {speed} samples/s{_rivals(fastest, group)}"
+        )
+        priced = [(line, one.value) for line in group if (one := line.per_price)]
+        if priced:
+            cheapest, samples = max(priced, key=lambda one: one[1])
+            said += f"; {_where(cheapest)} makes the most for the money, {samples:,.0f} samples per {currency}"
+        yield said
+
+
+def _rivals(fastest: PricedRow, group: Sequence[PricedRow]) -> str:
+    """Return the other machines whose best line may be as fast, as far as the errors say."""
+    alike: dict[str, None] = {}
+    for line in group:
+        behind = difference(fastest.row.samples_per_s, line.row.samples_per_s)
+        if line.machine != fastest.machine and behind.value < CERTAIN * (behind.error or 0.0):
+            alike[_where(line)] = None
+    return f" ({', '.join(alike)} may be as fast)" if alike else ""
+
+
+def _where(line: PricedRow) -> str:
+    route = f" over {ROUTES[line.row.route]}" if line.row.route else ""
+    return f"{line.machine} with {line.row.gpus} x {line.model}{route}"
+
+
+def _largest(lines: Sequence[PricedRow]) -> list[PricedRow]:
+    """Return the lines of the largest size and the largest number of GPUs, for each workload, route and scaling."""
+    groups = grouped(lines, lambda line: (line.row.workload, line.row.route, line.row.scaling))
+    return [max(reversed(group), key=lambda line: (line.row.size or 0, line.row.gpus)) for group in groups.values()]
+
+
+def comparison_tsv(lines: Sequence[PricedRow], currency: str | None) -> str:
+    """Return the lines as text with one column per number; a number that is not known is empty.
+
+    Columns of prices exist only where there is a `currency`.
+    """
+    rows = [_columns(line, currency) for line in lines]
+    return "".join(tsv(Sheet(list(rows[0]) if rows else [], rows)))
+
+
+def _columns(line: PricedRow, currency: str | None) -> dict[str, object]:
+    row = line.row
+    columns: dict[str, object] = {
+        "machine": line.machine,
+        "device": line.model,
+        "workload": row.workload,
+        "size": row.size,
+        "unit": row.unit,
+        "scaling": row.scaling,
+        "devices": row.gpus,
+        "route": row.route,
+        **_measured("samples_per_s", row.samples_per_s),
+        **_measured("ms_per_step", row.step_ms),
+        **_measured("speed_up", row.speed_up),
+        **_measured("efficiency_pct", row.efficiency_pct),
+    }
+    for name in LOSSES:
+        columns |= _measured(f"{name.replace(' ', '_')}_ms", row.losses.get(name))
+    columns |= {
+        "util_pct": _rounded(mean_pct(row.devices, "util_mean_pct")),
+        "sm_pct": _rounded(mean_pct(row.devices, "sm_mean_pct")),
+        "mem_peak_mib": max((one.mem_peak_mib for one in row.devices if one.mem_peak_mib is not None), default=None),
+    }
+    if currency:
+        columns |= {
+            f"{currency}_per_hour": line.per_hour,
+            **_measured(f"samples_per_{currency}", line.per_price),
+            f"{currency}_per_million_samples": _rounded(line.per_million),
+        }
+    return columns
+
+
+def _measured(name: str, one: Quantity | None) -> dict[str, float | None]:
+    return {name: one and _rounded(one.value), f"{name}_se": one and _rounded(one.error)}
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.6g}")

@@ -1,0 +1,143 @@
+"""The results of `tuner scale` as a versioned JSON file, which `tuner compare` reads on any machine."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+
+from tuner.devices.found import Link as PairLink
+from tuner.errors import TunerError
+from tuner.export import write_files
+from tuner.probe import DeviceSummary, FailureKind
+from tuner.study import regular_content
+
+FORMAT = "tuner_scale"
+VERSION = 1
+"""The version of the file's form. A reader refuses every other version."""
+COUNTS = (1, 2, 4, 8)
+"""The numbers of GPUs that are measured, as far as the machine has them."""
+LINKS = "allreduce"
+"""The name of the workload that measures the links."""
+
+Mode = Literal["single", "beside", "apart", "joined"]
+"""How the ranks of a measurement work.
+
+- `single`: one rank, alone on the machine
+- `beside`: one of several programs with a rank each, all at the same time
+- `apart`: ranks of one program that wait for each other after each step, and exchange nothing
+- `joined`: ranks of one program that exchange gradients or other results, as in training
+"""
+Route = Literal["nvlink", "p2p", "host", "gloo"]
+"""How data goes from rank to rank: over NVLink, from card to card over PCIe, through the host's memory, or on CPUs."""
+Amount = Annotated[float, Field(gt=1e-12, lt=1e18)]
+"""A rate, a time or a number of samples; a file with another number is damaged."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """One measurement."""
+
+    workload: str
+    size: int | None
+    """The workload's size; None where the trainer has none."""
+    mode: Mode
+    gpus: Annotated[tuple[int, ...], Field(min_length=1)]
+    """The positions of the devices in the list of the machine's devices."""
+    route: Route | None = None
+    """How the ranks exchange data; None for a single rank."""
+    beside: Annotated[int, Field(ge=1)] = 1
+    """How many programs run at the same time, this program included."""
+    samples_per_s: Amount | None = None
+    """Of all ranks of the program together."""
+    samples_per_s_se: Annotated[float, Field(ge=0.0, lt=1e18)] | None = None
+    samples_per_step: Amount | None = None
+    """The samples of all ranks in a step: an update of a built-in workload, an iteration of any other trainer."""
+    window_s: Amount | None = None
+    devices: tuple[DeviceSummary, ...] = ()
+    """Utilisation, activity of multiprocessors, memory and power of each device."""
+    failure: FailureKind | None = None
+    """Why there is no number."""
+    detail: str = ""
+    """The line that shows the failure."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """What was measured: a workload, or a case of a study."""
+
+    name: str
+    text: str
+    unit: str
+    """What a size counts."""
+    splits_model: bool = False
+    """Whether the ranks share one model and one batch. Elsewhere each rank has the whole model and its own batch."""
+    micro_batches: int | None = None
+    """The parts of a batch, where the model is split."""
+
+
+@with_config(ConfigDict(allow_inf_nan=False))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Results:
+    """All that one call of `tuner scale` has measured on one machine."""
+
+    written_at: str
+    """UTC, ISO 8601."""
+    tuner: str
+    """The version of the tuner."""
+    machine: Mapping[str, str]
+    """Facts about the kind of machine; none of them identifies this machine."""
+    devices: Annotated[tuple[str, ...], Field(min_length=1)]
+    """The model of each device."""
+    on_gpu: bool
+    links: tuple[PairLink, ...] = ()
+    """How each pair of cards is connected, as the driver says."""
+    subjects: tuple[Subject, ...] = ()
+    points: tuple[Measurement, ...] = ()
+
+    def with_points(self, *points: Measurement) -> "Results":
+        """Return the results with more points."""
+        return replace(self, points=(*self.points, *points))
+
+
+_ADAPTER = TypeAdapter(Results)
+MOST_BYTES = 64 * 2**20
+"""No results are larger: each run takes less than a kilobyte."""
+
+
+def write(results: Results, path: Path) -> None:
+    """Write the results. A reader finds the whole old file or the whole new file. Raises OutputError."""
+    body = {FORMAT: VERSION, **_ADAPTER.dump_python(results, mode="json")}
+    write_files(path.parent.resolve(), {path.name: f"{json.dumps(body, indent=1)}\n".encode()})
+
+
+def read(path: Path) -> Results:
+    """Read results. Raises TunerError for a file that does not exist, is damaged, too large, or of another version."""
+    try:
+        content = regular_content(path, MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"it is larger than {MOST_BYTES // 2**20} MiB")
+        body: Any = json.loads(content)
+        json.dumps(body, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    except OSError as error:
+        raise TunerError(
+            f"{path} cannot be read: {error.strerror}; `tuner scale --out FILE` writes such files"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise TunerError(f"{path} is no JSON file: {error}; `tuner scale --out FILE` writes such files") from error
+    version = body.get(FORMAT) if isinstance(body, dict) else None
+    if version is None:
+        raise TunerError(f"{path} is no result of `tuner scale`: it has no key {FORMAT!r}")
+    if version != VERSION:
+        raise TunerError(
+            f"{path} has version {version} of the results, and this tuner reads version {VERSION}; measure again, or "
+            "use the tuner that wrote the file"
+        )
+    try:
+        return _ADAPTER.validate_python(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise TunerError(f"{path} is damaged at {where or 'its top'}: {first['msg']}; measure again") from error
