@@ -21,9 +21,8 @@ from tuner.cli.init import (
     Python,
     Searches,
     Seconds,
-    Wanted,
     Yes,
-    made_study,
+    written_study,
 )
 from tuner.cli.report import report_at_the_end
 from tuner.cli.screen import JsonScreen, Screen
@@ -31,6 +30,7 @@ from tuner.cli.slurm import submit_workers
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude
 from tuner.cli.worker import ReadySearch, Replay, Trials, divided, open_search, run_team
+from tuner.drafting.making import Wanted
 from tuner.drafting.outcome import COPY, to_copy
 from tuner.errors import StudyError
 from tuner.export import CaseSummary, export_study
@@ -137,7 +137,7 @@ def _study(console: Console, command: list[str] | None, study: str | None, wante
         raise StudyError("name a command, as in `tuner optimize -- python train.py --batch-size 32`, or a --study")
     if study and wanted != Wanted(devices=wanted.devices, runs=wanted.runs):
         raise StudyError("a --study has its own space; options such as --search and --python belong to a command")
-    study = study or made_study(console, command or [], wanted, to_search=True)
+    study = study or written_study(console, command or [], wanted, to_search=True)
     if command and (objective := load(study).objective) != SAMPLES_PER_S:
         console.print(BY_ITERATIONS if objective == ITERATIONS_PER_S else NOT_COMPARED)
     return study
