@@ -7,7 +7,6 @@ from tests.support.tests_loop import opened, reader
 from tests.support.tests_racing import searched
 from tuner.errors import StoreError
 from tuner.export.tables import best_by_case
-from tuner.tools.racing.entrants import entrants
 from tuner.records.case_record import RunRecord
 from tuner.store.races import RaceRuns
 from tuner.tools.racing.entrants import entrants

@@ -11,8 +11,6 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Enough, Interrupted, Stop
 from tuner.probe.result import Failure, ProbeResult, Score
-from tuner.tools.racing.contest import Place, Race, verdict
-from tuner.tools.racing.entrants import Entrant
 from tuner.records.case_record import Claim, RunRecord
 from tuner.running.workbench import Job
 from tuner.store.leases import Lease

@@ -148,8 +148,6 @@ class ProgressReader:
             samples=self._total(rank, samples),
             busy_s=self._grown(rank, "busy_s", number(fields.get("busy_s"))),
             alloc_retries=_whole(self._grown(rank, "alloc_retries", _count(fields.get("alloc_retries")))),
-            allocated_mib=number(fields.get("allocated_mib")),
-            reserved_mib=number(fields.get("reserved_mib")),
             t_s=t_s,
             thin=self._thin(number(fields.get("thin_from_s")), number(fields.get("thin_by")), began_s, t_s),
             pause=pause,

@@ -70,10 +70,6 @@ class Progress:
     """For how many seconds so far the rank's device did tensor work."""
     alloc_retries: int | None = None
     """How often so far the rank's allocator freed its cache and tried again."""
-    allocated_mib: float | None = None
-    """The most memory of tensors so far on the rank's device."""
-    reserved_mib: float | None = None
-    """The most memory so far that the rank's allocator took from its device."""
     thin: Thin | None = None
     """The part of the iteration that was not run in full."""
     pause: Pause | None = None

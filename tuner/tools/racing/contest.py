@@ -24,7 +24,6 @@ from tuner.probe import (
     student_tail,
     with_sure_speed,
 )
-from tuner.tools.racing.entrants import Entrant, Round, better_half, rounds
 from tuner.records.case_record import RunRecord, scored_by
 from tuner.running.prober import run_in
 from tuner.running.workbench import Job
