@@ -2,9 +2,9 @@
 
     python -m benchmarks.costs.counting [--pairs 20] [--device cpu] > FILE
 
-A step of this training is short, so that a few microseconds show. The pairs start together and wait. Then one process at
-a time trains a block of steps; the two of a pair take turns, and which goes first alternates. The time of a step is the
-median over a process's blocks. A row for eager mode and, where a compiler is there, one for `torch.compile`.
+A step of this training is short, so that a few microseconds show. The pairs start together and wait. Then one process
+at a time trains a block of steps; the two of a pair take turns, and which goes first alternates. The time of a step is
+the median over a process's blocks. A row for eager mode and, where a compiler is there, one for `torch.compile`.
 """
 
 import argparse
@@ -82,14 +82,11 @@ class Training:
 
     def wait(self) -> str:
         """Return the next line that the process prints."""
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
+        return self._process.stdout.readline()  # pyright: ignore[reportOptionalMemberAccess]
 
     def train_block(self) -> None:
         """Let the process train one block, and wait for its end."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
+        print(file=self._process.stdin, flush=True)
         if not self.wait():
             raise RuntimeError("a training ended early; its messages stand above")
 

@@ -38,7 +38,7 @@ from tuner.records.case_record import CaseRecord
 from tuner.records.trial import ProbeRecord
 from tuner.search.choosing import Strategy
 from tuner.search.gain.chooser import Gain, by_gain
-from tuner.search.gain.prospects import Goal
+from tuner.search.gain.expected_gain import Goal
 from tuner.search.strategies import by_drawing
 from tuner.search.trials import distribution
 from tuner.search.verdict import State, Verdict

@@ -2,7 +2,7 @@
 
     python -m benchmarks.memory.foretold [--chosen]
 
-The constants of `tuner/search/needs.py` were chosen on the tables of `CHOSEN`; the others report. Two probes
+The constants of `tuner/search/frontier.py` were chosen on the tables of `CHOSEN`; the others report. Two probes
 foretell what the same host makes: where more than an hour lies between the probes of a table, another host went on.
 """
 
@@ -19,7 +19,7 @@ from tuner.errors import StudyError
 from tuner.export.recorded_table import Table
 from tuner.probe.result import DeviceSummary
 from tuner.records.trial import COMPLETE, ProbeRecord, TrialRecord
-from tuner.search.needs import foresee
+from tuner.search.resource_model import foresee
 from tuner.study import LADDER, Config, Parameter, Space, ladder_of
 
 TABLES, SEARCHES = Path(__file__).parents[1] / "tables", Path(__file__).with_name("searches.tsv")

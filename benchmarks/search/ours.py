@@ -14,7 +14,7 @@ from tuner.records.schema import COST, ERROR, FAILURE, WARM
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.choosing import Choice, History, Strategy
 from tuner.search.gain.chooser import Gain, by_gain
-from tuner.search.gain.prospects import Goal
+from tuner.search.gain.expected_gain import Goal
 from tuner.search.samplers import ask_for
 from tuner.search.strategies import by_drawing
 from tuner.search.trials import suggest, tell

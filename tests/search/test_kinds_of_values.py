@@ -15,8 +15,8 @@ from tuner.records.schema import ERROR
 from tuner.search.choosing import Strategy
 from tuner.search.design import spread
 from tuner.search.gain.chooser import Gain, by_gain
+from tuner.search.gain.expected_gain import Goal
 from tuner.search.gain.pool import Pool
-from tuner.search.gain.prospects import Goal
 from tuner.search.strategies import by_drawing, in_order
 from tuner.search.trials import distribution, suggest
 from tuner.study.space import Config, Space

@@ -15,10 +15,10 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Enough, More, Stop
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.records.trial import ProbeRecord
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import Job
-from tuner.search.lasting import PROVOKED as PROVOKED_RECORDS
-from tuner.search.lasting import lasts
+from tuner.search.memory_growth import PROVOKED as PROVOKED_RECORDS
+from tuner.search.memory_growth import lasts
 from tuner.study import Config
 from tuner.study.spec import StudySpec
 from tuner.tools.soaking.soak import Following, reported, soaking, soaks, verdicts
@@ -94,8 +94,8 @@ def soaked(
             bench=bench(folder, study), database=database, probe=prober, watcher=watcher, interrupted=lambda: False
         )
         if not searched:
-            optimise(job, [CASE])
-        optimise(replace(job, purpose=soaking(job.bench, minutes, Training.of(job.bench, hours), first)), [CASE])
+            optimize(job, [CASE])
+        optimize(replace(job, purpose=soaking(job.bench, minutes, Training.of(job.bench, hours), first)), [CASE])
     return watcher
 
 

@@ -39,7 +39,7 @@ _COMMANDS = {
     "dashboard": "Serve optuna-dashboard on a study, to this machine only, until Ctrl-C.",
     "scale": "Measure one GPU and several, alone and together, over each route; say how much is lost and where.",
     "compare": "Compare machines: speed-up, efficiency, samples for the money, and what to choose.",
-    "schema": "Print what a study file may contain: its JSON schema, or a page of all keys.",
+    "schema": "Print the JSON schema of study files.",
 }
 """The name of each command → the first line of its help."""
 _HOMES = {

@@ -12,7 +12,7 @@ from tuner.probe import SAMPLES_PER_S
 from tuner.records.case_record import RECORDED, CaseRecord, RunRecord, StudyAttributes, newest_scored
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord, pooled
-from tuner.search.comparable import resumed, unlike
+from tuner.search.comparable import unlike
 from tuner.search.standing import (
     Leader,
     Standing,
@@ -145,11 +145,6 @@ class CaseView:
         return unlike(one.trials, self.best.trials) if one and self.best else None
 
     @cached_property
-    def assumes(self) -> str | None:
-        """Why no speeds may be comparable: runs go on where others have saved."""
-        return resumed(self._ran)
-
-    @cached_property
     def failed_again(self) -> str | None:
         """That the default config ran, and failed when it was measured again; None where it did not."""
         again = [one for one in ended(self.trials) if self.default and one.launch == self.default.launch]
@@ -161,7 +156,7 @@ class CaseView:
     @property
     def doubts(self) -> tuple[str, ...]:
         """Why some measurements cannot be compared, as sentences."""
-        return tuple(filter(None, [self.unlike_best(self.default), self.assumes, self.failed_again]))
+        return tuple(filter(None, [self.unlike_best(self.default), self.failed_again]))
 
     def rung(self, config: Mapping[str, Any]) -> int | None:
         """Return the rung of a config; None where there is no ladder."""

@@ -11,7 +11,7 @@ from statistics import fmean, geometric_mean
 from tuner.export import CaseSummary, CaseView, StudyReader, summary
 from tuner.probe import FULL_PCT, DeviceSeries, FailureKind, error_of_mean, folder_of, read_series
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, TrialRecord, pooled
-from tuner.search.needs import Growth
+from tuner.search.resource_model import Growth
 from tuner.search.standing import Standing, of_both
 from tuner.study import LADDER, VARIANT, Parameter, Space, Value, open_regular, rung_of, without_keys
 

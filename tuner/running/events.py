@@ -142,7 +142,7 @@ class ProbeEnded:
     trial: int
     config: dict[str, Value]
     total_batch: float | None
-    """The samples of all ranks in one step of the optimiser; None where they are unknown."""
+    """The samples of all ranks in one step of the optimizer; None where they are unknown."""
     status: str
     """`ok`, `pruned`, `interrupted`, `no_reading`, or the kind of failure."""
     values: tuple[float, ...]

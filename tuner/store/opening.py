@@ -143,15 +143,16 @@ def siblings(database: Database, study: str, case: Case, identity: Mapping[str, 
 
     def found() -> list[Sibling]:
         cases = storage.cases(study)
-        others = [
+        candidates = [
             known_case(name, facts.case)
             for name, (_, facts) in cases.items()
             if comparable(facts.identity or {}) == mine
         ]
         known = (
-            sibling(name, storage.get_all_trials(cases[name][0], deepcopy=False)) for name in most_similar(case, others)
+            sibling(name, storage.get_all_trials(cases[name][0], deepcopy=False))
+            for name in most_similar(case, candidates)
         )
-        return list(islice((one for one in known if one), NEAREST))
+        return list(islice(filter(None, known), NEAREST))
 
     return database.transact(found)
 
@@ -164,5 +165,5 @@ def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:
         return None
     costs = [(trial.params, cost) for trial in known_trials if (cost := kept(trial).cost)]
     measured = Observed(known_trials).measured.values()
-    made = [(one.config, value.number, value.error) for one in measured for value in one.values]
+    made = [(config.config, value.number, value.error) for config in measured for value in config.values]
     return Sibling(case=case, best=dict(known.trials[-1].config), costs=costs, readings=made)

@@ -23,13 +23,13 @@ class RaceRuns:
         self._database = database
         self._claimed: tuple[int, Claim] | None = None
         self._beat_s = 0.0
-        found = database.transact(lambda: database.storage.study_id(study))
-        if found is None:
+        study_id = database.transact(lambda: database.storage.study_id(study))
+        if study_id is None:
             raise StoreError(
                 f"{database.shown_url} has no search of {study}; a race trains configs of a search: run `tuner "
                 "optimize` first"
             )
-        self._study_id: int = found
+        self._study_id: int = study_id
 
     def read(self) -> tuple[RunRecord, ...]:
         """Return the runs so far, in the order in which they began."""
@@ -44,9 +44,9 @@ class RaceRuns:
 
         def claimed() -> bool:
             number = self._next()
-            for at, other in self._claims():
-                if other.seed == seed and same_launch(other.config, config):
-                    if (lease := Lease.read(other.lease)) and lease.held(self._database.signs):
+            for at, claim in self._claims():
+                if claim.seed == seed and same_launch(claim.config, config):
+                    if (lease := Lease.read(claim.lease)) and lease.held(self._database.signs):
                         return False
                     number = at
             if is_made(self._runs()):

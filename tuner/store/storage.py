@@ -32,8 +32,8 @@ _OBJECTIVES = select(
     select(func.count()).where(schema.DIRECTIONS.c.study_id == bindparam("study")).scalar_subquery()
 ).where(STUDIES.c.study_id == bindparam("study"))
 _FACTS, _SYSTEM_FACTS = (
-    select(one.c.key, one.c.value_json).where(one.c.study_id == bindparam("study"))
-    for one in (schema.FACTS, schema.SYSTEM_FACTS)
+    select(facts.c.key, facts.c.value_json).where(facts.c.study_id == bindparam("study"))
+    for facts in (schema.FACTS, schema.SYSTEM_FACTS)
 )
 _CONSTRAINTS = select(schema.CONSTRAINTS).where(schema.CONSTRAINTS.c.trial_id == bindparam("trial"))
 
@@ -145,10 +145,10 @@ class TrialStorage(BaseStorage):
     def get_trial(self, trial_id: int) -> FrozenTrial:
         """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
         with self._reading() as rows:
-            found = [trial for _, _, trial in _trials(partial(rows, trial=trial_id), _ONE, None)]
-        if not found or found[0] is None:
+            trials = [trial for _, _, trial in _trials(partial(rows, trial=trial_id), _ONE, None)]
+        if not trials or trials[0] is None:
             raise KeyError(NO_RECORD)
-        return found[0]
+        return trials[0]
 
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
@@ -174,8 +174,8 @@ class TrialStorage(BaseStorage):
                     known.ended[trial_id] = trial
         known.open = [trial_id for trial_id, is_open, _ in read if is_open]
         known.last = max((known.last, *(trial_id for trial_id, _, _ in read)))
-        found = [trial for _, trial in sorted(trials.items()) if states is None or trial.state in states]
-        return copied(found) if deepcopy else found
+        wanted = [trial for _, trial in sorted(trials.items()) if states is None or trial.state in states]
+        return copied(wanted) if deepcopy else wanted
 
     def forget(self) -> None:
         """Read everything anew from now on: what has been read may be of a transaction that was never committed."""
@@ -232,44 +232,44 @@ def _trials(
     rows: _Rows, wanted: schema.TrialQueries, objectives: int | None
 ) -> Iterator[tuple[int, bool, FrozenTrial | None]]:
     """Yield the id of each wanted trial, whether it may change, and the trial, if it is the tuner's and undamaged."""
-    for row, others in schema.of_trials(rows, wanted):
+    for row, details in schema.of_trials(rows, wanted):
         is_open = row.state in {TrialState.RUNNING.name, TrialState.WAITING.name}
-        yield row.trial_id, is_open, _trial(row, others, objectives)
+        yield row.trial_id, is_open, _trial(row, details, objectives)
 
 
-def _trial(row: Row[Any], others: Sequence[Sequence[Row[Any]]], objectives: int | None) -> FrozenTrial | None:
+def _trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int | None) -> FrozenTrial | None:
     """Return a trial as the search reads it; None where it is not the tuner's, or damaged.
 
     `objectives` is the number of values that a complete trial has; None accepts any trial that can be read.
     """
-    parameters, values, steps, attributes, constraints = others
+    parameters, values, steps, attributes, constraints = details
     try:
         state = TrialState[row.state]
         kinds = {
-            one.param_name: _distribution(one.distribution_json)
-            for one in sorted(parameters, key=lambda one: one.param_id)
+            row.param_name: _distribution(row.distribution_json)
+            for row in sorted(parameters, key=lambda row: row.param_id)
         }
-        numbers = {one.param_name: float(one.param_value) for one in parameters}
-        told = [float(one.value) for one in sorted(values, key=lambda one: one.objective)]
-        if not (isinstance(row.number, int) and all(map(math.isfinite, told))):
+        numbers = {row.param_name: float(row.param_value) for row in parameters}
+        objective_values = [float(row.value) for row in sorted(values, key=lambda row: row.objective)]
+        if not (isinstance(row.number, int) and all(map(math.isfinite, objective_values))):
             return None
         facts = stored_facts(attributes)
-        is_told = state != TrialState.COMPLETE or len(told) == objectives
-        if objectives is not None and not (is_told and is_kept(facts, finished=state.is_finished())):
+        is_whole = state != TrialState.COMPLETE or len(objective_values) == objectives
+        if objectives is not None and not (is_whole and is_kept(facts, finished=state.is_finished())):
             return None
         return FrozenTrial(
             number=row.number,
             trial_id=row.trial_id,
             state=state,
             value=None,
-            values=told or None,
+            values=objective_values or None,
             datetime_start=None,
             datetime_complete=None,
             params={name: kind.to_external_repr(numbers[name]) for name, kind in kinds.items()},
             distributions=kinds,
             user_attrs=facts,
-            system_attrs={one.key: _constraint(one.key, one.value_json) for one in constraints},
-            intermediate_values={int(one.step): _number(one.intermediate_value) for one in steps},
+            system_attrs={row.key: _constraint(row.key, row.value_json) for row in constraints},
+            intermediate_values={int(row.step): _number(row.intermediate_value) for row in steps},
         )
     except (KeyError, ValueError, TypeError, IndexError, OverflowError):
         return None

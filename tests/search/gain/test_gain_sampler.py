@@ -14,8 +14,8 @@ from tests_space import USUAL
 from tuner.records.schema import COST, ERROR, FAILURE, MEASURED_ON, MEMORY, WARM
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S, ProbeRecord, cost
 from tuner.search.choosing import Price, free
+from tuner.search.frontier import Frontier
 from tuner.search.gain.chooser import GainSampler
-from tuner.search.needs import Frontier
 from tuner.search.samplers import ask_for
 from tuner.search.trials import distribution, frontier, suggest
 from tuner.study.space import PATIENCE, Config, Parameter, Space

@@ -30,9 +30,9 @@ from tuner.probe import (
 from tuner.records.trial import COMPLETE, MEMORY_SHARE, SoakSettings, TrialRecord
 from tuner.running.workbench import Job, Purpose, Workbench
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why
-from tuner.search.lasting import SPARE, SURE, Lasts
-from tuner.search.needs import MEMORY, inherited
+from tuner.search.memory_growth import SPARE, SURE, Lasts
 from tuner.search.observed import Observed
+from tuner.search.resource_model import inherited
 from tuner.search.standing import leader, with_newest_soaks
 from tuner.search.trials import all_kept
 from tuner.study import Config, ProbeSpec, Space, Value, ladder_of, launch_digest, launched, without_keys
@@ -332,7 +332,7 @@ class Soaks:
         if max(near) >= FAR * min(near) and line[max(near)] > line[min(near)]:
             return list(np.polyval(np.polyfit(near, [line[rung] for rung in near], 1), rungs))
         costs = Observed(history.trials, ladder=self._ladder).known_amounts(MEMORY_SHARE, self._space)
-        growth = inherited(self._space, costs, **MEMORY)
+        growth = inherited(self._space, costs, error=0.004, choices=0.25)
         ladder, (rung, *_) = str(self._ladder), near
         whole = np.array([rung, *rungs])
         probed = growth.expect([{**config, ladder: one} for one in whole])[0] if growth else np.zeros(len(whole))

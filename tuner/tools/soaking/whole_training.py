@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tuner.probe import HOUR_S, MIB_PER_GIB, DeviceSummary, ProbeResult, duration
 from tuner.records.trial import ProbeRecord, SoakSettings
 from tuner.running.workbench import Workbench
-from tuner.search.lasting import PILING_UP, PROVOKED, SURE, USUAL, Expected, Lasts, lasts
+from tuner.search.memory_growth import PILING_UP, PROVOKED, SURE, USUAL, Expected, Lasts, lasts
 from tuner.study import DeviceKind
 
 

@@ -75,14 +75,6 @@ def _is_list_of_samples(value):
     return ragged or all(shape[0] in (1, 3, 4) and min(shape[1:]) > shape[0] for shape in shapes)
 
 
-def tokens(value):
-    """Return the elements of the first tensor of sequences, if it holds whole numbers; 0 for any other batch."""
-    tensor = first_tensor(value, dimensions=2)
-    if tensor is None or tensor.dtype.is_floating_point or tensor.dtype.is_complex:
-        return 0
-    return int(tensor.numel())
-
-
 def sample_form(value, known=""):
     """Return the shape of a sample without its batch, and its type: `3x224x224 float32`; empty without a tensor.
 

@@ -27,7 +27,6 @@ class Loaders:
         self.passes = 0
         self.size = None
         """The samples of a pass of the last training loader; None where it has no length."""
-        self.workers = None
         self.each = None
         """The samples of a batch of the last training loader by its sampler; None where it makes no batches."""
         self._is_over = False
@@ -96,7 +95,7 @@ class Loaders:
         self.batches += 1
         self.rows += batch.rows
         self.wait_s += batch.wait_s
-        self.size, self.workers, self.each = batch.size, batch.workers, batch.each
+        self.size, self.each = batch.size, batch.each
         iterator = batch.iterator()
         self._is_over = batch.is_last and not getattr(iterator, "_tuner_ended", False)
         if iterator is not None:
@@ -116,7 +115,6 @@ class Batch:
         """Whether it was fetched where gradients are computed, as the batches of an evaluation usually are not."""
         self.size = _length(iterator)
         self.each = _batch_size(iterator)
-        self.workers = getattr(iterator, "_num_workers", None)
         self.dataset = _number(getattr(iterator, "_dataset", None))
 
 

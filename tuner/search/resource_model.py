@@ -1,150 +1,21 @@
-"""What configs need: where memory or time ends, straight lines of both over the rungs, and intervals of both. Pure."""
+"""Models of the memory and the time that configs need: a fixed part and a part that grows with sizes. Pure."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeGuard
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.probe import MIB_PER_GIB, Failure
 from tuner.records.trial import COMPLETE, TrialRecord
-from tuner.study import LADDER, PATIENCE, Config, Parameter, Space, Value, ladder_of, launched
-
-GROWING = (LADDER, "batch_size")
-"""Larger values of these parameters need more device memory: environments, and environments per minibatch.
-
-So do larger rungs, whichever parameter has the ladder.
-"""
-MEMORYLESS = frozenset({"update_epochs", "num_workers", "prefetch_factor", PATIENCE})
-"""Parameters that do not change the need for device memory.
-
-The effect of any other parameter, such as a command's own, is unknown. Only configs that agree in it are compared.
-"""
-UNKNOWN_OVERSHOOT_GIB = 1.0
-"""The missing memory that is assumed when an out-of-memory failure names no size."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Need:
-    """The parameters on which the need for memory or time depends.
-
-    Only configs that agree in all parameters outside `growing` and `ignored` are compared.
-    """
-
-    growing: tuple[str, ...] = GROWING
-    """A larger value of these parameters never lowers the need."""
-    ignored: frozenset[str] = MEMORYLESS
-    """These parameters do not change the need."""
-    grows_by_rung: bool = True
-    """Whether a larger rung never lowers the need, whichever parameter has the ladder."""
-    sizes_only: bool = False
-    """Whether every number is growing, and no choice changes the need."""
-
-    def product(self, config: Config) -> float:
-        """Return the product of all growing sizes of a config; 0 where one is 0, as with a loader without workers."""
-        return math.prod(value for name in self.on(None, config) if _is_number(value := config[name]))
-
-    def on(self, ladder: str | None, config: Config | None = None) -> tuple[str, ...]:
-        """Return the parameters of which a larger value never lowers the need of a config with this ladder."""
-        if self.sizes_only and config:
-            return tuple(name for name, value in config.items() if _is_number(value) and name not in self.ignored)
-        more = (ladder,) if ladder is not None and self.grows_by_rung else ()
-        return tuple(dict.fromkeys((*more, *self.growing)))
-
-
-DEVICE_MEMORY = Need()
-HOST_MEMORY = Need(ignored=frozenset({"update_epochs", PATIENCE}), sizes_only=True)
-
-
-@dataclass(frozen=True, slots=True)
-class OutOfMemory:
-    """A config that ran out of device memory, or out of the memory or time that `need` describes."""
-
-    config: Config
-    violation: float
-    """The missing memory, in GiB; always above 0."""
-    need: Need = DEVICE_MEMORY
-
-
-def out_of_memory(config: Config, failure: Failure) -> OutOfMemory:
-    """Return a config that ran out of memory, with the missing memory that the failure's message names."""
-    overshoot_gib = (failure.overshoot_mib or 0.0) / MIB_PER_GIB
-    return OutOfMemory(config, overshoot_gib or UNKNOWN_OVERSHOOT_GIB)
-
-
-class Frontier:
-    """Knows which configs must run out of memory: those that need at least as much as a config that did."""
-
-    def __init__(self, known: Iterable[OutOfMemory] = (), *, ladder: str | None = LADDER) -> None:
-        """`ladder`: the parameter whose values are the rungs."""
-        self._ladder = ladder
-        self._known: dict[Need, dict[frozenset[object], list[OutOfMemory]]] = {}
-        for one in known:
-            alike = self._known.setdefault(one.need, {})
-            alike.setdefault(self._others(one.config, one.need), []).append(one)
-
-    def beyond(self, config: Mapping[str, Value]) -> OutOfMemory | None:
-        """Return the known failure that says that `config` cannot run; None if no failure does.
-
-        The missing memory of a failure is scaled to the rung of `config`. Of several failures, the largest counts.
-        """
-        scaled = (
-            OutOfMemory(one.config, one.violation * self._times(config, one.config))
-            for need, alike in self._known.items()
-            for one in alike.get(self._others(config, need), ())
-            if all(_ratio(config.get(name), one.config.get(name)) >= 1.0 for name in need.on(self._ladder, one.config))
-        )
-        return max(scaled, key=lambda one: one.violation, default=None)
-
-    def _times(self, config: Mapping[str, Value], other: Mapping[str, Value]) -> float:
-        return 1.0 if self._ladder is None else _ratio(config.get(self._ladder), other.get(self._ladder))
-
-    def _others(self, config: Mapping[str, Value], need: Need) -> frozenset[object]:
-        """Return what must be the same in two configs, so that their needs can be compared."""
-        if need.sizes_only:
-            return frozenset()
-        incomparable = need.ignored.union(need.on(self._ladder))
-        return frozenset(one for one in config.items() if one[0] not in incomparable)
-
-
-def _ratio(value: Value | None, other: Value | None) -> float:
-    """Return value / other; 1 where both are equal or missing, 0 where they cannot be compared."""
-    if value == other:
-        return 1.0
-    if not _is_number(value) or not _is_number(other) or other <= 0:
-        return 0.0
-    return value / other
-
-
-def _is_number(value: Value | None) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
+from tuner.search.frontier import MEMORYLESS, is_number
+from tuner.study import PATIENCE, Config, Parameter, Space, ladder_of, launched
 
 Floats = NDArray[np.float64]
 
 
-GROWN, SPREAD = 0.5, 0.8
-"""The share of the first measured amount that is expected to grow, and how unsure each part is, as a logarithm."""
-LADDER_POWER = 0.02
-"""How far the power of the ladder may differ from 1. Memory is linear in `num_envs` (two H200s, MimicKit)."""
-SIZE, SIZE_POWER = 0.3, 0.4
-"""The usual power of any other size, and how unsure it is."""
-FACTOR = 0.4
-"""How far two similar cases differ, as the standard deviation of a common logarithm.
-
-On an H200, the pi_plus cases of two methods differed in memory by the factor 1.5.
-"""
-DIFFERENCE = 0.5
-"""How far each parameter of similar cases differs beside that factor, as a share of what is usual."""
-JUST_OVER, OVER_ERROR = 1.05, 0.05
-"""A config that ran out is expected to need this many times what there is, and the error of its logarithm."""
-FEW = 2
-"""Numbers with no more values than this are choices, not sizes: a switch has no power."""
-SURE = 1e-3
-"""What is known for certain is known to this."""
-STEPS = 40
+GROWN = 0.5
+"""The share of the first measured amount that is expected to grow."""
 
 Columns = tuple[Floats, Floats]
 """What the fixed part and the growing part of each config depend on: a row per config."""
@@ -158,10 +29,18 @@ class Terms:
     def __init__(self, space: Space, ignored: Collection[str] = ()) -> None:
         """`ignored`: parameters that do not change the amount."""
         self.ladder = ladder_of(space)
-        known = [one for one in space.parameters if one.name not in ignored and one.name != PATIENCE]
-        self.sizes = [one.name for one in known if _is_size(one)]
-        self.choices = [(one.name, value) for one in known if not _is_size(one) for value in one.values[1:]]
-        self._middle = {one.name: _logarithm(one.values[len(one.values) // 2]) for one in known if _is_size(one)}
+        known = [
+            parameter for parameter in space.parameters if parameter.name not in ignored and parameter.name != PATIENCE
+        ]
+        self.sizes = [parameter.name for parameter in known if _is_size(parameter)]
+        self.choices = [
+            (parameter.name, value) for parameter in known if not _is_size(parameter) for value in parameter.values[1:]
+        ]
+        self._middle = {
+            parameter.name: _logarithm(parameter.values[len(parameter.values) // 2])
+            for parameter in known
+            if _is_size(parameter)
+        }
 
     def columns(self, configs: Sequence[Config]) -> Columns:
         """Return the columns of the fixed part: 1, and whether the config has each choice.
@@ -210,19 +89,19 @@ class Growth:
         known, more = self._terms.columns(configs), self._terms.columns(over)
         self._split = known[0].shape[1]
         wanted = np.log(np.asarray(amounts, dtype=float))
-        self._usual, doubt = self._before(prior, wanted, known[1], choices, grown)
-        self._given = np.linalg.inv(doubt)
+        self._usual, covariance = self._before(prior, wanted, known[1], choices, grown)
+        self._given = np.linalg.inv(covariance)
         self._error = error
         self._fitted = self._fit(known, wanted, more)
         means, slopes = self._logarithms(self._fitted, known)
         misfit = float(np.square((means - wanted) / error).sum()) / max(len(wanted), 1)
         self._error = error * max(1.0, math.sqrt(misfit))
-        self._doubt = np.linalg.inv(slopes.T @ slopes / self._error**2 + self._given)
+        self._covariance = np.linalg.inv(slopes.T @ slopes / self._error**2 + self._given)
 
     def logarithms(self, configs: Sequence[Config]) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the logarithm of the amount that a probe of each config will show."""
         means, slopes = self._logarithms(self._fitted, self._terms.columns(configs))
-        return means, np.sqrt(np.einsum("ij,jk,ik->i", slopes, self._doubt, slopes) + self._error**2)
+        return means, np.sqrt(np.einsum("ij,jk,ik->i", slopes, self._covariance, slopes) + self._error**2)
 
     def expect(self, configs: Sequence[Config]) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the amount that a probe of each config will show."""
@@ -232,15 +111,19 @@ class Growth:
     def _before(
         self, prior: "Growth | None", wanted: Floats, growing: Floats, choices: float, grown: float
     ) -> tuple[Floats, Floats]:
-        """Return what is expected of the parameters before the fit: mean and covariance."""
+        """Return what is expected of the parameters before the fit: mean and covariance.
+
+        Memory is linear in `num_envs` (two H200s, MimicKit), so the power of the ladder hardly differs from 1. Similar
+        cases differ by a common factor: on an H200, the pi_plus cases of two methods differed in memory by 1.5.
+        """
         count, sizes = self._split - 1, self._terms.sizes
-        powers = [1.0 if name == self._terms.ladder else SIZE for name in sizes]
-        unsure = [LADDER_POWER if name == self._terms.ladder else SIZE_POWER for name in sizes]
-        spread = np.maximum([SPREAD, *[choices] * count, SPREAD, *[choices] * count, *unsure], SURE)
+        powers = [1.0 if name == self._terms.ladder else 0.3 for name in sizes]
+        unsure = [0.02 if name == self._terms.ladder else 0.4 for name in sizes]
+        spread = np.maximum([0.8, *[choices] * count, 0.8, *[choices] * count, *unsure], 1e-3)
         both = np.array([1.0, *[0.0] * count, 1.0, *[0.0] * count, *[0.0] * len(sizes)])
         if prior is not None:
-            doubt = prior._doubt + FACTOR**2 * np.outer(both, both) + np.diag((DIFFERENCE * spread) ** 2)
-            return prior._fitted, doubt
+            covariance = prior._covariance + 0.4**2 * np.outer(both, both) + np.diag((0.5 * spread) ** 2)
+            return prior._fitted, covariance
         level = float(wanted.mean()) if len(wanted) else math.log(0.5)
         at = growing[:, self._split :] @ np.array(powers) if len(sizes) and len(wanted) else np.zeros(1)
         usual = np.array([level, *[0.0] * count, level - float(at.mean()), *[0.0] * count, *powers])
@@ -252,7 +135,7 @@ class Growth:
         """Climb to the most probable parameters (Levenberg and Marquardt)."""
         at, damping = self._usual.copy(), 1e-3
         cost, pull, curvature = self._pull(at, known, wanted, over)
-        for _ in range(STEPS):
+        for _ in range(40):
             move = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), pull)
             tried = self._pull(at + move, known, wanted, over)
             if tried[0] < cost:
@@ -267,7 +150,10 @@ class Growth:
         return at
 
     def _pull(self, at: Floats, known: Columns, wanted: Floats, over: Columns) -> tuple[float, Floats, Floats]:
-        """Return half the squared misfit at some parameters, the way down, and the curvature."""
+        """Return half the squared misfit at some parameters, the way down, and the curvature.
+
+        A config that ran out is expected to need 1.05 times what there is.
+        """
         means, slopes = self._logarithms(at, known)
         behind, away = (wanted - means) / self._error, at - self._usual
         cost = float(behind @ behind + away @ self._given @ away) / 2.0
@@ -275,11 +161,12 @@ class Growth:
         curvature = slopes.T @ slopes / self._error**2 + self._given
         if len(over[0]):
             means, slopes = self._logarithms(at, over)
-            behind = np.maximum(0.0, math.log(JUST_OVER) - means) / OVER_ERROR
+            error = 0.05
+            behind = np.maximum(0.0, math.log(1.05) - means) / error
             slopes = slopes * (behind > 0.0)[:, None]
             cost += float(behind @ behind) / 2.0
-            pull = pull + slopes.T @ behind / OVER_ERROR
-            curvature = curvature + slopes.T @ slopes / OVER_ERROR**2
+            pull = pull + slopes.T @ behind / error
+            curvature = curvature + slopes.T @ slopes / error**2
         return cost, pull, curvature
 
     def _logarithms(self, at: Floats, configs: Columns) -> tuple[Floats, Floats]:
@@ -305,24 +192,17 @@ def inherited(space: Space, known: Sequence[Amounts], *, over: Sequence[Config] 
 
 
 def _is_size(parameter: Parameter) -> bool:
-    numbers = list(filter(_is_number, parameter.values))
+    """Return whether a parameter has positive numbers; two alone are choices, because a switch has no power."""
+    numbers = list(filter(is_number, parameter.values))
     is_positive = len(numbers) == len(parameter.values) and all(number > 0 for number in numbers)
-    return is_positive and (parameter.is_ladder or len(numbers) > FEW)
+    return is_positive and (parameter.is_ladder or len(numbers) > 2)
 
 
 def _logarithm(value: object) -> float:
     return math.log(float(value)) if isinstance(value, int | float) and value > 0 else 0.0
 
 
-MEMORY: Mapping[str, Any] = {"error": 0.004, "choices": 0.25}
-SECONDS: Mapping[str, Any] = {"error": 0.15, "choices": 0.5, "bend": 1.5}
-"""How exactly memory and the seconds of an iteration are measured, and how far a choice changes them, as logarithms."""
-WIDE = 1.645
-"""The standard deviations of an interval that holds 90 % of the values."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Interval:
+class Interval(NamedTuple):
     """An expected value, and the interval that holds the true value with 90 % probability."""
 
     mean: float
@@ -334,8 +214,7 @@ class Interval:
         return Interval(mean=amount / self.mean, low=amount / self.high, high=amount / self.low)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Foreseen:
+class Foreseen(NamedTuple):
     """What a config will need and make; None where nothing like it was measured."""
 
     memory_share: Interval | None
@@ -348,16 +227,18 @@ def foresee(space: Space, trials: Sequence[TrialRecord], configs: Sequence[Confi
 
     An iteration takes a fixed time and a time for each unit of the ladder; memory likewise. Both follow `Growth`.
     """
-    ran = [one for one in trials if one.state == COMPLETE and not one.soaks]
+    ran = [trial for trial in trials if trial.state == COMPLETE and not trial.soaks]
     ladder = ladder_of(space)
 
     def height(config: Config) -> float:
         return float(config.get(ladder, 1)) if ladder else 1.0
 
-    shares = [(launched(one.config), one.memory_share_pct / 100.0) for one in ran if one.memory_share_pct]
-    seconds = [(launched(one.config), height(one.config) / one.samples_per_s) for one in ran if one.samples_per_s]
-    needs = _expected(space, shares, configs, ignored=MEMORYLESS, **MEMORY)
-    takes = _expected(space, seconds, configs, **SECONDS)
+    shares = [(launched(trial.config), trial.memory_share_pct / 100.0) for trial in ran if trial.memory_share_pct]
+    seconds = [
+        (launched(trial.config), height(trial.config) / trial.samples_per_s) for trial in ran if trial.samples_per_s
+    ]
+    needs = _expected(space, shares, configs, ignored=MEMORYLESS, error=0.004, choices=0.25)
+    takes = _expected(space, seconds, configs, error=0.15, choices=0.5, bend=1.5)
     return [
         Foreseen(memory_share=need, samples_per_s=take and take.into(height(config)))
         for config, need, take in zip(configs, needs, takes, strict=True)
@@ -372,5 +253,5 @@ def _expected(
         return [None] * len(configs)
     tried, amounts = zip(*known, strict=True)
     means, deviations = Growth(space, tried, amounts, **settings).logarithms(configs)
-    ends = np.exp(means + WIDE * np.outer([0.0, -1.0, 1.0], deviations))
+    ends = np.exp(means + 1.645 * np.outer([0.0, -1.0, 1.0], deviations))
     return [Interval(mean=mean, low=low, high=high) for mean, low, high in ends.T.tolist()]
