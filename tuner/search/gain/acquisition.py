@@ -1,21 +1,20 @@
 """Predicts which config may still gain how much, and what it takes."""
 
 import math
-from collections.abc import Collection, Sequence
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.search.choosing import Price
-from tuner.search.gain import expected_gain
+from tuner.search.gain import expected_gain, ranges
 from tuner.search.gain.costs import Costs
 from tuner.search.gain.pool import Codes, Pool, first, upward
 from tuner.search.gain.readings import Readings, apart, in_logarithms, logarithmic, mean_readings, single_errors
 from tuner.search.gain.surrogate import Mixture, Surrogate
 from tuner.search.observed import Observed
 from tuner.search.resource_model import Floats, Prediction
-from tuner.study import Config, ProbeSpec, Value, config_digest, written
+from tuner.study import Config, ProbeSpec, config_digest, written
 
 WITHIN = 0.01
 """Configs whose values differ by no more than this share are equally good."""
@@ -56,20 +55,8 @@ class Acquisition:
         closed = set(pool.places(observed.closed)) | set(self._seen) - set(self._rivals)
         ends = (observed.frontier.beyond(config) for config in pool.configs)
         self._possible = np.array([place not in closed and end is None for place, end in enumerate(ends)])
-        self._range_ends = self._ends_so_far(closed | set(self._seen))
-        self._open = self._possible.copy()
-        for at, end in self._range_ends.items():
-            codes = pool.codes[:, at]
-            self._open &= (codes <= end) | (codes == len(pool.space.parameters[at].values))
-
-    def _ends_so_far(self, tried: Collection[int]) -> dict[int, int]:
-        """Return how far each growing range has come: place of the parameter → place of its last value so far."""
-        ends = {}
-        for at, parameter in enumerate(self._pool.space.parameters):
-            if parameter.grown:
-                count, codes = len(parameter.values), self._pool.codes[list(tried), at]
-                ends[at] = max([count - len(parameter.grown) - 1, *(int(code) for code in codes if code < count)])
-        return ends
+        self._ends = ranges.ends_so_far(pool, closed | set(self._seen))
+        self._open = self._possible & ranges.within(pool, self._ends)
 
     @property
     def best(self) -> int | None:
@@ -116,12 +103,10 @@ class Acquisition:
         return self.takes_s(self.best or 0, price) <= 0.01 * self._goal.training_s
 
     def _with_causes(self, reason: str) -> str:
-        best = {} if self.best is None else self._pool.configs[self.best]
-        sizes = (one for one in self._pool.space.parameters if len(one.values) > 2 and one.name in best)
-        ends = [f"{one.name}={written(best[one.name])}" for one in sizes if best[one.name] == largest(one.values)]
-        within = [f"within these values, of which {' and '.join(ends)} is the largest"] if ends else []
+        ends = [] if self.best is None else ranges.largest_of(self._pool, self._pool.configs[self.best])
+        limits = [f"within these values, of which {' and '.join(ends)} is the largest"] if ends else []
         failed = (f"every config with {name}={written(value)} failed" for name, value in self._costs.causes)
-        return "; ".join([reason, *within, *failed])
+        return "; ".join([reason, *limits, *failed])
 
     @cached_property
     def _off(self) -> float:
@@ -183,14 +168,8 @@ class Acquisition:
     def _next_in_range(self) -> int | None:
         """The best config with the next value of a range whose end it has; None where no range can grow."""
         best = {} if self.best is None else self._pool.configs[self.best]
-        for at, end in self._range_ends.items():
-            parameter = self._pool.space.parameters[at]
-            begin = len(parameter.values) - len(parameter.grown)
-            if end + 1 < len(parameter.values) and best.get(parameter.name) == largest(parameter.values[: end + 1]):
-                place = self._pool.find({**best, parameter.name: parameter.values[max(end + 1, begin)]})
-                if place is not None and self._possible[place] and self._costs.possible[place] > LIKELY:
-                    return place
-        return None
+        places = ranges.beyond(self._pool, self._ends, best)
+        return next((at for at in places if self._possible[at] and self._costs.possible[at] > LIKELY), None)
 
     def _next(self, price: Price) -> int:
         if not self._seen:
@@ -452,9 +431,3 @@ class Acquisition:
         chances = self._costs.runs.copy()
         chances[self._seen] = 1.0
         return chances
-
-
-def largest(values: Sequence[Value]) -> Value | None:
-    """Return the largest of some numbers; None where one of them is none."""
-    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    return max(numbers) if len(numbers) == len(values) else None
