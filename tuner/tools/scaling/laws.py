@@ -35,19 +35,19 @@ def ratio(above: Quantity, below: Quantity) -> Quantity:
     return _with_errors(value, above.times(value / above.value), below.times(value / below.value))
 
 
-def difference(one: Quantity, other: Quantity) -> Quantity:
+def difference(quantity: Quantity, less: Quantity) -> Quantity:
     """Return a difference; the errors of both numbers are independent."""
-    return _with_errors(one.value - other.value, one, other)
+    return _with_errors(quantity.value - less.value, quantity, less)
 
 
 def total(parts: Sequence[Quantity]) -> Quantity:
     """Return a sum; the errors of its parts are independent."""
-    return _with_errors(sum(one.value for one in parts), *parts)
+    return _with_errors(sum(part.value for part in parts), *parts)
 
 
 def _with_errors(value: float, *parts: Quantity) -> Quantity:
-    """Return a number with the independent errors of its parts; its error is unknown where one of these is."""
-    errors = [one.error for one in parts if one.error is not None]
+    """Return a number with the independent errors of its parts; its error is unknown where that of a part is."""
+    errors = [part.error for part in parts if part.error is not None]
     return Quantity(value, math.hypot(*errors) if len(errors) == len(parts) else None)
 
 
@@ -114,19 +114,19 @@ def losses(
 
     A loss may be negative within its error. Neighbouring losses share a measurement, so their errors are correlated.
     """
-    found = {SERIAL: difference(same_batch, ideal)} if same_batch != ideal else {}
+    parts = {SERIAL: difference(same_batch, ideal)} if same_batch != ideal else {}
     before = same_batch
     if beside:
-        mean, slowest = total(beside).times(1 / len(beside)), max(beside, key=lambda one: one.value)
-        found |= {CONTENTION: difference(mean, before), IMBALANCE: difference(slowest, mean)}
+        mean, slowest = total(beside).times(1 / len(beside)), max(beside, key=lambda step: step.value)
+        parts |= {CONTENTION: difference(mean, before), IMBALANCE: difference(slowest, mean)}
         before = slowest
     if apart is None:
-        return {**found, WAITING: difference(joined, before)}
-    found[STAGES if fill else SYNCHRONISATION] = difference(apart, before)
+        return {**parts, WAITING: difference(joined, before)}
+    parts[STAGES if fill else SYNCHRONISATION] = difference(apart, before)
     filled = Quantity(apart.value * (1 + fill), apart.error)
     if fill:
-        found[BUBBLE] = Quantity(filled.value - apart.value)
-    return {**found, COMMUNICATION: difference(joined, filled)}
+        parts[BUBBLE] = Quantity(filled.value - apart.value)
+    return {**parts, COMMUNICATION: difference(joined, filled)}
 
 
 def fill_share(stages: int, micro_batches: int) -> float:
