@@ -17,8 +17,6 @@ from tuner.study import Value
 YAMLS, TOMLS, JSONS = (".yaml", ".yml"), (".toml",), (".json",)
 MOST_BYTES = 1 << 20
 """A larger file holds no settings."""
-CHANGED = ".tuner"
-"""What the name of a changed copy has before its ending."""
 _SECTION = re.compile(r"^\s*\[(?P<name>[^\[\]]+)\]\s*(?:#.*)?$")
 _SETTING = re.compile(r"^(?P<begin>\s*(?P<key>[\w.-]+)\s*=\s*)(?P<value>[^#\n]*?)(?P<end>\s*(?:#.*)?)$")
 
@@ -61,7 +59,7 @@ def changed(path: Path, values: Mapping[str, Value]) -> str:
 
 def copy_name(path: Path) -> Path:
     """Return the name of a changed copy beside a file: `train.tuner.yaml` for `train.yaml`."""
-    return path.with_name(f"{path.stem}{CHANGED}{path.suffix}")
+    return path.with_name(f"{path.stem}.tuner{path.suffix}")
 
 
 def with_copies(words: Sequence[str], copies: Mapping[str, Path | str]) -> tuple[str, ...]:
@@ -129,8 +127,8 @@ def _with_toml(path: Path, text: str, values: Mapping[str, Value]) -> str:
     """Change settings line by line, so that comments and order stay."""
     left, section, lines = dict(values), "", []
     for line in text.split("\n"):
-        if found := _SECTION.match(line):
-            section = f"{found['name'].strip()}."
+        if heading := _SECTION.match(line):
+            section = f"{heading['name'].strip()}."
         setting = _SETTING.match(line)
         keys = f"{section}{setting['key']}" if setting else ""
         if setting and keys in left:
