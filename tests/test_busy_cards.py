@@ -12,7 +12,7 @@ from tuner.devices.cards import Occupancy, Occupant
 from tuner.export.write import export_study
 from tuner.probe.probe_plan import Device
 from tuner.probe.session import Sessions
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.prober import RealProber
 from tuner.running.workbench import Job, open_workbench
 from tuner.study.cases import select
@@ -33,7 +33,7 @@ def test_nothing_is_launched_on_cards_that_others_hold(tmp_path: Path) -> None:
     )
     with opened(tmp_path) as database:
         job = Job(bench=bench, database=database, probe=prober, watcher=Quiet(), interrupted=lambda: False, trials=1)
-        (outcome,) = optimise(job, select(bench.trainer.cases(), bench.spec.cases))
+        (outcome,) = optimize(job, select(bench.trainer.cases(), bench.spec.cases))
     assert "free the cards" in (complaint(outcome) or "")
     export_study(f"sqlite:///{tmp_path}/study.db", "demo", tmp_path / "tables")
     with (tmp_path / "tables/trials.tsv").open() as file:

@@ -15,7 +15,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Interrupted, Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded, ProbeRunning
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import Job, Pulse
 from tuner.study.cases import Case
 from tuner.study.space import Config
@@ -24,7 +24,7 @@ from tuner.study.spec import StudySpec
 pytestmark = pytest.mark.early
 
 
-def optimised(
+def optimized(
     folder: Path,
     probe: Callable[[ProbePlan, Stop], ProbeResult],
     *,
@@ -42,12 +42,12 @@ def optimised(
             interrupted=interrupted,
             trials=trials,
         )
-        (outcome,) = optimise(job, [CASE])
+        (outcome,) = optimize(job, [CASE])
     return outcome, watcher
 
 
 def test_seeds_come_first_and_no_config_twice(tmp_path: Path) -> None:
-    outcome, watcher = optimised(tmp_path, busy)
+    outcome, watcher = optimized(tmp_path, busy)
     assert outcome.ending is Ending.TARGET
     assert [(config["num_envs"], config["agent_variant"]) for config in watcher.launched[:4]] == [
         (64, "hiutil"),
@@ -59,12 +59,12 @@ def test_seeds_come_first_and_no_config_twice(tmp_path: Path) -> None:
 
 
 def test_a_tie_is_not_the_best_so_far(tmp_path: Path) -> None:
-    _, watcher = optimised(tmp_path, busy)
+    _, watcher = optimized(tmp_path, busy)
     assert [event.leads for event in watcher.of(ProbeEnded)] == [True, False, False, False, False]
 
 
 def test_the_watcher_hears_how_far_the_search_has_come(tmp_path: Path) -> None:
-    _, watcher = optimised(tmp_path, busy)
+    _, watcher = optimized(tmp_path, busy)
     told = [(event.finished, event.target, event.left_s) for event in watcher.of(ProbeEnded)]
     assert told == [(n, 5, 20.0 * (5 - n)) for n in range(1, 6)]
 
@@ -89,7 +89,7 @@ def test_the_watcher_hears_of_the_running_probe_as_often_as_it_wants_to(tmp_path
             interrupted=lambda: False,
             trials=1,
         )
-        optimise(job, [CASE])
+        optimize(job, [CASE])
     told = watcher.of(ProbeRunning)
     assert [event.seconds for event in told] == pytest.approx([1.2, 2.4, 3.6])
     assert [(event.phase, event.iteration) for event in told] == [("starting", None), ("warm-up", 1), ("measuring", 7)]
@@ -112,25 +112,25 @@ def test_a_later_case_that_cannot_be_searched_is_reported_before_the_first_probe
             bench=bench(tmp_path, study), database=database, probe=busy, watcher=watcher, interrupted=lambda: False
         )
         with pytest.raises(StudyError, match="case run: the space holds more than 100,000 configs"):
-            optimise(job, [CASE, Case(name="run")])
+            optimize(job, [CASE, Case(name="run")])
     assert watcher.launched == []
 
 
 def test_a_second_run_does_nothing_and_says_so(tmp_path: Path) -> None:
-    optimised(tmp_path, busy)
-    outcome, watcher = optimised(tmp_path, busy)
+    optimized(tmp_path, busy)
+    outcome, watcher = optimized(tmp_path, busy)
     assert (outcome.ending, watcher.launched) == (Ending.ALREADY, [])
 
 
 def test_a_larger_target_goes_on_without_redoing_work(tmp_path: Path) -> None:
-    _, first = optimised(tmp_path, busy, trials=3)
-    _, second = optimised(tmp_path, busy, trials=6)
+    _, first = optimized(tmp_path, busy, trials=3)
+    _, second = optimized(tmp_path, busy, trials=6)
     assert len(second.launched) == 3
     assert not [config for config in second.launched if config in first.launched]
 
 
 def test_the_space_can_be_exhausted(tmp_path: Path) -> None:
-    outcome, watcher = optimised(tmp_path, busy, trials=100)
+    outcome, watcher = optimized(tmp_path, busy, trials=100)
     assert (outcome.ending, len(watcher.launched)) == (Ending.EXHAUSTED, 8)
     assert outcome.why == "every config has been probed or cannot fit"
 
@@ -148,7 +148,7 @@ def test_a_rung_too_slow_to_start_is_left_and_one_too_slow_to_run_is_tried_with_
 
     command = {"command": "train {num_envs} {update_epochs}", "cases": ["walk"]}
     study = spec(trainer={"name": "command", "options": command}, space=space, search={"sampler": "gain"})
-    _, watcher = optimised(tmp_path, slow, study=study)
+    _, watcher = optimized(tmp_path, slow, study=study)
     assert sorted({int(config["update_epochs"]) for config in watcher.launched}) == epochs
 
 
@@ -156,7 +156,7 @@ def test_what_must_run_out_of_memory_is_never_launched(tmp_path: Path) -> None:
     def small_card(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return failed(plan, FailureKind.GPU_OOM) if int(plan.config["num_envs"]) > 8 else busy(plan, stop)
 
-    outcome, watcher = optimised(tmp_path, small_card, trials=100)
+    outcome, watcher = optimized(tmp_path, small_card, trials=100)
     assert outcome.ending is Ending.EXHAUSTED
     for variant in ("hiutil", "default"):
         rungs = [config["num_envs"] for config in watcher.launched if config["agent_variant"] == variant]
@@ -171,14 +171,14 @@ def test_a_host_s_failure_is_tried_once_more(tmp_path: Path) -> None:
         attempts.append(plan.config)
         return failed(plan, FailureKind.NCCL) if len(attempts) == 1 else busy(plan, stop)
 
-    outcome, _ = optimised(tmp_path, flaky)
+    outcome, _ = optimized(tmp_path, flaky)
     assert outcome.ending is Ending.TARGET
     assert attempts[0] == attempts[1]
     assert len(attempts) == 6
 
 
 def test_a_missing_dependency_stops_the_case_with_its_name(tmp_path: Path) -> None:
-    outcome, watcher = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.MISSING_DEPENDENCY, "trimesh"))
+    outcome, watcher = optimized(tmp_path, lambda plan, stop: failed(plan, FailureKind.MISSING_DEPENDENCY, "trimesh"))
     assert outcome.ending is Ending.SETUP
     assert outcome.failure is not None
     assert outcome.failure.detail == "trimesh"
@@ -189,7 +189,7 @@ def test_a_trainer_that_cannot_be_started_stops_the_case_and_leaves_no_trial_ope
     def absent(plan: ProbePlan, stop: Stop) -> ProbeResult:
         raise LaunchError("the trainer cannot be started: no train")
 
-    outcome, _ = optimised(tmp_path, absent)
+    outcome, _ = optimized(tmp_path, absent)
     assert (outcome.ending, outcome.probed) == (Ending.SETUP, 1)
     assert outcome.failure is not None
     assert (outcome.failure.kind, outcome.failure.detail) == (
@@ -200,21 +200,21 @@ def test_a_trainer_that_cannot_be_started_stops_the_case_and_leaves_no_trial_ope
 
 
 def test_an_objective_that_nothing_measures_stops_the_case_with_its_name(tmp_path: Path) -> None:
-    outcome, watcher = optimised(tmp_path, busy, study=spec(objective="samples_per_s"))
+    outcome, watcher = optimized(tmp_path, busy, study=spec(objective="samples_per_s"))
     assert (outcome.ending, len(watcher.launched)) == (Ending.UNREAD, 3)
     assert "samples_per_s" in (outcome.why or "")
 
 
 def test_three_crashes_in_a_row_stop_the_case(tmp_path: Path) -> None:
-    outcome, watcher = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.CRASH))
+    outcome, watcher = optimized(tmp_path, lambda plan, stop: failed(plan, FailureKind.CRASH))
     assert (outcome.ending, len(watcher.launched)) == (Ending.CRASHES, 3)
 
 
 def test_configs_on_which_a_broken_trainer_crashed_are_probed_once_it_is_fixed(tmp_path: Path) -> None:
     study = spec(search={"trials": 9, "seeds_per_variant": 2, "sampler": "tpe"})
-    _, broken = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.CRASH), study=study, trials=9)
+    _, broken = optimized(tmp_path, lambda plan, stop: failed(plan, FailureKind.CRASH), study=study, trials=9)
     assert len(broken.launched) == 3
-    _, mended = optimised(tmp_path, busy, study=study, trials=9)
+    _, mended = optimized(tmp_path, busy, study=study, trials=9)
     assert all(config in mended.launched for config in broken.launched)
 
 
@@ -223,19 +223,19 @@ def test_once_something_has_run_crashes_of_a_few_configs_are_their_own(tmp_path:
         return failed(plan, FailureKind.CRASH) if int(plan.config["num_envs"]) > 8 else busy(plan, stop)
 
     search = {"trials": 8, "seeds_per_variant": 4, "sampler": "random"}
-    outcome, watcher = optimised(tmp_path, large_ones_crash, study=spec(search=search), trials=8)
+    outcome, watcher = optimized(tmp_path, large_ones_crash, study=spec(search=search), trials=8)
     assert (outcome.ending, len(watcher.launched)) == (Ending.TARGET, 8)
     assert states(tmp_path) == {"COMPLETE": 2, "FAIL": 6}
 
 
 def test_a_machine_that_keeps_failing_stops_the_case_after_two_configs(tmp_path: Path) -> None:
-    outcome, watcher = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.NCCL, "watchdog"))
+    outcome, watcher = optimized(tmp_path, lambda plan, stop: failed(plan, FailureKind.NCCL, "watchdog"))
     assert (outcome.ending, len(watcher.launched)) == (Ending.HOST, 4)
     assert watcher.launched[0] == watcher.launched[1] != watcher.launched[2] == watcher.launched[3]
 
 
 def test_a_trainer_that_is_always_done_too_early_is_no_fault_of_the_machine(tmp_path: Path) -> None:
-    outcome, _ = optimised(
+    outcome, _ = optimized(
         tmp_path, lambda plan, stop: failed(plan, FailureKind.NO_READING, "done after 12 iterations")
     )
     said = complaint(outcome) or ""
@@ -249,9 +249,9 @@ def test_a_trainer_that_is_always_done_too_early_is_no_fault_of_the_machine(tmp_
 def test_a_config_keeps_its_place_after_a_failure_that_says_nothing_about_it(
     tmp_path: Path, kind: FailureKind, ending: Ending
 ) -> None:
-    runs = [optimised(tmp_path, lambda plan, stop: failed(plan, kind)) for _ in range(3)]
+    runs = [optimized(tmp_path, lambda plan, stop: failed(plan, kind)) for _ in range(3)]
     assert {outcome.ending for outcome, _ in runs} == {ending}
-    outcome, watcher = optimised(tmp_path, busy)
+    outcome, watcher = optimized(tmp_path, busy)
     assert {broken.launched[0]["num_envs"] for _, broken in runs} == {watcher.launched[0]["num_envs"]} == {64}
     assert outcome.ending is Ending.TARGET
     assert len(watcher.launched) == 5
@@ -268,10 +268,10 @@ def test_an_interrupted_probe_is_recorded_and_repeated(tmp_path: Path) -> None:
         assert stop(None) == Interrupted()
         return failed(plan, FailureKind.INTERRUPTED)
 
-    outcome, first = optimised(tmp_path, interruptible, interrupted=lambda: len(asked) >= 3)
+    outcome, first = optimized(tmp_path, interruptible, interrupted=lambda: len(asked) >= 3)
     assert outcome.ending is Ending.INTERRUPTED
     assert states(tmp_path) == {"COMPLETE": 2, "FAIL": 1}
-    _, second = optimised(tmp_path, busy)
+    _, second = optimized(tmp_path, busy)
     assert second.launched[0] == first.launched[-1]
     assert states(tmp_path) == {"COMPLETE": 5, "FAIL": 1}
 
@@ -286,7 +286,7 @@ def test_the_pruner_sees_each_iteration_and_acts_once_the_window_is_long_enough(
 
     pruner = {"name": "hyperband_patient", "min_resource": 1, "max_resource": 2, "patience": 1}
     study = spec(pruner=pruner, probe={"window_seconds": window_seconds})
-    _, watcher = optimised(tmp_path, live, study=study, trials=5)
+    _, watcher = optimized(tmp_path, live, study=study, trials=5)
     assert watcher.told_status[:2] == ["ok", "ok"]
     assert ("pruned" in watcher.told_status) == (window_seconds < 10)
 
@@ -300,7 +300,7 @@ def test_no_probe_is_pruned_for_slow_iterations_before_a_change_of_level(
         return watched(replace(measured(plan, 90.0 if is_best else 5.0), level_changed=level_changed), stop)
 
     pruner = {"name": "hyperband_patient", "min_resource": 1, "max_resource": 2, "patience": 1}
-    optimised(tmp_path, slow_at_first, study=spec(pruner=pruner), trials=5)
+    optimized(tmp_path, slow_at_first, study=spec(pruner=pruner), trials=5)
     assert ends <= states(tmp_path).keys()
     assert ("PRUNED" in states(tmp_path)) is not level_changed
 
@@ -315,15 +315,15 @@ def test_an_error_of_the_tuner_itself_loses_no_stored_result(tmp_path: Path) -> 
         return busy(plan, stop)
 
     with pytest.raises(OutputError):
-        optimised(tmp_path, full_disk)
+        optimized(tmp_path, full_disk)
     assert states(tmp_path)["COMPLETE"] == 2
 
 
 def test_a_changed_space_is_refused_with_what_changed(tmp_path: Path) -> None:
-    optimised(tmp_path, busy, trials=1)
+    optimized(tmp_path, busy, trials=1)
     changed = spec(space={"num_envs": {"ladder": [64, 32]}, "agent_variant": {"choices": ["hiutil", "default"]}})
     with pytest.raises(StoreError, match="num_envs") as refusal:
-        optimised(tmp_path, busy, study=changed)
+        optimized(tmp_path, busy, study=changed)
     assert "start anew" in str(refusal.value)
 
 
@@ -349,7 +349,7 @@ def best(folder: Path) -> tuple[Config, dict[str, int]]:
 )
 def test_the_best_keeps_the_constraints(tmp_path: Path, factor: str, variant: str, ends: dict[str, int]) -> None:
     study = spec(constraints={"samples_per_s": f">= {factor} * default"})
-    _, watcher = optimised(tmp_path, greedy, study=study, trials=8)
+    _, watcher = optimized(tmp_path, greedy, study=study, trials=8)
     assert best(tmp_path) == ({"num_envs": 64, "agent_variant": variant}, ends)
     for rung in (64, 32, 16, 8):
         variants = [config["agent_variant"] for config in watcher.launched if config["num_envs"] == rung]
@@ -358,8 +358,8 @@ def test_the_best_keeps_the_constraints(tmp_path: Path, factor: str, variant: st
 
 def test_a_resumed_study_compares_with_the_default_that_it_has_measured(tmp_path: Path) -> None:
     study = spec(constraints={"samples_per_s": ">= 0.8 * default"})
-    _, first = optimised(tmp_path, greedy, study=study, trials=1)
-    _, second = optimised(tmp_path, greedy, study=study, trials=2)
+    _, first = optimized(tmp_path, greedy, study=study, trials=1)
+    _, second = optimized(tmp_path, greedy, study=study, trials=2)
     assert [config["agent_variant"] for config in (*first.launched, *second.launched)] == ["default", "hiutil"]
     assert best(tmp_path)[1] == {"ok": 1, "ineligible": 1}
 
@@ -369,7 +369,7 @@ def test_without_a_default_to_compare_with_no_config_is_eligible(tmp_path: Path)
         alone = plan.config["agent_variant"] == "hiutil"
         return greedy(plan, stop) if alone else failed(plan, FailureKind.INVALID_CONFIG)
 
-    optimised(tmp_path, broken, study=spec(constraints={"samples_per_s": ">= 0.8 * default"}), trials=2)
+    optimized(tmp_path, broken, study=spec(constraints={"samples_per_s": ">= 0.8 * default"}), trials=2)
     study = reader(tmp_path)
     _, hiutil = study.trials()
     assert "samples_per_s of default at this rung is not known" in (hiutil.probe.ineligible or "")
@@ -380,7 +380,7 @@ def test_a_default_that_others_are_compared_with_is_measured_to_the_end(tmp_path
     def live(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return watched(greedy(plan, stop), stop)
 
-    _, watcher = optimised(
+    _, watcher = optimized(
         tmp_path,
         live,
         study=spec(
@@ -393,6 +393,6 @@ def test_a_default_that_others_are_compared_with_is_measured_to_the_end(tmp_path
 
 
 def test_constraints_do_not_change_while_a_study_goes_on(tmp_path: Path) -> None:
-    optimised(tmp_path, greedy, trials=1)
+    optimized(tmp_path, greedy, trials=1)
     with pytest.raises(StoreError, match=r"constraints: was None, is \{'samples_per_s': '>= 800'\}"):
-        optimised(tmp_path, greedy, study=spec(constraints={"samples_per_s": ">= 800"}))
+        optimized(tmp_path, greedy, study=spec(constraints={"samples_per_s": ">= 800"}))

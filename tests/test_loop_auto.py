@@ -9,13 +9,13 @@ import pytest
 from tests_loop import CASE, Quiet, bench, bounded, failed, measured, opened, reader, spec, view
 
 from tuner.errors import StoreError
-from tuner.kept.stored import CALIBRATES
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
+from tuner.records.schema import CALIBRATES
 from tuner.running.events import CaseOutcome, Ending
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import RECOVER, Job
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
@@ -50,7 +50,7 @@ def fails(kind: FailureKind, *rungs: int) -> Probe:
     return lambda plan, stop: failed(plan, kind) if plan.config["num_envs"] in rungs else card(plan, stop)
 
 
-def optimised(
+def optimized(
     folder: Path,
     probe: Probe = card,
     *,
@@ -70,7 +70,7 @@ def optimised(
             interrupted=interrupted,
             trials=trials,
         )
-        (outcome,) = optimise(replace(job, purpose=RECOVER) if to_recover else job, [CASE])
+        (outcome,) = optimize(replace(job, purpose=RECOVER) if to_recover else job, [CASE])
     return outcome, watcher
 
 
@@ -91,7 +91,7 @@ def told(folder: Path) -> list[tuple[object, str | None]]:
 
 
 def test_two_probes_make_the_rungs_and_count_as_trials(tmp_path: Path) -> None:
-    outcome, watcher = optimised(tmp_path)
+    outcome, watcher = optimized(tmp_path)
     assert (outcome.ending, outcome.probed) == (Ending.TARGET, 4)
     assert (watcher.calibrated_at, watcher.fixed) == ([[16, 128]], [RUNGS])
     assert launched_at(watcher) == [16, 128, RUNGS[-1], RUNGS[-1]]
@@ -105,38 +105,38 @@ def test_two_probes_make_the_rungs_and_count_as_trials(tmp_path: Path) -> None:
 
 def test_a_case_has_ended_only_once_nothing_is_left_to_search(tmp_path: Path) -> None:
     for trials in (2, 4):
-        optimised(tmp_path, study=ALONE, trials=trials)
+        optimized(tmp_path, study=ALONE, trials=trials)
         assert ends(tmp_path) is None
-    outcome, _ = optimised(tmp_path, study=ALONE, trials=100)
+    outcome, _ = optimized(tmp_path, study=ALONE, trials=100)
     assert ends(tmp_path) == outcome.why == "every config has been probed or cannot fit"
 
 
 def test_recovery_leaves_it_open_whether_a_case_has_ended(tmp_path: Path) -> None:
-    optimised(tmp_path, study=ALONE, trials=3)
-    recovered, _ = optimised(tmp_path, study=ALONE, to_recover=True)
+    optimized(tmp_path, study=ALONE, trials=3)
+    recovered, _ = optimized(tmp_path, study=ALONE, to_recover=True)
     assert (recovered.why, ends(tmp_path)) == ("a config has run", None)
-    searched, _ = optimised(tmp_path, study=ALONE, trials=100)
-    optimised(tmp_path, study=ALONE, to_recover=True)
+    searched, _ = optimized(tmp_path, study=ALONE, trials=100)
+    optimized(tmp_path, study=ALONE, to_recover=True)
     assert ends(tmp_path) == searched.why
 
 
 def test_rungs_stay_whatever_a_new_calibration_would_say(tmp_path: Path) -> None:
-    optimised(tmp_path)
-    outcome, watcher = optimised(tmp_path, lambda plan, stop: card(plan, stop, total_mib=2000.0), trials=6)
+    optimized(tmp_path)
+    outcome, watcher = optimized(tmp_path, lambda plan, stop: card(plan, stop, total_mib=2000.0), trials=6)
     assert (outcome.ending, watcher.calibrated_at, watcher.fixed) == (Ending.TARGET, [], [RUNGS])
     assert {*launched_at(watcher)} <= {*RUNGS}
-    _, again = optimised(tmp_path, trials=6)
+    _, again = optimized(tmp_path, trials=6)
     assert (again.launched, again.fixed) == ([], [RUNGS])
 
 
 def test_a_written_ladder_is_used_as_it_is(tmp_path: Path) -> None:
-    _, watcher = optimised(tmp_path, study=spec(), trials=100)
+    _, watcher = optimized(tmp_path, study=spec(), trials=100)
     assert (watcher.calibrated_at, watcher.fixed, fixed(tmp_path)) == ([], [], None)
     assert {*launched_at(watcher)} == {8, 16, 32, 64}
 
 
 def test_every_rung_is_searched_and_no_config_twice(tmp_path: Path) -> None:
-    outcome, watcher = optimised(tmp_path, trials=100)
+    outcome, watcher = optimized(tmp_path, trials=100)
     assert outcome.ending is Ending.EXHAUSTED
     launches = [tuple(config.values()) for config in watcher.launched]
     assert sorted(launches) == sorted((rung, variant) for rung in RUNGS for variant in ("hiutil", "default"))
@@ -153,9 +153,9 @@ def test_a_kill_while_calibrating_loses_nothing(tmp_path: Path, at: int) -> None
         return card(plan, stop)
 
     with pytest.raises(KeyboardInterrupt):
-        optimised(tmp_path, dies)
+        optimized(tmp_path, dies)
     before = told(tmp_path)
-    _, watcher = optimised(tmp_path)
+    _, watcher = optimized(tmp_path)
     assert watcher.calibrated_at == ([[16, 128]] if at < 3 else [])
     assert fixed(tmp_path) == RUNGS
     assert [one for one in before if one[1] == "ok"] == [(16, "ok"), (128, "ok")][: at - 1]
@@ -170,10 +170,10 @@ def test_an_interrupted_calibration_goes_on_later(tmp_path: Path) -> None:
         asked.append(True)
         return len(asked) > 2
 
-    outcome, watcher = optimised(tmp_path, interrupted=interrupted)
+    outcome, watcher = optimized(tmp_path, interrupted=interrupted)
     assert (outcome.ending, watcher.fixed) == (Ending.INTERRUPTED, [])
     assert fixed(tmp_path) is None
-    again, _ = optimised(tmp_path)
+    again, _ = optimized(tmp_path)
     assert again.ending is Ending.TARGET
     assert fixed(tmp_path) == RUNGS
     assert told(tmp_path)[:2] == [(16, "ok"), (128, "ok")]
@@ -186,10 +186,10 @@ def test_the_first_of_two_workers_decides(tmp_path: Path) -> None:
     def slow(plan: ProbePlan, stop: Stop) -> ProbeResult:
         if not first:
             first.append(Quiet())
-            first[0] = optimised(tmp_path, trials=3)[1]
+            first[0] = optimized(tmp_path, trials=3)[1]
         return card(plan, stop, total_mib=5000.0)
 
-    outcome, second = optimised(tmp_path, slow, trials=8)
+    outcome, second = optimized(tmp_path, slow, trials=8)
     assert outcome.ending is Ending.TARGET
     assert first[0].fixed == second.fixed == [RUNGS]
     assert launched_at(first[0])[:2] == [128, 64]
@@ -198,12 +198,12 @@ def test_the_first_of_two_workers_decides(tmp_path: Path) -> None:
 
 
 def test_without_totals_of_memory_the_ladder_goes_to_its_end(tmp_path: Path) -> None:
-    optimised(tmp_path, lambda plan, stop: card(plan, stop, total_mib=None))
+    optimized(tmp_path, lambda plan, stop: card(plan, stop, total_mib=None))
     assert fixed(tmp_path) == DOUBLINGS
 
 
 def test_out_of_memory_leads_down(tmp_path: Path) -> None:
-    _, watcher = optimised(tmp_path, lambda plan, stop: card(plan, stop, base_mib=9000.0))
+    _, watcher = optimized(tmp_path, lambda plan, stop: card(plan, stop, base_mib=9000.0))
     assert launched_at(watcher)[:3] == [16, 128, 64]
     made = fixed(tmp_path)
     assert made is not None
@@ -214,20 +214,20 @@ def test_out_of_memory_leads_down(tmp_path: Path) -> None:
 
 
 def test_a_missing_dependency_stops_the_case_before_there_are_rungs(tmp_path: Path) -> None:
-    outcome, watcher = optimised(tmp_path, fails(FailureKind.MISSING_DEPENDENCY, 16))
+    outcome, watcher = optimized(tmp_path, fails(FailureKind.MISSING_DEPENDENCY, 16))
     assert (outcome.ending, outcome.probed, watcher.fixed) == (Ending.SETUP, 1, [])
     assert fixed(tmp_path) is None
-    mended, _ = optimised(tmp_path)
+    mended, _ = optimized(tmp_path)
     assert mended.ending is Ending.TARGET
 
 
 def test_three_crashes_stop_the_case_before_there_are_rungs(tmp_path: Path) -> None:
-    outcome, _ = optimised(tmp_path, fails(FailureKind.CRASH, *DOUBLINGS))
+    outcome, _ = optimized(tmp_path, fails(FailureKind.CRASH, *DOUBLINGS))
     assert (outcome.ending, fixed(tmp_path)) == (Ending.CRASHES, None)
 
 
 def test_one_crash_makes_another_rung_the_second(tmp_path: Path) -> None:
-    _, watcher = optimised(tmp_path, fails(FailureKind.CRASH, 128))
+    _, watcher = optimized(tmp_path, fails(FailureKind.CRASH, 128))
     assert launched_at(watcher)[:3] == [16, 128, 64]
     assert fixed(tmp_path) == RUNGS
 
@@ -239,15 +239,15 @@ def test_a_host_s_failure_is_tried_once_more(tmp_path: Path) -> None:
         kind = next(failures, None)
         return failed(plan, kind) if kind else card(plan, stop)
 
-    _, watcher = optimised(tmp_path, flaky)
+    _, watcher = optimized(tmp_path, flaky)
     assert launched_at(watcher)[:3] == [16, 16, 128]
     assert fixed(tmp_path) == RUNGS
 
 
 def test_recovery_is_done_with_the_first_config_that_ran(tmp_path: Path) -> None:
-    outcome, watcher = optimised(tmp_path, to_recover=True)
+    outcome, watcher = optimized(tmp_path, to_recover=True)
     assert (outcome.probed, launched_at(watcher), watcher.fixed) == (2, [16, 128], [RUNGS])
-    again, _ = optimised(tmp_path, to_recover=True)
+    again, _ = optimized(tmp_path, to_recover=True)
     assert again.ending is Ending.ALREADY
 
 
@@ -256,7 +256,7 @@ def test_constraints_compare_with_the_default_that_calibrated(tmp_path: Path) ->
         space={"num_envs": {**LADDER, "max": 256}, "agent_variant": VARIANTS},
         constraints={"min_avg_util": ">= 0.5 * default"},
     )
-    _, watcher = optimised(tmp_path, study=study, trials=100)
+    _, watcher = optimized(tmp_path, study=study, trials=100)
     assert launched_at(watcher)[:2] == [16, 128]
     variants = {"default": 0, "hiutil": 0}
     for config in watcher.launched:
@@ -275,17 +275,17 @@ def test_constraints_compare_with_the_default_that_calibrated(tmp_path: Path) ->
 def test_a_changed_ladder_is_refused_before_anything_is_probed(
     tmp_path: Path, begun: StudySpec, changed: StudySpec
 ) -> None:
-    optimised(tmp_path, study=begun)
+    optimized(tmp_path, study=begun)
     before = told(tmp_path)
     with pytest.raises(StoreError, match=r"space\.num_envs\.auto: was .*, is "):
-        optimised(tmp_path, study=changed)
+        optimized(tmp_path, study=changed)
     assert told(tmp_path) == before
 
 
 def test_where_the_trainer_does_not_vary_num_envs_nothing_is_calibrated(tmp_path: Path) -> None:
     options = {"command": "train {agent_variant}", "cases": ["walk"]}
     study = spec(space={"num_envs": LADDER, "agent_variant": VARIANTS}, trainer={"name": "command", "options": options})
-    _, watcher = optimised(tmp_path, lambda plan, stop: measured(plan, 50.0), study=study, trials=100)
+    _, watcher = optimized(tmp_path, lambda plan, stop: measured(plan, 50.0), study=study, trials=100)
     assert (watcher.calibrated_at, len(watcher.launched)) == ([], 2)
 
 
@@ -299,7 +299,7 @@ def test_each_sampler_keeps_to_the_rungs(tmp_path: Path, sampler: str) -> None:
         },
         search={"sampler": sampler, "seeds_per_variant": 1},
     )
-    _, watcher = optimised(tmp_path, study=study, trials=14)
+    _, watcher = optimized(tmp_path, study=study, trials=14)
     assert len(watcher.launched) >= 4
     assert {*launched_at(watcher)} <= {*RUNGS}
 
@@ -314,9 +314,9 @@ def test_each_sampler_keeps_to_the_rungs(tmp_path: Path, sampler: str) -> None:
     ],
 )
 def test_no_rung_is_made_that_the_trainer_cannot_run(tmp_path: Path, most: int, rungs: tuple[int, ...]) -> None:
-    _, watcher = optimised(tmp_path, trials=3, most=most)
+    _, watcher = optimized(tmp_path, trials=3, most=most)
     assert watcher.fixed == [rungs]
     assert fixed(tmp_path) == rungs
-    _, again = optimised(tmp_path, trials=4, most=most)
+    _, again = optimized(tmp_path, trials=4, most=most)
     assert again.fixed == [rungs]
     assert {*launched_at(watcher), *launched_at(again)} <= {*rungs}

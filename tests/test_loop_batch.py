@@ -13,7 +13,7 @@ from tuner.probe.probe_plan import Device, ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.events import BatchFitStarted, CaseOutcome, Ending
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import Job, Probe
 from tuner.study.spec import StudySpec
 from tuner.trainers.registry import check_values, open_trainer
@@ -37,18 +37,18 @@ def card(plan: ProbePlan, stop: Stop) -> ProbeResult:
     return replace(result, devices=devices)
 
 
-def optimised(folder: Path, probe: Probe = card, *, study: StudySpec | None = None) -> tuple[CaseOutcome, Quiet]:
+def optimized(folder: Path, probe: Probe = card, *, study: StudySpec | None = None) -> tuple[CaseOutcome, Quiet]:
     watcher = Quiet()
     recording = RecordedProbe(devices=CARDS, samples=(), marks_s=(), total_s=0.0, exit_code=0)
     desk = replace(bench(folder, study or batched()), source=ReplayedSource(recording))
     with opened(folder) as database:
         job = Job(bench=desk, database=database, probe=probe, watcher=watcher, interrupted=lambda: False)
-        (outcome,) = optimise(job, [CASE])
+        (outcome,) = optimize(job, [CASE])
     return outcome, watcher
 
 
 def test_two_probes_work_the_size_out_and_the_search_uses_it(tmp_path: Path) -> None:
-    outcome, watcher = optimised(tmp_path)
+    outcome, watcher = optimized(tmp_path)
     assert outcome.ending is Ending.EXHAUSTED
     assert [config["batch"] for config in watcher.launched] == [48, 384, 1024, 1024]
     assert {config["num_envs"] for config in watcher.launched[:2]} == {8}
@@ -61,8 +61,8 @@ def test_two_probes_work_the_size_out_and_the_search_uses_it(tmp_path: Path) -> 
 
 
 def test_a_size_stays_whatever_new_probes_would_say(tmp_path: Path) -> None:
-    optimised(tmp_path)
-    _, again = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.GPU_OOM))
+    optimized(tmp_path)
+    _, again = optimized(tmp_path, lambda plan, stop: failed(plan, FailureKind.GPU_OOM))
     assert (again.of(BatchFitStarted), again.launched, again.fitted[0].size) == ([], [], 1024)
 
 
@@ -77,14 +77,14 @@ def test_a_kill_loses_nothing(tmp_path: Path, at: int) -> None:
         return card(plan, stop)
 
     with pytest.raises(KeyboardInterrupt):
-        optimised(tmp_path, dies)
-    _, watcher = optimised(tmp_path)
+        optimized(tmp_path, dies)
+    _, watcher = optimized(tmp_path)
     assert watcher.fitted[0].size == 1024
     assert len(watcher.launched) == 5 - at
 
 
 def test_a_case_in_which_no_size_runs_stops_with_a_message(tmp_path: Path) -> None:
-    outcome, _ = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.GPU_OOM))
+    outcome, _ = optimized(tmp_path, lambda plan, stop: failed(plan, FailureKind.GPU_OOM))
     assert outcome.stopped
     assert outcome.failure is not None
     assert (
@@ -96,14 +96,14 @@ def test_a_size_that_is_too_slow_does_not_make_the_batch_small(tmp_path: Path) -
     def slow(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return failed(plan, FailureKind.TOO_SLOW) if plan.config["batch"] == 48 else card(plan, stop)
 
-    _, watcher = optimised(tmp_path, slow, study=batched({"batch": "auto", "max": 4096}))
+    _, watcher = optimized(tmp_path, slow, study=batched({"batch": "auto", "max": 4096}))
     assert [config["batch"] for config in watcher.launched[:3]] == [48, 384, 3072]
     assert watcher.fitted[0].size == 1024
 
 
 def test_the_study_may_name_the_samples_and_the_most(tmp_path: Path) -> None:
-    assert optimised(tmp_path / "a", study=batched({"batch": "auto", "samples": 600}))[1].fitted[0].size == 512
-    assert optimised(tmp_path / "b", study=batched({"batch": "auto", "max": 100}))[1].fitted[0].size == 64
+    assert optimized(tmp_path / "a", study=batched({"batch": "auto", "samples": 600}))[1].fitted[0].size == 512
+    assert optimized(tmp_path / "b", study=batched({"batch": "auto", "max": 100}))[1].fitted[0].size == 64
 
 
 @pytest.mark.parametrize(

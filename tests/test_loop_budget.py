@@ -16,7 +16,7 @@ from tuner.probe.protocols import Interrupted, Stop
 from tuner.probe.result import ProbeResult
 from tuner.probe.units import HOUR_S
 from tuner.running.events import CaseOutcome, Ending
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.recording import plan_recording, record_cases, recording_bench
 from tuner.running.workbench import Budget, Job, within
 from tuner.study.cases import Case
@@ -25,14 +25,14 @@ PROBE_S = 20.0
 """The seconds of each scripted probe."""
 
 
-def optimised(
+def optimized(
     folder: Path,
     budget_s: float,
     *,
     probe: Callable[[ProbePlan, Stop], ProbeResult] = busy,
     cases: Sequence[Case] = (CASE,),
 ) -> tuple[list[CaseOutcome], Quiet, Budget]:
-    """Optimise for so many seconds. Only the probes advance the clock."""
+    """Optimize for so many seconds. Only the probes advance the clock."""
     clock, watcher = FakeClock(), Quiet()
     budget = Budget(clock, budget_s / HOUR_S)
 
@@ -44,11 +44,11 @@ def optimised(
         job = Job(
             bench=bench(folder, spec()), database=database, probe=timed, watcher=watcher, interrupted=lambda: False
         )
-        return optimise(within(job, budget), cases), watcher, budget
+        return optimize(within(job, budget), cases), watcher, budget
 
 
 def test_a_probe_that_cannot_be_done_in_the_time_left_is_not_begun(tmp_path: Path) -> None:
-    (outcome,), watcher, budget = optimised(tmp_path, 3.5 * PROBE_S)
+    (outcome,), watcher, budget = optimized(tmp_path, 3.5 * PROBE_S)
     assert (outcome.ending, outcome.probed, len(watcher.launched)) == (Ending.INTERRUPTED, 3, 3)
     assert states(tmp_path) == {"COMPLETE": 3}
     assert budget.over()
@@ -57,28 +57,28 @@ def test_a_probe_that_cannot_be_done_in_the_time_left_is_not_begun(tmp_path: Pat
 
 
 def test_what_is_left_suffices_to_the_second(tmp_path: Path) -> None:
-    (outcome,), _, budget = optimised(tmp_path, 3 * PROBE_S)
+    (outcome,), _, budget = optimized(tmp_path, 3 * PROBE_S)
     assert (outcome.ending, outcome.probed) == (Ending.INTERRUPTED, 3)
     assert out_of_time(budget) == "the time of 1 min 00 s is over; the same command continues"
 
 
 def test_a_resumed_run_knows_what_its_probes_have_taken_and_a_longer_one_goes_on(tmp_path: Path) -> None:
-    optimised(tmp_path, 2 * PROBE_S)
-    (outcome,), watcher, _ = optimised(tmp_path, 0.5 * PROBE_S)
+    optimized(tmp_path, 2 * PROBE_S)
+    (outcome,), watcher, _ = optimized(tmp_path, 0.5 * PROBE_S)
     assert (outcome.ending, outcome.probed, watcher.launched) == (Ending.INTERRUPTED, 0, [])
-    (outcome,), watcher, _ = optimised(tmp_path, 100 * PROBE_S)
+    (outcome,), watcher, _ = optimized(tmp_path, 100 * PROBE_S)
     assert (outcome.ending, len(watcher.launched)) == (Ending.TARGET, 3)
     assert states(tmp_path) == {"COMPLETE": 5}
 
 
 def test_with_nothing_left_to_do_no_time_is_missed(tmp_path: Path) -> None:
-    optimised(tmp_path, 100 * PROBE_S)
-    (outcome,), _, budget = optimised(tmp_path, 0.5 * PROBE_S)
+    optimized(tmp_path, 100 * PROBE_S)
+    (outcome,), _, budget = optimized(tmp_path, 0.5 * PROBE_S)
     assert (outcome.ending, budget.over()) == (Ending.ALREADY, False)
 
 
 def test_no_other_case_begins_once_the_rest_is_too_short(tmp_path: Path) -> None:
-    outcomes, watcher, _ = optimised(tmp_path, 2.5 * PROBE_S, cases=(CASE, Case(name="run")))
+    outcomes, watcher, _ = optimized(tmp_path, 2.5 * PROBE_S, cases=(CASE, Case(name="run")))
     assert ([outcome.case for outcome in outcomes], len(watcher.launched)) == ([CASE], 2)
 
 
@@ -96,7 +96,7 @@ def test_a_probe_begins_while_no_probe_time_is_known(
     tmp_path: Path, probe: Callable[[ProbePlan, Stop], ProbeResult]
 ) -> None:
     for _ in range(2):
-        _, watcher, budget = optimised(tmp_path, 0.5 * PROBE_S, probe=probe)
+        _, watcher, budget = optimized(tmp_path, 0.5 * PROBE_S, probe=probe)
         assert (len(watcher.launched), budget.short) == (1, None)
 
 

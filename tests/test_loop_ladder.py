@@ -17,7 +17,7 @@ from tuner.report.charts import along_ladder
 from tuner.report.facts import gather
 from tuner.report.words import memory_end
 from tuner.running.events import CaseOutcome, Ending
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import RECOVER, SEARCH, Job
 from tuner.search.strategies import in_order
 from tuner.study.space import Config
@@ -52,19 +52,19 @@ def card(name: str = "batch_size") -> Callable[[ProbePlan, Stop], ProbeResult]:
     return probe
 
 
-def optimised(folder: Path, study: StudySpec, name: str = "batch_size", **job: object) -> tuple[CaseOutcome, Quiet]:
+def optimized(folder: Path, study: StudySpec, name: str = "batch_size", **job: object) -> tuple[CaseOutcome, Quiet]:
     watcher = Quiet()
     with opened(folder) as database:
         made = Job(
             bench=bench(folder, study), database=database, probe=card(name), watcher=watcher, interrupted=lambda: False
         )
-        (outcome,) = optimise(replace(made, **job), [CASE])
+        (outcome,) = optimize(replace(made, **job), [CASE])
     return outcome, watcher
 
 
 @pytest.mark.parametrize("name", ["batch_size", "n"])
 def test_two_small_batches_make_the_rungs(tmp_path: Path, name: str) -> None:
-    outcome, watcher = optimised(tmp_path, batches("auto", name), name, trials=4)
+    outcome, watcher = optimized(tmp_path, batches("auto", name), name, trials=4)
     assert outcome.ending is Ending.TARGET
     assert [config[name] for config in watcher.launched] == [16, 128, RUNGS[-1], RUNGS[0]]
     assert (watcher.calibrated_at, watcher.fixed) == ([[16, 128]], [RUNGS])
@@ -72,7 +72,7 @@ def test_two_small_batches_make_the_rungs(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["batch_size", "n"])
 def test_a_recovery_goes_down_the_batches(tmp_path: Path, name: str) -> None:
-    outcome, watcher = optimised(tmp_path, batches("written", name), name, purpose=RECOVER)
+    outcome, watcher = optimized(tmp_path, batches("written", name), name, purpose=RECOVER)
     assert outcome.why == "a config has run"
     assert [config[name] for config in watcher.launched] == [4096, 2048, 1024, 512]
 
@@ -81,13 +81,13 @@ def test_a_batch_above_one_that_ran_out_of_memory_is_not_launched(tmp_path: Path
     study = batches("written", "n")
     listed: list[Config] = [{"workers": 0, "n": rung} for rung in (1024, 2048, 512, 4096)]
     purpose = replace(SEARCH, strategy=lambda space, *_: in_order(listed, space.ladder))
-    _, watcher = optimised(tmp_path, study, "n", purpose=purpose)
+    _, watcher = optimized(tmp_path, study, "n", purpose=purpose)
     assert [config["n"] for config in watcher.launched] == [1024, 512]
 
 
 @pytest.mark.parametrize("name", ["batch_size", "n"])
 def test_the_report_and_the_tables_are_along_the_batches(tmp_path: Path, name: str) -> None:
-    optimised(tmp_path, batches("written", name), name, trials=8)
+    optimized(tmp_path, batches("written", name), name, trials=8)
     study = reader(tmp_path)
     (case,) = gather(study, tmp_path).cases
     assert case.summary.ladder == name

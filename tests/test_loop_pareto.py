@@ -17,7 +17,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Enough, Go, More, Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.events import CaseOutcome, Ending
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import RECOVER, Job
 from tuner.study.space import Config, Value
 from tuner.study.spec import StudySpec
@@ -45,7 +45,7 @@ def trading(plan: ProbePlan, stop: Stop) -> ProbeResult:
     return reading(plan)
 
 
-def optimised(
+def optimized(
     folder: Path, probe: Probing, *, study: StudySpec | None = None, sessions: bool = False, recover: bool = False
 ) -> tuple[CaseOutcome, Quiet, list[tuple[Config, bool]]]:
     """Run a study; return the probed configs, and whether a session probed each."""
@@ -62,7 +62,7 @@ def optimised(
         if sessions:
             desk = replace(desk, trainer=WithSessions(chosen.trainer))
         job = Job(bench=desk, database=database, probe=noted, watcher=watcher, interrupted=lambda: False)
-        (outcome,) = optimise(replace(job, purpose=RECOVER) if recover else job, [CASE])
+        (outcome,) = optimize(replace(job, purpose=RECOVER) if recover else job, [CASE])
     return outcome, watcher, probed
 
 
@@ -79,7 +79,7 @@ def stored(folder: Path) -> optuna.Study:
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
 def test_each_trial_carries_all_objectives_and_optuna_sees_the_same_front(tmp_path: Path, sampler: str) -> None:
     study = pareto(search={"trials": 8, "seeds_per_variant": 1, "sampler": sampler})
-    outcome, watcher, _ = optimised(tmp_path, trading, study=study)
+    outcome, watcher, _ = optimized(tmp_path, trading, study=study)
     assert (outcome.ending, watcher.told_status) == (Ending.TARGET, ["ok"] * 8)
     kept = stored(tmp_path)
     assert kept.directions == [StudyDirection.MAXIMIZE] * 2
@@ -95,7 +95,7 @@ def test_running_out_of_memory_is_learnt_and_the_front_is_what_fits(tmp_path: Pa
         return failed(plan, FailureKind.GPU_OOM) if int(plan.config["num_envs"]) > 8 else reading(plan)
 
     study = pareto(search={"trials": 100, "seeds_per_variant": 2, "sampler": sampler})
-    outcome, watcher, probed = optimised(tmp_path, small_card, study=study)
+    outcome, watcher, probed = optimized(tmp_path, small_card, study=study)
     assert outcome.ending is Ending.EXHAUSTED
     for variant in ("hiutil", "default"):
         rungs = [config["num_envs"] for config, _ in probed if config["agent_variant"] == variant]
@@ -107,9 +107,9 @@ def test_running_out_of_memory_is_learnt_and_the_front_is_what_fits(tmp_path: Pa
 
 
 def test_configs_that_may_not_be_the_best_are_not_on_the_front(tmp_path: Path) -> None:
-    optimised(tmp_path, trading, study=pareto(constraints={"samples_per_s": ">= 0.3 * default", "util_spread": "<= 1"}))
+    optimized(tmp_path, trading, study=pareto(constraints={"samples_per_s": ">= 0.3 * default", "util_spread": "<= 1"}))
     assert len(front(tmp_path)) == 5
-    optimised(tmp_path / "kept", trading, study=pareto(constraints={"min_avg_util": "<= 80"}))
+    optimized(tmp_path / "kept", trading, study=pareto(constraints={"min_avg_util": "<= 80"}))
     assert front(tmp_path / "kept") == [(64, "hiutil", False), (64, "default", False)]
 
 
@@ -126,7 +126,7 @@ def test_no_probe_is_stopped_because_another_is_better(tmp_path: Path) -> None:
         return so_far
 
     pruner = {"name": "hyperband_patient", "min_resource": 1, "max_resource": 2, "patience": 1}
-    _, watcher, _ = optimised(tmp_path, live, study=pareto(pruner=pruner))
+    _, watcher, _ = optimized(tmp_path, live, study=pareto(pruner=pruner))
     assert watcher.told_status == ["ok"] * 8
     assert len(iterations) == 8 * 7
     assert not any(trial.intermediate_values for trial in stored(tmp_path).trials)
@@ -146,16 +146,16 @@ def test_a_probe_ends_when_every_objective_is_known_well_enough(tmp_path: Path) 
                 return so_far
         raise AssertionError
 
-    optimised(tmp_path, live, study=pareto(search={"trials": 2}, probe={"min_iterations": 4}))
+    optimized(tmp_path, live, study=pareto(search={"trials": 2}, probe={"min_iterations": 4}))
     assert ended == [6, 6]
 
 
 def test_each_member_that_a_session_measured_is_measured_again_cold(tmp_path: Path) -> None:
-    outcome, _, probed = optimised(tmp_path, trading, sessions=True)
+    outcome, _, probed = optimized(tmp_path, trading, sessions=True)
     assert [tuple(config.values()) for config, warm in probed if not warm] == FRONT
     assert (outcome.ending, len(probed)) == (Ending.TARGET, 8 + 5)
     assert front(tmp_path) == [(*member, False) for member in FRONT]
-    again, _, more = optimised(tmp_path, trading, sessions=True)
+    again, _, more = optimized(tmp_path, trading, sessions=True)
     assert (again.ending, more) == (Ending.ALREADY, [])
 
 
@@ -164,7 +164,7 @@ def test_a_best_that_the_plain_command_does_not_confirm_is_replaced_by_the_next(
         flattered = plan.request is not None and plan.config == {"num_envs": 8, "agent_variant": "default"}
         return replace(measured(plan, 99.0), samples_per_s=9e9) if flattered else reading(plan)
 
-    _, _, probed = optimised(tmp_path, flattering, sessions=True)
+    _, _, probed = optimized(tmp_path, flattering, sessions=True)
     cold = [tuple(config.values()) for config, warm in probed if not warm]
     assert cold[0] == (8, "default")
     assert cold[1:] == FRONT
@@ -177,14 +177,14 @@ def test_a_member_that_the_plain_command_fails_on_is_none(tmp_path: Path, kind: 
         top = plan.request is None and plan.config == {"num_envs": 64, "agent_variant": "default"}
         return failed(plan, kind) if top else reading(plan)
 
-    optimised(tmp_path, only_warm, sessions=True)
+    optimized(tmp_path, only_warm, sessions=True)
     assert (64, "default") not in [member[:2] for member in front(tmp_path)]
     assert (32, "default", False) in front(tmp_path)
 
 
 def test_a_second_run_goes_on_where_the_first_ended(tmp_path: Path) -> None:
-    _, _, first = optimised(tmp_path, trading, study=pareto(search={"trials": 3}))
-    outcome, _, second = optimised(tmp_path, trading, study=pareto(search={"trials": 8}))
+    _, _, first = optimized(tmp_path, trading, study=pareto(search={"trials": 3}))
+    outcome, _, second = optimized(tmp_path, trading, study=pareto(search={"trials": 8}))
     assert (outcome.ending, len(first), len(second)) == (Ending.TARGET, 3, 5)
     assert not [config for config in second if config in first]
 
@@ -195,21 +195,21 @@ def test_a_second_run_goes_on_where_the_first_ended(tmp_path: Path) -> None:
 )
 def test_other_objectives_are_refused_with_what_changed(tmp_path: Path, first: str, second: str) -> None:
     before, after = pareto(objective=first), pareto(objective=second)
-    optimised(tmp_path, trading, study=before)
+    optimized(tmp_path, trading, study=before)
     with pytest.raises(StoreError) as refusal:
-        optimised(tmp_path, trading, study=after)
+        optimized(tmp_path, trading, study=after)
     assert f"objective: was {before.objective!r}, is {after.objective!r}" in str(refusal.value)
     assert "start anew" in str(refusal.value)
 
 
 def test_a_case_without_success_can_be_recovered(tmp_path: Path) -> None:
-    _, _, probed = optimised(tmp_path, trading, recover=True)
+    _, _, probed = optimized(tmp_path, trading, recover=True)
     assert probed == [({"num_envs": 64, "agent_variant": "hiutil"}, False)]
     assert front(tmp_path) == [(64, "hiutil", False)]
 
 
 def test_the_rungs_of_an_auto_ladder_are_made_for_several_objectives_too(tmp_path: Path) -> None:
     space = {"num_envs": {"ladder": "auto", "min": 8, "max": 64}, "agent_variant": {"choices": ["hiutil", "default"]}}
-    outcome, watcher, _ = optimised(tmp_path, trading, study=pareto(space=space))
+    outcome, watcher, _ = optimized(tmp_path, trading, study=pareto(space=space))
     assert watcher.fixed == [(8, 16, 32, 64)]
     assert outcome.ending is Ending.TARGET

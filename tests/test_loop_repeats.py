@@ -11,7 +11,7 @@ from tuner.export.tables import best_by_case
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import Job
 
 READ = {32: (62.0, 58.0, 57.5, 58.0, 58.5, 58.0), 64: (61.0, 60.5, 59.5, 60.0, 60.5, 60.0)}
@@ -34,7 +34,7 @@ def test_the_best_has_the_highest_mean_whatever_the_pruner_s_patience(tmp_path: 
         job = Job(
             bench=bench(tmp_path, study), database=database, probe=close, watcher=Quiet(), interrupted=lambda: False
         )
-        optimise(job, [CASE])
+        optimize(job, [CASE])
 
     known = reader(tmp_path)
     patiences = defaultdict(set)

@@ -14,7 +14,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.events import CaseOutcome, Ending
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import RECOVER, Job
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.early
 Probed = list[tuple[Config, bool]]
 
 
-def optimised(
+def optimized(
     folder: Path,
     probe: Callable[[ProbePlan, Stop], ProbeResult],
     *,
@@ -52,7 +52,7 @@ def optimised(
             interrupted=interrupted,
             open_session=open_session,
         )
-        (outcome,) = optimise(replace(job, purpose=RECOVER) if recover else job, [CASE])
+        (outcome,) = optimize(replace(job, purpose=RECOVER) if recover else job, [CASE])
     return outcome, watcher, probed
 
 
@@ -62,7 +62,7 @@ def best(folder: Path) -> dict[str, object]:
 
 
 def test_all_are_probed_warm_and_the_best_again_cold(tmp_path: Path) -> None:
-    outcome, _, probed = optimised(tmp_path, busy)
+    outcome, _, probed = optimized(tmp_path, busy)
     assert outcome.ending is Ending.TARGET
     assert [warm for _, warm in probed] == [True] * 5 + [False]
     assert probed[-1][0] == probed[0][0]
@@ -70,7 +70,7 @@ def test_all_are_probed_warm_and_the_best_again_cold(tmp_path: Path) -> None:
 
 
 def test_a_study_that_asks_for_it_has_no_sessions(tmp_path: Path) -> None:
-    _, _, probed = optimised(tmp_path, busy, study=spec(probe={"warm": False}))
+    _, _, probed = optimized(tmp_path, busy, study=spec(probe={"warm": False}))
     assert [warm for _, warm in probed] == [False] * 5
 
 
@@ -79,7 +79,7 @@ def test_a_value_that_only_a_session_has_measured_is_not_the_best(tmp_path: Path
         top = plan.config == {"num_envs": 64, "agent_variant": "hiutil"}
         return measured(plan, 20.0 if top and plan.request is None else float(plan.config["num_envs"]))
 
-    _, _, probed = optimised(
+    _, _, probed = optimized(
         tmp_path, flattering, study=spec(search={"trials": 8, "seeds_per_variant": 4, "sampler": "tpe"})
     )
     cold = [tuple(config.values()) for config, warm in probed if not warm]
@@ -92,13 +92,13 @@ def test_readings_within_the_noise_of_the_best_are_not_all_repeated(tmp_path: Pa
         result = measured(plan, 60.0 + (plan.request is not None))
         return replace(result, devices=tuple(replace(device, util_se_pct=1.0) for device in result.devices))
 
-    _, _, probed = optimised(tmp_path, plateau)
+    _, _, probed = optimized(tmp_path, plateau)
     assert [warm for _, warm in probed].count(False) == 1
 
 
 def test_a_second_run_confirms_nothing_twice(tmp_path: Path) -> None:
-    optimised(tmp_path, busy)
-    outcome, _, probed = optimised(tmp_path, busy)
+    optimized(tmp_path, busy)
+    outcome, _, probed = optimized(tmp_path, busy)
     assert (outcome.ending, probed) == (Ending.ALREADY, [])
 
 
@@ -111,9 +111,9 @@ def test_a_confirmation_that_was_interrupted_is_done_by_the_next_run(tmp_path: P
         cold.append(True)
         return failed(plan, FailureKind.INTERRUPTED)
 
-    outcome, _, first = optimised(tmp_path, stopped, interrupted=lambda: bool(cold))
+    outcome, _, first = optimized(tmp_path, stopped, interrupted=lambda: bool(cold))
     assert outcome.ending is Ending.INTERRUPTED
-    _, _, second = optimised(tmp_path, busy)
+    _, _, second = optimized(tmp_path, busy)
     assert second == first[-1:]
     assert best(tmp_path)["warm"] is False
 
@@ -123,7 +123,7 @@ def test_sessions_that_fail_cost_a_study_nothing_but_time(tmp_path: Path, kind: 
     def broken(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return busy(plan, stop) if plan.request is None else failed(plan, kind)
 
-    outcome, watcher, probed = optimised(tmp_path, broken)
+    outcome, watcher, probed = optimized(tmp_path, broken)
     assert outcome.ending is Ending.TARGET
     assert [warm for _, warm in probed] == [True, False, True, False, False, False, False]
     assert probed[0][0] == probed[1][0] != probed[2][0] == probed[3][0]
@@ -135,14 +135,14 @@ def test_a_config_that_the_plain_command_fails_on_as_well_is_no_fault_of_session
     def largest_crashes(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return failed(plan, FailureKind.CRASH) if int(plan.config["num_envs"]) == 64 else busy(plan, stop)
 
-    _, _, probed = optimised(tmp_path, largest_crashes)
+    _, _, probed = optimized(tmp_path, largest_crashes)
     crashed = [warm for config, warm in probed if config["num_envs"] == 64]
     assert crashed == [True, False, True, False]
     assert all(warm for config, warm in probed[:-1] if config["num_envs"] != 64)
 
 
 def test_where_the_plain_command_fails_as_well_the_case_stops(tmp_path: Path) -> None:
-    outcome, _, probed = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.MISSING_DEPENDENCY, "trimesh"))
+    outcome, _, probed = optimized(tmp_path, lambda plan, stop: failed(plan, FailureKind.MISSING_DEPENDENCY, "trimesh"))
     assert outcome.ending is Ending.SETUP
     assert [warm for _, warm in probed] == [True, False]
 
@@ -151,7 +151,7 @@ def test_out_of_memory_in_a_session_is_the_config_s_own(tmp_path: Path) -> None:
     def small_card(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return failed(plan, FailureKind.GPU_OOM) if int(plan.config["num_envs"]) > 16 else busy(plan, stop)
 
-    _, _, probed = optimised(tmp_path, small_card)
+    _, _, probed = optimized(tmp_path, small_card)
     failed_configs = [config for config, _ in probed if int(config["num_envs"]) > 16]
     assert all(warm for config, warm in probed if config in failed_configs)
     assert len(failed_configs) == len({tuple(config.items()) for config in failed_configs})
@@ -173,7 +173,7 @@ def test_what_the_open_session_can_serve_is_preferred(tmp_path: Path) -> None:
             return keys[-1] if keys and priced else None
 
         study = spec(trainer=command, space=space, search=search)
-        optimised(tmp_path / str(priced), session, study=study, open_session=open_session)
+        optimized(tmp_path / str(priced), session, study=study, open_session=open_session)
         starts[priced] = sum(key != before for before, key in pairwise(keys))
     assert starts[True] < starts[False] - 3
 
@@ -184,7 +184,7 @@ def test_a_confirmation_is_measured_to_its_end(tmp_path: Path) -> None:
     def disappointing(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return watched(measured(plan, 90.0 if plan.request is not None else 5.0), stop)
 
-    _, watcher, probed = optimised(tmp_path, disappointing, study=spec(pruner=pruner))
+    _, watcher, probed = optimized(tmp_path, disappointing, study=spec(pruner=pruner))
     assert [warm for _, warm in probed] == [True] * 5 + [False] * 2
     assert watcher.told_status == ["ok"] * 7
 
@@ -199,13 +199,13 @@ def test_a_config_that_is_measured_again_is_measured_to_its_end(tmp_path: Path) 
 
     search = {"trials": 2, "sampler": "gain"}
     study = spec(pruner=pruner, space=space, search=search, probe={"warm": False})
-    _, watcher, _ = optimised(tmp_path, scattered, study=study)
+    _, watcher, _ = optimized(tmp_path, scattered, study=study)
     assert watcher.told_status == ["ok"] * 2
     assert best(tmp_path)["value"] == 47.5
 
 
 def test_gain_ends_by_itself_and_its_best_is_measured_cold(tmp_path: Path) -> None:
-    outcome, _, probed = optimised(tmp_path, busy, study=spec(search={"trials": 100, "sampler": "gain"}))
+    outcome, _, probed = optimized(tmp_path, busy, study=spec(search={"trials": 100, "sampler": "gain"}))
     assert outcome.ending is Ending.EXHAUSTED
     assert outcome.why
     (cold,) = [config for config, warm in probed if not warm]
@@ -224,7 +224,7 @@ def test_gain_measures_the_next_best_where_the_plain_command_fails_on_the_best(
         return failed(plan, kind) if plan.config == TOP and plan.request is None else measured(plan, util)
 
     study = spec(search={"trials": 30, "sampler": "gain"})
-    _, _, probed = optimised(tmp_path, top_fails_cold, study=study)
+    _, _, probed = optimized(tmp_path, top_fails_cold, study=study)
     assert (TOP, False) in probed
     assert best(tmp_path)["config"] != TOP
     assert best(tmp_path)["warm"] is False
@@ -243,10 +243,10 @@ def test_what_only_sessions_can_run_is_not_exported_as_the_best(
         return failed(plan, kind)
 
     study = spec(search={"trials": 5, "sampler": sampler})
-    optimised(tmp_path, fails_cold, study=study, interrupted=lambda: bool(cold))
+    optimized(tmp_path, fails_cold, study=study, interrupted=lambda: bool(cold))
     assert best(tmp_path)["config"] != cold[0]
     assert best(tmp_path)["warm"] is True
-    _, _, probed = optimised(tmp_path, busy, study=study)
+    _, _, probed = optimized(tmp_path, busy, study=study)
     assert probed[-1] == (best(tmp_path)["config"], False)
     assert cold[0] not in [config for config, _ in probed]
 
@@ -256,7 +256,7 @@ def test_recovery_goes_on_where_the_plain_command_fails_on_what_a_session_ran(tm
         most = 16 if plan.request is None else 64
         return failed(plan, FailureKind.CRASH) if int(plan.config["num_envs"]) > most else busy(plan, stop)
 
-    outcome, _, probed = optimised(tmp_path, small_card, recover=True)
+    outcome, _, probed = optimized(tmp_path, small_card, recover=True)
     assert outcome.why == "a config has run"
     assert [tuple(config.values()) for config, warm in probed if not warm][-1] == (16, "hiutil")
     assert best(tmp_path)["value"] == 16.0
@@ -278,6 +278,6 @@ def test_a_confirmation_that_the_machine_spoils_is_made_again(
                 return failed(plan, kinds[len(cold) - 1])
         return busy(plan, stop)
 
-    optimised(tmp_path, spoiled, study=spec(search={"trials": 5, "sampler": sampler}))
+    optimized(tmp_path, spoiled, study=spec(search={"trials": 5, "sampler": sampler}))
     assert all(config == cold[0] for config in cold[: len(kinds) + 1])
     assert (best(tmp_path)["config"], best(tmp_path)["warm"]) == (cold[0], False)

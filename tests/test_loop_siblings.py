@@ -14,7 +14,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.events import ProbeEnded
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import RECOVER, Job, Workbench, record
 from tuner.study.cases import Case
 from tuner.study.space import Config
@@ -67,7 +67,7 @@ def worked(
             interrupted=lambda: False,
             trials=trials,
         )
-        optimise(as_job(job), cases)
+        optimize(as_job(job), cases)
     return watcher
 
 

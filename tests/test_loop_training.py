@@ -12,7 +12,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import OtherTraining, Stop
 from tuner.probe.result import ProbeResult, other_training
 from tuner.running.events import ProbeEnded
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import Job
 
 SIGNATURE = Signature(
@@ -54,7 +54,7 @@ def searched(folder: Path, keeps: Sequence[str], *, asks: bool = True) -> tuple[
         job = Job(
             bench=bench(folder, study), database=database, probe=probe, watcher=watcher, interrupted=lambda: False
         )
-        optimise(job, [CASE])
+        optimize(job, [CASE])
     return watcher, answers
 
 

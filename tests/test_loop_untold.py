@@ -15,11 +15,11 @@ from tests_database import empty_database
 from tests_loop import CASE, Quiet, bench, busy, opened, spec
 
 from tuner.errors import StoreError, TrainerError
-from tuner.kept.stored import LEASE
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.running.loop import optimise
+from tuner.records.schema import LEASE
+from tuner.running.loop import optimize
 from tuner.running.workbench import Job
 from tuner.store.database import Database
 from tuner.store.leases import Lease, this_host
@@ -31,7 +31,7 @@ GONE = Lease(host=this_host(), pid=os.getpid(), boot="another boot", ticks=1, be
 def work(folder: Path, database: Database, probe: Callable[[ProbePlan, Stop], ProbeResult]) -> Quiet:
     watcher = Quiet()
     job = Job(bench=bench(folder, spec()), database=database, probe=probe, watcher=watcher, interrupted=bool)
-    optimise(job, [CASE])
+    optimize(job, [CASE])
     return watcher
 
 

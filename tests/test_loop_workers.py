@@ -7,13 +7,13 @@ from pathlib import Path
 from tests_loop import CASE, Quiet, WithSessions, bench, best, busy, opened, reader, spec, states
 from tests_store import ask, case_study, ok, tell
 
-from tuner.kept.case_record import KeptCase
-from tuner.kept.stored import LEASE
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
+from tuner.records.case_record import CaseRecord
+from tuner.records.schema import LEASE
 from tuner.running.events import CaseOutcome, Ending
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import Job, Workbench
 from tuner.search.strategies import build_pruner, by_drawing
 from tuner.store.case_study import CaseStudy
@@ -21,7 +21,7 @@ from tuner.store.database import Database
 from tuner.store.leases import Lease
 
 
-def optimised(database: Database, desk: Workbench, wait: Callable[[], None] | None) -> tuple[CaseOutcome, Quiet]:
+def optimized(database: Database, desk: Workbench, wait: Callable[[], None] | None) -> tuple[CaseOutcome, Quiet]:
     """Search the case; sessions probe where the trainer of the bench has sessions."""
     watcher = Quiet()
 
@@ -29,7 +29,7 @@ def optimised(database: Database, desk: Workbench, wait: Callable[[], None] | No
         return replace(busy(plan, stop), warm=plan.request is not None)
 
     job = Job(bench=desk, database=database, probe=probe, watcher=watcher, interrupted=lambda: False, wait=wait)
-    (outcome,) = optimise(job, [CASE])
+    (outcome,) = optimize(job, [CASE])
     return outcome, watcher
 
 
@@ -47,7 +47,7 @@ def as_another_worker(database: Database, desk: Workbench) -> CaseStudy:
         strategy=lambda count: by_drawing(desk.space_for(CASE), spec.search, resumed_at=count),
         pruner=build_pruner(spec.pruner, spec.probe.iterations),
         identity=desk.identity_for(CASE),
-        case=KeptCase(),
+        case=CaseRecord(),
     )
 
 
@@ -55,7 +55,7 @@ def test_the_best_is_confirmed_when_the_probes_of_other_cases_have_ended(tmp_pat
     with opened(tmp_path) as database:
         neighbour = case_study(database, name="demo/run")
         theirs = ask(neighbour)
-        outcome, watcher = optimised(database, with_sessions(tmp_path), lambda: tell(neighbour, theirs, ok(1.0)))
+        outcome, watcher = optimized(database, with_sessions(tmp_path), lambda: tell(neighbour, theirs, ok(1.0)))
     assert (outcome.ending, outcome.probed) == (Ending.TARGET, 6)
     assert watcher.launched[-1] == max(watcher.launched[:-1], key=lambda config: int(config["num_envs"]))
     found = best(tmp_path)
@@ -65,7 +65,7 @@ def test_the_best_is_confirmed_when_the_probes_of_other_cases_have_ended(tmp_pat
 def test_a_command_that_does_not_wait_leaves_the_confirmation_to_others(tmp_path: Path) -> None:
     with opened(tmp_path) as database:
         ask(case_study(database, name="demo/run"))
-        outcome, _ = optimised(database, with_sessions(tmp_path), None)
+        outcome, _ = optimized(database, with_sessions(tmp_path), None)
     assert (outcome.ending, outcome.probed) == (Ending.ELSEWHERE, 5)
     (row,) = (one for one in reader(tmp_path).rows if one.case == "walk")
     assert row.best is not None
@@ -83,7 +83,7 @@ def test_a_worker_that_waits_takes_back_the_trial_of_a_worker_that_dies(tmp_path
             trial_id = database.storage.get_trial_id_from_study_id_trial_number(number, trial.number)
             database.storage.set_trial_user_attr(trial_id, LEASE, replace(Lease.mine(), ticks=1).write())
 
-        outcome, watcher = optimised(database, desk, die)
+        outcome, watcher = optimized(database, desk, die)
     assert (outcome.ending, outcome.probed) == (Ending.TARGET, 5)
     assert asked.config in watcher.launched
     assert states(tmp_path) == {"COMPLETE": 5, "FAIL": 1}

@@ -11,10 +11,10 @@ from tests_table import FITS, SPACE, TRAINER, MadeUp, readings, recorded, study,
 
 from tuner.errors import StudyError
 from tuner.export.recorded_table import Table
-from tuner.kept.stored import IDENTITY
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
+from tuner.records.schema import IDENTITY
 from tuner.running.events import Ending, ProbeEnded
 from tuner.running.recording import plan_recording, recording_bench
 from tuner.running.workbench import Budget

@@ -14,7 +14,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.events import CaseOutcome, Ending
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import RECOVER, Job
 from tuner.study.cases import Case
 
@@ -35,7 +35,7 @@ def worked(
             interrupted=lambda: False,
             trials=trials,
         )
-        outcomes = optimise(replace(job, purpose=RECOVER) if recover else job, [CASE, OTHER])
+        outcomes = optimize(replace(job, purpose=RECOVER) if recover else job, [CASE, OTHER])
     return outcomes, [tuple(config.values()) for config in watcher.launched]
 
 

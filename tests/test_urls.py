@@ -3,7 +3,7 @@
 import pytest
 
 from tuner.errors import StoreError
-from tuner.kept.urls import checked_url, shown
+from tuner.records.urls import checked_url, shown
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tuner.errors import TunerError
     from tuner.export.recorded_table import Table
-    from tuner.kept.stored import ERROR as ERROR_ATTRIBUTE
-    from tuner.kept.stored import MEMORY as MEMORY_CONSTRAINT
     from tuner.probe.probe_plan import ProbePlan
+    from tuner.records.schema import ERROR as ERROR_ATTRIBUTE
+    from tuner.records.schema import MEMORY as MEMORY_CONSTRAINT
     from tuner.replay.replaying import ReplayedProber
     from tuner.search.gain.chooser import GainSampler
     from tuner.search.trials import suggest
@@ -44,8 +44,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ERROR_ATTRIBUTE": "tuner.kept.stored:ERROR",
-    "MEMORY_CONSTRAINT": "tuner.kept.stored:MEMORY",
+    "ERROR_ATTRIBUTE": "tuner.records.schema:ERROR",
+    "MEMORY_CONSTRAINT": "tuner.records.schema:MEMORY",
     "Case": "tuner.study.cases:Case",
     "GainSampler": "tuner.search.gain.chooser:GainSampler",
     "Parameter": "tuner.study.space:Parameter",

@@ -40,8 +40,6 @@ def report(
     rank: int | None = None,
     busy_s: float | None = None,
     alloc_retries: int | None = None,
-    allocated_mib: float | None = None,
-    reserved_mib: float | None = None,
     score: float | None = None,
     thin_from_s: float | None = None,
     thin_by: float | None = None,
@@ -53,7 +51,6 @@ def report(
     - `samples`: the samples that it has collected.
     - `busy_s`: for how many seconds its device did tensor work.
     - `alloc_retries`: its allocator's `torch.cuda.memory_stats()["num_alloc_retries"]`.
-    - `allocated_mib`, `reserved_mib`: the largest `allocated_bytes.all.peak` and `reserved_bytes.all.peak`, in MiB.
 
     `score` says how well the agent or model does now, such as the mean return of its episodes; greater is better.
 
@@ -70,8 +67,6 @@ def report(
         rank=rank,
         busy_s=busy_s,
         alloc_retries=alloc_retries,
-        allocated_mib=allocated_mib,
-        reserved_mib=reserved_mib,
         score=score,
         thin_from_s=thin_from_s,
         thin_by=thin_by,

@@ -2,9 +2,9 @@
 
     python -m benchmarks.costs.counting [--pairs 20] [--device cpu] > FILE
 
-A step of this training is short, so that a few microseconds show. The two processes of a pair run one after the other;
-which goes first alternates. The time of a step is the median over blocks of steps. A row for eager mode and, where a
-compiler is there, one for `torch.compile`.
+A step of this training is short, so that a few microseconds show. The pairs start together and wait. Then one process
+at a time trains a block of steps; the two of a pair take turns, and which goes first alternates. The time of a step is
+the median over a process's blocks. A row for eager mode and, where a compiler is there, one for `torch.compile`.
 """
 
 import argparse
@@ -13,9 +13,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean, median, stdev
+from typing import Any
 
 from tuner.count import counting
 from tuner.devices.found import describe_machine, open_devices
@@ -32,8 +32,8 @@ model.to(device)
 run = torch.compile(model) if compiled else model
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 data = TensorDataset(torch.randn(64 * steps, 256))
-took, losses = [], []
-for _ in range(blocks + 2):
+steps_us, losses = [], []
+def block():
     batches = iter(DataLoader(data, batch_size=64))
     began_s = time.perf_counter()
     for (batch,) in batches:
@@ -42,54 +42,97 @@ for _ in range(blocks + 2):
         loss.backward()
         optimizer.step()
     losses.append(loss.item().hex())
-    took.append((time.perf_counter() - began_s) / steps)
+    steps_us.append(1e6 * (time.perf_counter() - began_s) / steps)
+block()
+print("ready", flush=True)
+for _ in range(blocks):
+    sys.stdin.readline()
+    block()
+    print("block", flush=True)
 graphs = sum(torch._dynamo.utils.counters["stats"].values()) if compiled else 0
-print(json.dumps({"steps_us": [1e6 * seconds for seconds in took[2:]], "losses": losses, "graphs": graphs}))
+print(json.dumps({"steps_us": steps_us[1:], "losses": losses, "graphs": graphs}), flush=True)
 """
-BLOCKS, STEPS = 30, 100
-"""The measured blocks of a process, and the steps of a block."""
-T_95 = 2.093
-"""The 97.5 % quantile of Student's t for 20 pairs."""
+BLOCKS = 30
+"""The measured blocks of a process."""
+STEPS = 100
+"""The steps of a block."""
+T_95 = {5: 2.776, 10: 2.262, 20: 2.093, 30: 2.045}
+"""The 97.5 % quantile of Student's t for a number of pairs."""
+TOGETHER = 5
+"""So many pairs get ready at the same time."""
 
 
-def told(device: str, mode: str, *, is_counted: bool) -> Mapping[str, object]:
-    """Return what one process has told of its blocks."""
-    with tempfile.TemporaryDirectory() as folder:
+class Training:
+    """A process that trains a block of steps each time that it is asked."""
+
+    def __init__(self, device: str, mode: str, *, is_counted: bool) -> None:
+        """Start the process.
+
+        Args:
+            device: where it trains: `cpu` or `cuda`.
+            mode: `eager` or `compiled`.
+            is_counted: whether its steps are counted inside.
+        """
+        self._folder = tempfile.TemporaryDirectory()
+        self._is_counted = is_counted
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
-        env |= counting(Path(folder), env) if is_counted else {}
+        env |= counting(Path(self._folder.name), env) if is_counted else {}
         words = [sys.executable, "-c", TRAINING, device, mode, str(BLOCKS), str(STEPS)]
-        run = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
-        if run.returncode:
-            raise RuntimeError(run.stderr[-500:])
-        if any(Path(folder).iterdir()) != is_counted:
+        self._process = subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def wait(self) -> str:
+        """Return the next line that the process prints."""
+        return self._process.stdout.readline()  # pyright: ignore[reportOptionalMemberAccess]
+
+    def train_block(self) -> None:
+        """Let the process train one block, and wait for its end."""
+        print(file=self._process.stdin, flush=True)
+        if not self.wait():
+            raise RuntimeError("a training ended early; its messages stand above")
+
+    def results(self) -> dict[str, Any]:
+        """Return the times, losses and graphs of the process that has ended."""
+        results = json.loads(self.wait())
+        self._process.wait()
+        if any(Path(self._folder.name).iterdir()) != self._is_counted:
             raise RuntimeError("the process counts, or not, against what was asked")
-    return json.loads(run.stdout.splitlines()[-1])
+        self._folder.cleanup()
+        return results
 
 
 def row(device: str, mode: str, pairs: int) -> str:
     """Return the row of a mode."""
-    differences: list[float] = []
-    plain: list[float] = []
-    alike = 0
-    for pair in range(pairs):
-        order = (False, True) if pair % 2 else (True, False)
-        by = {is_counted: told(device, mode, is_counted=is_counted) for is_counted in order}
-        without, counted = (median(by[key]["steps_us"]) for key in (False, True))  # pyright: ignore[reportArgumentType]
-        plain.append(without)
-        differences.append(counted - without)
-        alike += by[False]["losses"] == by[True]["losses"] and by[False]["graphs"] == by[True]["graphs"]
-    error = T_95 * stdev(differences) / len(differences) ** 0.5
-    mean = fmean(differences)
+    plain_us: list[float] = []
+    more_us: list[float] = []
+    equal = 0
+    for begin in range(0, pairs, TOGETHER):
+        group = [
+            [Training(device, mode, is_counted=is_counted) for is_counted in (False, True)]
+            for _ in range(begin, min(begin + TOGETHER, pairs))
+        ]
+        for training in [training for pair in group for training in pair]:
+            training.wait()
+        for pair in group:
+            for block in range(BLOCKS):
+                for training in pair if block % 2 else reversed(pair):
+                    training.train_block()
+            without, counted = (training.results() for training in pair)
+            plain_us.append(median(without["steps_us"]))
+            more_us.append(median(counted["steps_us"]) - plain_us[-1])
+            equal += without["losses"] == counted["losses"] and without["graphs"] == counted["graphs"]
+        print(f"{device} {mode}: {len(more_us)} pairs, {fmean(more_us):+.1f} µs", file=sys.stderr, flush=True)
+    error = T_95[pairs] * stdev(more_us) / pairs**0.5
+    mean = fmean(more_us)
     return (
-        f"| {mode} | {pairs} | {fmean(plain):.1f} | {mean:+.1f} | {mean - error:+.1f} to {mean + error:+.1f} | "
-        f"{alike} of {pairs} |"
+        f"| {mode} | {pairs} | {fmean(plain_us):.1f} | {mean:+.1f} | {mean - error:+.1f} to {mean + error:+.1f} | "
+        f"{equal} of {pairs} |"
     )
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--pairs", type=int, default=20, choices=T_95)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--modes", default="eager,compiled")
     given = parser.parse_args()

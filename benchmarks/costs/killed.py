@@ -27,8 +27,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tuner.kept.case_record import KeptRun, read_claim
-from tuner.kept.stored import RACE, record_of
+from tuner.records.case_record import RunRecord, read_claim
+from tuner.records.schema import RACE, record_of
 from tuner.study.study_file import load
 
 TRAINER = """
@@ -204,7 +204,7 @@ def searched(folder: Path) -> Iterable[Hashable]:
 
 
 def raced(folder: Path) -> Iterable[Hashable]:
-    kept = [record_of(KeptRun, value) for name, value in study(folder).user_attrs.items() if name.startswith(RACE)]
+    kept = [record_of(RunRecord, value) for name, value in study(folder).user_attrs.items() if name.startswith(RACE)]
     return [(tuple(sorted(run.config.items())), run.seed, run.seconds) for run in kept if run]
 
 

@@ -34,11 +34,11 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import insert
 
-from tuner.kept.case_record import KeptCase
-from tuner.kept.trial import KeptProbe
+from tuner.records.case_record import CaseRecord
+from tuner.records.trial import ProbeRecord
 from tuner.search.choosing import Strategy
 from tuner.search.gain.chooser import Gain, by_gain
-from tuner.search.gain.prospects import Goal
+from tuner.search.gain.expected_gain import Goal
 from tuner.search.strategies import by_drawing
 from tuner.search.trials import distribution
 from tuner.search.verdict import State, Verdict
@@ -138,7 +138,7 @@ def _asked(sampler: str, url: str, asks: int) -> tuple[Measured, Measured]:
         asked = opened[0].ask(None)
         if asked is None:
             raise SystemExit("nothing is left to ask")
-        record = KeptProbe(status="ok", config=asked.config, digest=launch_digest(asked.config))
+        record = ProbeRecord(status="ok", config=asked.config, digest=launch_digest(asked.config))
         opened[0].tell(asked, Verdict(state=State.COMPLETE, status="ok", value=value(asked.config, draw)), record)
 
     def begin() -> None:
@@ -173,7 +173,7 @@ def case_study(database: Database, space: Space) -> CaseStudy:
         strategy=strategy,
         pruner=NopPruner(),
         identity={"space": described(space), "objective": "min_avg_util"},
-        case=KeptCase(case="walk", method="walk", objective="min_avg_util"),
+        case=CaseRecord(case="walk", method="walk", objective="min_avg_util"),
     )
 
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.memory.foretold [--chosen]
 
-The constants of `tuner/search/needs.py` were chosen on the tables of `CHOSEN`; the others report. Two probes
+The constants of `tuner/search/frontier.py` were chosen on the tables of `CHOSEN`; the others report. Two probes
 foretell what the same host makes: where more than an hour lies between the probes of a table, another host went on.
 """
 
@@ -17,9 +17,9 @@ from statistics import median
 
 from tuner.errors import StudyError
 from tuner.export.recorded_table import Table
-from tuner.kept.trial import COMPLETE, KeptProbe, KeptTrial
 from tuner.probe.result import DeviceSummary
-from tuner.search.needs import foresee
+from tuner.records.trial import COMPLETE, ProbeRecord, TrialRecord
+from tuner.search.resource_model import foresee
 from tuner.study import LADDER, Config, Parameter, Space, ladder_of
 
 TABLES, SEARCHES = Path(__file__).parents[1] / "tables", Path(__file__).with_name("searches.tsv")
@@ -34,27 +34,27 @@ OTHER_HOST = timedelta(hours=1)
 H200_MIB = 143771.0
 NAMED = ("agent_variant", "update_epochs", "batch_size", "num_workers", "prefetch_factor")
 
-Line = tuple[list[KeptTrial], list[KeptTrial]]
+Line = tuple[list[TrialRecord], list[TrialRecord]]
 """The two probes, and the rungs to be foretold."""
 
 
 def trial(
     config: Config, started_at: str, samples_per_s: float | None, devices: tuple[DeviceSummary, ...]
-) -> KeptTrial:
+) -> TrialRecord:
     """Return a probe as the trial of a study."""
-    probe = KeptProbe(status="ok", started_at=started_at, samples_per_s=samples_per_s, devices=devices)
-    return KeptTrial(state=COMPLETE, config=config, values=(1.0,), probe=probe)
+    probe = ProbeRecord(status="ok", started_at=started_at, samples_per_s=samples_per_s, devices=devices)
+    return TrialRecord(state=COMPLETE, config=config, values=(1.0,), probe=probe)
 
 
-def trials(table: Table) -> list[KeptTrial]:
+def trials(table: Table) -> list[TrialRecord]:
     """Return a table's probes as the trials of a study."""
     ran = [found.result for config in table.configs if (found := table.find(config)) and found.result.ok]
     return [trial(one.config, one.started_at, one.samples_per_s, one.devices) for one in ran]
 
 
-def searched() -> dict[str, list[KeptTrial]]:
+def searched() -> dict[str, list[TrialRecord]]:
     """Return the trials of each search on H200s, by search and case."""
-    found: dict[str, list[KeptTrial]] = {}
+    found: dict[str, list[TrialRecord]] = {}
     for row in csv.DictReader(SEARCHES.open(), delimiter="\t"):
         config = {LADDER: int(row[LADDER]), **{name: row[name] for name in NAMED if row[name]}}
         used = DeviceSummary(
@@ -70,9 +70,9 @@ def searched() -> dict[str, list[KeptTrial]]:
     return found
 
 
-def hosts(ran: list[KeptTrial]) -> Iterator[list[KeptTrial]]:
+def hosts(ran: list[TrialRecord]) -> Iterator[list[TrialRecord]]:
     """Yield the trials of each host."""
-    own: list[KeptTrial] = []
+    own: list[TrialRecord] = []
     for one in sorted(ran, key=_started):
         if own and _started(one) - _started(own[-1]) > OTHER_HOST:
             yield own
@@ -81,14 +81,14 @@ def hosts(ran: list[KeptTrial]) -> Iterator[list[KeptTrial]]:
     yield own
 
 
-def _started(one: KeptTrial) -> datetime:
+def _started(one: TrialRecord) -> datetime:
     return datetime.fromisoformat(str(one.probe.started_at))
 
 
-def lines(ran: list[KeptTrial], ladder: str) -> Iterator[Line]:
+def lines(ran: list[TrialRecord], ladder: str) -> Iterator[Line]:
     """Yield each line along the ladder that one host measured."""
 
-    def line(one: KeptTrial) -> str:
+    def line(one: TrialRecord) -> str:
         return str(sorted((name, str(value)) for name, value in one.config.items() if name != ladder))
 
     for here in hosts(ran):

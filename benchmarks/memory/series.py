@@ -4,8 +4,8 @@
 
 `series.json.xz` holds a line of JSON for each recording: its name, its seed, whether the run meets what needs most
 memory at its start, whether the constants were fitted to its kind, and the memory. The constants of
-`tuner/search/lasting.py` were fitted to every second kind of run; the others report, and so do seeds that were recorded
-later. A seed draws the same lengths in each kind.
+`tuner/search/memory_growth.py` were fitted to every second kind of run; the others report, and so do seeds that were
+recorded later. A seed draws the same lengths in each kind.
 """
 
 import json
@@ -19,7 +19,7 @@ from typing import Any
 
 from tuner.probe.result import DeviceSample, DeviceSummary
 from tuner.probe.summaries import RISE, floors, rises, tops
-from tuner.search.lasting import PILING_UP, PROVOKED, USUAL, lasts
+from tuner.search.memory_growth import PILING_UP, PROVOKED, USUAL, lasts
 
 SERIES = Path(__file__).with_name("series.json.xz")
 SEEDS, SHARES = (0, 1), (0.05, 0.1, 0.2)

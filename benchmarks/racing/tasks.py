@@ -22,7 +22,7 @@ from benchmarks.scripts.trial import HERE as SCRIPTS
 from tuner.devices.found import describe_machine, open_devices
 from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import in_words
-from tuner.kept.case_record import KeptRun
+from tuner.records.case_record import RunRecord
 from tuner.search.scores import Curve, score_at
 from tuner.study.space import launch_digest
 
@@ -96,10 +96,10 @@ def reached_s(curve: Curve, whole_s: float) -> float:
     return next((at for at, _ in curve if (score_at(curve, at) or 0.0) >= RETURN), whole_s)
 
 
-def rows(made: list[KeptRun], own: str) -> list[str]:
+def rows(made: list[RunRecord], own: str) -> list[str]:
     """Return a row for each config: the runs of the first round, in which all configs train."""
     shortest_s = min(run.seconds for run in made)
-    by_config: dict[str, list[KeptRun]] = {}
+    by_config: dict[str, list[RunRecord]] = {}
     for run in made:
         if run.seconds == shortest_s:
             by_config.setdefault(launch_digest(run.config), []).append(run)

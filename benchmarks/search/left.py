@@ -22,7 +22,7 @@ from rich.table import Table as Shown
 from tuner.export.recorded_table import Table
 from tuner.replay.replaying import ReplayedProber, replay_bench
 from tuner.running.events import Event, ProbeStarted
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import Job
 from tuner.store.database import Database
 
@@ -52,7 +52,7 @@ def expectations(table: Table, study: str, seed: int) -> list[tuple[float, int]]
             open_session=lambda: prober.open_session,
             simulated=True,
         )
-        optimise(job, bench.trainer.cases())
+        optimize(job, bench.trainer.cases())
         database.close()
     return [(left, len(lefts) - place) for place, left in enumerate(lefts) if left is not None]
 

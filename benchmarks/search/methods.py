@@ -15,7 +15,7 @@ from optuna.samplers import BaseSampler, GPSampler, TPESampler
 from optuna.trial import Trial, TrialState
 
 from benchmarks.search.searching import Probing
-from tuner.kept.stored import INELIGIBLE, MEMORY
+from tuner.records.schema import INELIGIBLE, MEMORY
 from tuner.study.space import LADDER, Condition, Config, Parameter, Space, Value, config_digest
 
 GP_INSTALLED = all(map(importlib.util.find_spec, ("scipy", "torch")))

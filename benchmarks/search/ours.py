@@ -9,12 +9,12 @@ from optuna.study import Study
 from optuna.trial import Trial
 
 from benchmarks.search.searching import Probing, Step
-from tuner.kept.stored import COST, ERROR, FAILURE, WARM
-from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.probe.metrics import full
+from tuner.records.schema import COST, ERROR, FAILURE, WARM
+from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.choosing import Choice, History, Strategy
 from tuner.search.gain.chooser import Gain, by_gain
-from tuner.search.gain.prospects import Goal
+from tuner.search.gain.expected_gain import Goal
 from tuner.search.samplers import ask_for
 from tuner.search.strategies import by_drawing
 from tuner.search.trials import suggest, tell

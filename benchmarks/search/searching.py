@@ -11,7 +11,7 @@ from statistics import fmean
 from tuner.export.recorded_table import Recorded, Table
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import ProbeResult
-from tuner.search.needs import Frontier, out_of_memory
+from tuner.search.frontier import Frontier, out_of_memory
 from tuner.search.verdict import Verdict, judge
 from tuner.study.space import Config, Space, Value, config_digest
 

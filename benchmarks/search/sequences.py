@@ -21,7 +21,7 @@ import typer
 from benchmarks.search import surfaces
 from tuner.export.recorded_table import Table
 from tuner.replay.replaying import ReplayedProber, replay_bench
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import Job
 from tuner.store.database import Database
 
@@ -61,7 +61,7 @@ def chosen(table: Table, sampler: str, seed: int, folder: Path) -> list[list[obj
         open_session=lambda: prober.open_session,
     )
     cases = bench.trainer.cases()
-    optimise(job, cases)
+    optimize(job, cases)
     study = optuna.load_study(study_name=bench.study_name(cases[0]), storage=database.storage)
     rows: list[list[object]] = [[one.params, one.state.name, one.values] for one in study.trials]
     database.close()

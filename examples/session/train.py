@@ -14,12 +14,12 @@ def train(rank, data, width, iterations, stop=lambda: False):
     """Train one network, and report each iteration."""
     network = nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 1))
     network = DistributedDataParallel(network)
-    optimiser = torch.optim.Adam(network.parameters())
+    optimizer = torch.optim.Adam(network.parameters())
     for iteration in range(iterations):
         for batch in data.split(256):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             network(batch).square().mean().backward()
-            optimiser.step()
+            optimizer.step()
         report(iteration=iteration, samples=(iteration + 1) * len(data), rank=rank)
         if stop():
             break

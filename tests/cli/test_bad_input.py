@@ -13,7 +13,7 @@ from sqlalchemy import create_engine
 from tests_cli import Tuner, study_file
 from tests_postgresql import GUARDED
 
-from tuner.kept.stored import LEASE
+from tuner.records.schema import LEASE
 from tuner.store.leases import Lease
 
 pytestmark = pytest.mark.usefixtures("tuner")

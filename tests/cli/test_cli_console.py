@@ -10,7 +10,6 @@ from rich.text import Text
 from tuner.cli.case_tables import print_tables
 from tuner.cli.options import open_console, say
 from tuner.cli.report import announcement
-from tuner.cli.status import schema
 
 
 def test_an_output_that_cannot_spell_a_letter_gets_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,13 +17,6 @@ def test_an_output_that_cannot_spell_a_letter_gets_another(monkeypatch: pytest.M
     monkeypatch.setattr(sys, "stdout", TextIOWrapper(written, encoding="ascii", write_through=True))
     open_console().print("61.2 ± 0.3")
     assert written.getvalue() == b"61.2 ? 0.3\n"
-
-
-def test_the_page_of_all_keys_is_printed_in_any_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = BytesIO()
-    monkeypatch.setattr(sys, "stdout", TextIOWrapper(written, encoding="latin-1", write_through=True))
-    schema("md")
-    assert b"# All keys of a study file" in written.getvalue()
 
 
 @pytest.mark.parametrize("text", ["train.py:100: UserWarning", "[red]", "[/x]", "a:b:"])

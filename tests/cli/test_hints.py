@@ -23,7 +23,7 @@ from tuner.export.case_view import ConfigRow
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure
 from tuner.running.events import CaseOutcome, Ending
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import Job
 from tuner.study.cases import Case
 
@@ -241,5 +241,5 @@ def test_a_safe_num_envs_is_named_only_where_num_envs_is_searched(tmp_path: Path
             watcher=Quiet(),
             interrupted=lambda: False,
         )
-        optimise(job, [Case(name="walk")])
+        optimize(job, [Case(name="walk")])
     assert safe_rungs(reader(tmp_path / "flat")) == []

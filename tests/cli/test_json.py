@@ -10,7 +10,7 @@ from tests_cli import Tuner, study_file
 from tests_docs import ROOT, of
 
 DATABASE = f"sqlite:///{ROOT}/benchmarks/results/pi_plus_auto_two_h200/study.db"
-FREE = {"config", "measured_on", "options", "front", "sent"}
+FREE = {"config", "measured_on", "options", "front"}
 """Keys whose values have keys of their own: names of parameters, of devices, of files, of columns."""
 
 

@@ -7,11 +7,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console
 from test_board import begun, ended, probe, running, study
 from tests_docs import of
 
-from tuner.cli.screen import Board, JsonScreen, LineScreen, LiveScreen, open_screen
+from tuner.cli.screen import JsonScreen, LineScreen, LiveScreen, open_screen
 from tuner.running.events import (
     KINDS,
     BatchFitStarted,
@@ -39,13 +39,6 @@ EVENTS: list[Event] = [
     CaseEnded(case="walk", ending="the trial budget is used", probed=1, why=None),
     StudyEnded(study="demo", cases=({"case": "walk", "best": None},)),
 ]
-
-
-class Broken(Board):
-    """A view that cannot be rendered."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        raise ZeroDivisionError
 
 
 def terminal() -> tuple[Console, io.StringIO]:
@@ -117,21 +110,12 @@ def test_a_terminal_shows_the_lines_and_then_nothing_live() -> None:
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1  # the cursor is hidden once, and shown again
 
 
-def test_a_view_that_cannot_be_rendered_costs_no_line() -> None:
-    console, file = terminal()
-    screen = LiveScreen(console, Broken())
-    for event in EVENTS:
-        screen.show(event)
-    screen.close()
-    assert "#7 (trial 3 of 24) num_envs=4096: ok 61.2 ± 0.8" in file.getvalue()
-
-
 def test_a_terminal_that_is_gone_ends_nothing() -> None:
     class Gone(io.StringIO):
         def write(self, _: str) -> int:
             raise OSError(5, "Input/output error")
 
-    screen = LiveScreen(Console(file=Gone(), width=100, force_terminal=True), Board())
+    screen = LiveScreen(Console(file=Gone(), width=100, force_terminal=True))
     for event in EVENTS:
         screen.show(event)
     screen.close()

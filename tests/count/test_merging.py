@@ -13,13 +13,13 @@ STEPS = range(1, 11)
 def start(rank: int = 0, world: int = 1, data_rank: int | None = 0, **facts: Any) -> dict[str, Any]:
     """Return what a process tells at its first step."""
     known = {"optimizer": "AdamW", "learning_rate": 1e-3, "weight_decays": [0.01], "parameters": 1000, "shapes": "ab"}
-    known |= {"types": ["float32"], "is_split": False, "device": "cpu", "compiled": False, "reuses": False}
+    known |= {"types": ["float32"], "is_split": False, "device": "cpu", "reuses": False}
     return {"type": "start", "rank": rank, "world": world, "data_rank": data_rank, **known, **facts}
 
 
 def count(step: int, **counts: Any) -> dict[str, Any]:
     """Return what a process tells after a step of 0.5 s with 8 samples."""
-    told = {"rows": 8 * (step - 1), "tokens": 0, "forwards": step - 1, "form": "16 float32", "evaluates_s": 0.0}
+    told = {"rows": 8 * (step - 1), "forwards": step - 1, "form": "16 float32", "evaluates_s": 0.0}
     return {"type": "count", "at_s": 0.5 * step, "steps": step, "saves_s": 0.0, "precision": {}, **told, **counts}
 
 

@@ -1,10 +1,14 @@
-"""Samples of trainings that are hard to count: counted as they are, or not at all and with the reason."""
+"""What is counted inside a training, what the training keeps of it, and trainings whose samples are hard to count."""
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import dedent
+from typing import Any
 
 import pytest
 
@@ -13,6 +17,32 @@ from tuner.count import Merger
 
 pytest.importorskip("torch")
 HERE = Path(__file__).parent
+BEGIN = """
+    import copy, io, pickle
+    import torch
+    import torch._dynamo.utils
+    from torch import nn
+    from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(4, 1)
+
+        def forward(self, given):
+            return self.inner(given)
+
+    torch.manual_seed(0)
+    model = Net()
+    other = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def train(module, steps=6, rows=5):
+        for _ in range(steps):
+            optimizer.zero_grad()
+            module(torch.ones(rows, 4)).sum().backward()
+            optimizer.step()
+"""
 COUNTED = {
     "two_views_of_a_loader": "loader and module",
     "two_networks_and_a_loader": "loader; the module takes 2 times as many inputs",
@@ -50,49 +80,225 @@ FIRST = 3
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of what each training has told."""
-    folder = tmp_path_factory.mktemp("trainings")
-    environ = os.environ | {"PYTHONPATH": str(Path(tuner.count.__file__).parent / "inside"), "TUNER_COUNT": str(folder)}
-    subprocess.run([sys.executable, str(HERE / "trainings.py"), str(folder)], env=environ, check=True)
-    return folder
+def forked() -> Iterator[Callable[[str, Path], str]]:
+    """Return a function that runs code with counting, and returns what it prints; its counts go to a folder."""
+    environ = os.environ | {"PYTHONPATH": str(Path(tuner.count.__file__).parent / "inside"), "TUNER_COUNT": "nowhere"}
+    command = [sys.executable, str(HERE / "forks.py")]
+    with subprocess.Popen(command, env=environ, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        stdin, stdout = server.stdin, server.stdout
+
+        def run(code: str, folder: Path) -> str:
+            folder.mkdir()
+            script = folder / "train.py"
+            script.write_text(code)
+            print(script, folder, file=stdin, flush=True)
+            code = stdout.readline().strip()
+            output = (folder / "output").read_text()
+            assert code == "0", output
+            return output
+
+        yield run
+        server.stdin.close()
 
 
-def merged(folder: Path) -> Merger:
-    """Return a merger that has heard a training, and has told its marks."""
-    merger = Merger()
-    for file in folder.glob("*.jsonl"):
-        for line in file.read_text().splitlines():
-            record = json.loads(line)
+@pytest.fixture
+def counted(forked: Callable[[str, Path], str], tmp_path: Path) -> Callable[[str], tuple[str, list[dict[str, Any]]]]:
+    """Return a function that runs a training with counting, and returns its output and what it told."""
+
+    def run(code: str) -> tuple[str, list[dict[str, Any]]]:
+        output = forked(dedent(BEGIN) + dedent(code), tmp_path / "counts")
+        records = [record for _, record in told(tmp_path / "counts")]
+        assert [record for record in records if record["type"] == "off"] == []
+        return output, records
+
+    return run
+
+
+def told(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Return the records that the processes of a training have told, each with its process."""
+    files = folder.glob("*.jsonl")
+    return [(file.stem, json.loads(line)) for file in files for line in file.read_text().splitlines()]
+
+
+@pytest.fixture
+def merged(forked: Callable[[str, Path], str], tmp_path: Path) -> Callable[[str], tuple[Merger, list[int]]]:
+    """Return a function that runs a training of the corpus; it returns what was heard, and the true samples."""
+
+    def run(name: str) -> tuple[Merger, list[int]]:
+        code = (HERE / "trainings.py").read_text()
+        samples = forked(f"{code}\nfor samples in {name}():\n    print(samples)", tmp_path / name)
+        merger = Merger()
+        for process, record in told(tmp_path / name):
             assert record["type"] != "off", record
-            merger.feed(file.stem, record)
+            merger.feed(process, record)
             list(merger.marks())
-    return merger
+        return merger, [int(one) for one in samples.split()]
+
+    return run
+
+
+def last(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the last count."""
+    return [record for record in records if record["type"] == "count"][-1]
+
+
+def test_a_trained_module_is_copied_saved_and_scripted_as_without_counting(counted: Any) -> None:
+    output, records = counted("""
+        own_call = Net.__call__
+        train(model)
+        blob = pickle.dumps(model)
+        torch.jit.script(model)
+        file = io.BytesIO()
+        torch.save(model, file)
+        file.seek(0)
+        with torch.serialization.safe_globals([Net, nn.Linear]):
+            torch.load(file)
+        hooks = [part._forward_pre_hooks for part in copy.deepcopy(model).modules()]
+        print(b"tuner_inside" in blob, any(hooks), Net.__call__ is own_call)
+    """)
+    assert output.split() == ["False", "False", "False"]  # the last one: the class is watched
+    assert last(records)["rows"] == 5 * 5
+
+
+def test_an_evaluation_and_a_save_are_told_as_pauses(counted: Any) -> None:
+    _, records = counted("""
+        torch.save(model, io.BytesIO())
+        train(model, steps=3)
+        with torch.no_grad():
+            for _ in range(100):
+                model(torch.ones(5, 4))
+        torch.save(model, io.BytesIO())
+        train(model, steps=1)
+    """)
+    kinds = [record["type"] for record in records]
+    assert 1 <= kinds.count("pause") < 100
+    assert kinds.index("pause") > kinds.index("start")
+
+
+def test_another_module_of_the_same_class_is_not_counted(counted: Any) -> None:
+    _, records = counted("""
+        train(model)
+        other(torch.ones(7, 4)).sum().backward()
+        train(model, steps=1)
+    """)
+    assert last(records)["rows"] == 6 * 5
+
+
+@pytest.mark.parametrize("compiled", ["torch.compile(model, backend='eager')", "model"])
+def test_a_compiled_module_counts_with_its_graphs_unchanged(counted: Any, compiled: str) -> None:
+    output, records = counted(f"""
+        module = {compiled}
+        if module is model:
+            model.compile(backend="eager")
+        train(module)
+        counters = torch._dynamo.utils.counters
+        print(counters["stats"]["unique_graphs"], sum(counters["graph_break"].values()))
+    """)
+    assert output.split() == ["1", "0"]
+    assert last(records)["rows"] == 5 * 5
+
+
+def test_a_module_that_is_called_inside_a_compiled_function_breaks_no_graph(counted: Any) -> None:
+    output, _ = counted("""
+
+        @torch.compile(backend="eager")
+        def loss(given):
+            return model(given).sum()
+
+        for _ in range(6):
+            optimizer.zero_grad()
+            loss(torch.ones(5, 4)).backward()
+            optimizer.step()
+        print(sum(torch._dynamo.utils.counters["graph_break"].values()))
+    """)
+    assert output.split() == ["0"]
+
+
+@pytest.mark.parametrize(
+    "backward",
+    [
+        "loss.backward()",
+        """torch.autograd.Variable._execution_engine.run_backward(
+                tensors=(loss,), grad_tensors=(torch.ones_like(loss),), keep_graph=False, create_graph=False, inputs=(),
+                allow_unreachable=True, accumulate_grad=True
+            )""",
+    ],
+    ids=["torch", "Megatron-LM"],
+)
+def test_the_losses_of_the_first_steps_are_told(counted: Any, backward: str) -> None:
+    _, records = counted(f"""
+        for number in range(4):
+            optimizer.zero_grad()
+            loss = model(torch.ones(5, 4)).sum() * 0 + number
+            {backward}
+            optimizer.step()
+        optimizer.step()
+    """)
+    assert last(records)["losses"] == {"0": 0, "1": 1, "2": 2, "3": 3}
+    assert last(records)["rows"] == 5 * 3
+
+
+def test_an_evaluation_over_a_part_of_the_same_data_is_not_counted_as_training(counted: Any) -> None:
+    _, records = counted("""
+        data = TensorDataset(torch.ones(30, 4))
+        training = DataLoader(data, batch_size=10, sampler=SubsetRandomSampler(range(20)))
+        validation = DataLoader(data, batch_size=10, sampler=SubsetRandomSampler(range(20, 30)))
+        for _ in range(3):
+            for _, (batch,) in zip(range(len(training)), training):  # nobody asks for more
+                optimizer.zero_grad()
+                model(batch).sum().backward()
+                optimizer.step()
+            with torch.no_grad():
+                for batch, in validation:
+                    model(batch)
+        train(model, steps=1)
+    """)
+    assert last(records)["loader"]["rows"] == 3 * 20
+    assert (last(records)["loader"]["passes"], last(records)["loader"]["size"]) == (2, 20)
+
+
+@pytest.mark.parametrize(("layer", "kind"), [("BatchNorm1d", "each"), ("SyncBatchNorm", "all"), ("LayerNorm", None)])
+def test_a_norm_over_the_batch_is_told(counted: Any, layer: str, kind: str | None) -> None:
+    _, records = counted(f"""
+        model.inner = nn.Sequential(nn.Linear(4, 3), nn.{layer}(3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        nn.SyncBatchNorm.forward = lambda self, given: given * self.weight
+        train(model)
+    """)
+    (begin,) = [record for record in records if record["type"] == "start"]
+    assert begin["batch_norm"] == kind
 
 
 @pytest.mark.parametrize("name", COUNTED)
-def test_samples_are_counted_as_they_are(told: Path, name: str) -> None:
-    merger = merged(told / name)
-    true = [int(samples) for samples in (told / name / "samples").read_text().split()]
+def test_samples_are_counted_as_they_are(merged: Any, name: str) -> None:
+    merger, true = merged(name)
     training = merger.training()
     assert training is not None, merger.why
     assert training.witness == COUNTED[name]
-    last = max(process.steps for process in merger.processes.values())
-    assert last >= FIRST + 1
-    assert merger.samples_at(last) == pytest.approx(sum(true[FIRST:last]), abs=max(true))
+    last_step = max(process.steps for process in merger.processes.values())
+    assert last_step >= FIRST + 1
+    assert merger.samples_at(last_step) == pytest.approx(sum(true[FIRST:last_step]), abs=max(true))
 
 
 @pytest.mark.parametrize("name", UNCOUNTED)
-def test_samples_that_cannot_be_known_are_not_counted(told: Path, name: str) -> None:
-    merger = merged(told / name)
+def test_samples_that_cannot_be_known_are_not_counted(merged: Any, name: str) -> None:
+    merger, _ = merged(name)
     assert merger.training() is None
     assert UNCOUNTED[name] in str(merger.why)
 
 
-def test_the_end_of_a_pass_is_told_as_a_pause(told: Path) -> None:
-    texts = [file.read_text() for file in (told / "two_views_of_a_loader").glob("*.jsonl")]
-    assert any(json.loads(line)["type"] == "pause" for text in texts for line in text.splitlines())
+def test_the_end_of_a_pass_is_told_as_a_pause(counted: Any) -> None:
+    _, records = counted("""
+        for (batch,) in DataLoader(TensorDataset(torch.ones(30, 4)), batch_size=5):
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            optimizer.step()
+    """)
+    assert "pause" in [record["type"] for record in records]
 
 
-def test_each_training_is_tried(told: Path) -> None:
-    assert {folder.name for folder in told.iterdir() if folder.is_dir()} == {*COUNTED, *UNCOUNTED}
+def test_each_training_is_tried() -> None:
+    names = re.findall(r"^def (\w+)\(\) -> Iterator", (HERE / "trainings.py").read_text(), re.MULTILINE)
+    assert {*names} == {*COUNTED, *UNCOUNTED}

@@ -1,17 +1,13 @@
-"""Small trainings whose samples are hard to count. `python trainings.py FOLDER` runs each in a process of its own.
+"""Small trainings whose samples are hard to count.
 
 A training yields the samples of each step of its main optimizer.
 """
 
 import operator
-import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
-import torch._dynamo  # the first step would import it, in each process again
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
@@ -342,28 +338,3 @@ def steps_inside_the_backward_pass() -> Iterator[int]:
     for _ in range(STEPS):
         model(draw()).pow(2).mean().backward()
         yield 32
-
-
-TRAININGS: dict[str, Any] = {
-    name: one
-    for name, one in list(globals().items())
-    if callable(one) and getattr(one, "__annotations__", {}) == {"return": Iterator[int]}
-}
-
-
-def main() -> None:
-    torch.set_num_threads(1)
-    for name, training in TRAININGS.items():
-        folder = Path(sys.argv[1]) / name
-        folder.mkdir()
-        child = os.fork()
-        if not child:
-            os.environ["TUNER_COUNT"] = str(folder)
-            torch.manual_seed(0)
-            (folder / "samples").write_text(" ".join(map(str, training())))
-            os._exit(0)
-        os.waitpid(child, 0)
-
-
-if __name__ == "__main__":
-    main()

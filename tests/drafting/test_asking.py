@@ -1,6 +1,6 @@
 import pytest
 
-from tuner.drafting.command_lines import Flag
+from tuner.count import Flag
 from tuner.drafting.searches import Known, ask_searches
 from tuner.errors import StudyError
 

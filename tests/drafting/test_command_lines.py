@@ -2,7 +2,8 @@ import shlex
 
 import pytest
 
-from tuner.drafting.command_lines import Flag, ranks, retyped, script, settings, template, variables
+from tuner.count import Flag
+from tuner.drafting.command_lines import ranks, retyped, script, settings, template, variables
 
 
 @pytest.mark.parametrize(

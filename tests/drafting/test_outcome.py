@@ -14,7 +14,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import Change, ProbeResult
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import Job
 
 
@@ -37,7 +37,7 @@ def test_a_value_that_had_no_effect_before_is_not_told_as_a_change(tmp_path: Pat
 
     desk = bench(tmp_path, study)
     with opened(tmp_path) as database:
-        optimise(Job(bench=desk, database=database, probe=busier, watcher=Quiet(), interrupted=lambda: False), [CASE])
+        optimize(Job(bench=desk, database=database, probe=busier, watcher=Quiet(), interrupted=lambda: False), [CASE])
     told = list(to_copy(desk, view(tmp_path), ["train", "--workers", "0", "--ahead", "4"]))
 
     assert "  workers: 0 → 2" in told
@@ -70,7 +70,7 @@ def searched(
 
     desk = bench(tmp_path, study)
     with opened(tmp_path) as database:
-        optimise(Job(bench=desk, database=database, probe=probed, watcher=Quiet(), interrupted=lambda: False), [CASE])
+        optimize(Job(bench=desk, database=database, probe=probed, watcher=Quiet(), interrupted=lambda: False), [CASE])
     return list(to_copy(desk, view(tmp_path), ["train", "--workers", "1"]))
 
 
@@ -129,7 +129,7 @@ def measured_again(tmp_path: Path, again: Callable[[ProbePlan, ProbeResult], Pro
 
     desk = bench(tmp_path, study)
     with opened(tmp_path) as database:
-        optimise(Job(bench=desk, database=database, probe=probed, watcher=Quiet(), interrupted=lambda: False), [CASE])
+        optimize(Job(bench=desk, database=database, probe=probed, watcher=Quiet(), interrupted=lambda: False), [CASE])
     assert begun.count(1) > 1
     return view(tmp_path), " ".join(to_copy(desk, view(tmp_path), ["train", "--workers", "1"]))
 
@@ -161,7 +161,7 @@ def test_a_command_alone_is_compared_with_nothing(tmp_path: Path) -> None:
             watcher=Quiet(),
             interrupted=lambda: False,
         )
-        optimise(job, [CASE])
+        optimize(job, [CASE])
     configs = view(tmp_path).configs
     own = str(configs[0].config["workers"])
     told = list(to_copy(desk, view(tmp_path), ["train", "--workers", own]))

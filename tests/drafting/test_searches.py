@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.count import Signature, TrainingCounts
-from tuner.drafting.command_lines import Flag
+from tuner.count import Flag, Signature, TrainingCounts
 from tuner.drafting.searches import Known, SearchedFlag, balanced_sizes, check, proposed, searches, shown
 from tuner.errors import StudyError
 
@@ -61,7 +60,7 @@ def test_batch_and_accumulation_vary_only_together() -> None:
     one, other = found(command).values()
     assert (one.values, one.changes_learning) == ((8, 16, 32), False)
     assert (other.parameter, other.computed, other.varies) == ("grad_accum_steps", "32 / {batch_size}", False)
-    alone = Flag(names=("grad-accum-steps",), default="4")
+    alone = Flag(names=("grad-accum-steps",), value="4")
     assert found("train.py --batch-size 8", flags=(alone,))["grad_accum_steps"].computed == "32 / {batch_size}"
     assert list(found("train.py --batch-size 8 --accum 1")) == ["batch_size"]
     assert found(command, "batch-size=8,64")["batch_size"].changes_learning
@@ -70,17 +69,17 @@ def test_batch_and_accumulation_vary_only_together() -> None:
 
 
 FLAGS = (
-    Flag(names=("batch-size", "b"), default="32"),
-    Flag(names=("workers", "j"), default="2"),
+    Flag(names=("batch-size", "b"), value="32"),
+    Flag(names=("workers", "j"), value="2"),
     Flag(names=("prefetch-factor",)),
     Flag(names=("amp",), is_switch=True),
-    Flag(names=("dtype",), choices=("float32", "bfloat16"), default="float32"),
+    Flag(names=("dtype",), choices=("float32", "bfloat16"), value="float32"),
     Flag(names=("channels-last",), is_switch=True),
-    Flag(names=("compile",), default="False"),
+    Flag(names=("compile",), value="False"),
     Flag(names=("pin-mem",), is_switch=True),
     Flag(names=("no-pin-mem",), is_switch=True),
-    Flag(names=("num-env-runners",), default="1"),
-    Flag(names=("eval-batch-size",), default="8"),
+    Flag(names=("num-env-runners",), value="1"),
+    Flag(names=("eval-batch-size",), value="8"),
 )
 
 
@@ -95,7 +94,7 @@ def test_named_sizes_keep_the_total_where_all_of_them_divide_it() -> None:
 
 
 def test_a_switch_that_takes_a_value_is_spelt_as_the_script_spells_its_own() -> None:
-    takes = (Flag(names=("compile",), default="False"),)
+    takes = (Flag(names=("compile",), value="False"),)
     assert found("train.py --batch_size=8", "compile=false,true", flags=takes)["compile"].values == ("False", "True")
     alone = (Flag(names=("compile",), is_switch=True),)
     assert found("train.py --batch_size=8", "compile=false,true", flags=alone)["compile"].is_switch
@@ -122,7 +121,7 @@ def test_the_flags_of_a_script_are_proposed_by_their_spelling() -> None:
     [
         ("train.py --bf16 True", Flag(names=("bf16",), is_switch=True), ("True", "False")),
         ("train.py --bf16", Flag(names=("bf16",), is_switch=True), (True, False)),
-        ("train.py", Flag(names=("mixed_precision",), choices=("no", "bf16"), default="no"), ("no", "bf16")),
+        ("train.py", Flag(names=("mixed_precision",), choices=("no", "bf16"), value="no"), ("no", "bf16")),
         ("train.py --dtype=float32", Flag(names=("dtype",)), ("float32", "bfloat16")),
         ("train.py --dtype=int8", Flag(names=("dtype",)), None),
         ("train.py --precision bf16", Flag(names=("precision",), choices=("fp32", "bf16")), None),

@@ -4,13 +4,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.kept.case_record import KeptCase
-from tuner.kept.case_record import encode as encode_case
-from tuner.kept.stored import CASE, PROBE
-from tuner.kept.trial import encode
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import measured
 from tuner.probe.result import DeviceSummary, Failure, unlaunched
+from tuner.records.case_record import CaseRecord
+from tuner.records.case_record import encode as encode_case
+from tuner.records.schema import CASE, PROBE
+from tuner.records.trial import encode
 from tuner.search.verdict import judge
 from tuner.store.case_study import kept_probe
 from tuner.study.cases import FILES
@@ -35,4 +35,4 @@ def test_a_made_up_probe_holds_what_a_real_one_may(database: "FilledDatabase") -
 
 def test_a_made_up_case_holds_what_a_real_one_does(database: "FilledDatabase") -> None:
     made_up = database.case("walk").user_attrs[CASE]
-    assert made_up.keys() <= encode_case(KeptCase(files=dict.fromkeys(FILES, ""))).keys()
+    assert made_up.keys() <= encode_case(CaseRecord(files=dict.fromkeys(FILES, ""))).keys()

@@ -6,8 +6,8 @@ import pytest
 
 from tuner.errors import StoreError
 from tuner.export.reader import StudyReader, connect
-from tuner.kept.stored import PROBE
-from tuner.kept.trial import KeptProbe
+from tuner.records.schema import PROBE
+from tuner.records.trial import ProbeRecord
 from tuner.search.standing import Standing
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def test_a_running_trial_has_no_probe_and_starts_in_utc(any_database: "FilledDat
     any_database.running(any_database.case("add_pi_plus"))
     (trial,) = reader(any_database).trials()
     assert (trial.state, trial.status, trial.value, trial.completed) == ("RUNNING", None, None, None)
-    assert trial.probe == KeptProbe()
+    assert trial.probe == ProbeRecord()
     assert trial.started is not None
     assert before <= trial.started <= datetime.now(UTC).replace(tzinfo=None)
 

@@ -8,9 +8,9 @@ from tuner.export.bound import Bound, Profile
 from tuner.export.case_view import CaseSummary, CaseView, ConfigRow, summary
 from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import reached, remarks
-from tuner.kept.case_record import KeptCase
-from tuner.kept.trial import KeptProbe, KeptTrial
 from tuner.probe import Change
+from tuner.records.case_record import CaseRecord
+from tuner.records.trial import ProbeRecord, TrialRecord
 from tuner.study import launch_digest
 from tuner.study.space import Config
 
@@ -124,7 +124,7 @@ STATUSES = st.lists(st.sampled_from(["ok", "pruned", "gpu_oom", "nccl", "hang", 
 @given(STATUSES, st.randoms())
 def test_the_commonest_failure_has_most_trials_whatever_the_order(statuses: list[str], chance: random.Random) -> None:
     def commonest(told: list[str]) -> str | None:
-        trials = [KeptTrial(state="FAIL", probe=KeptProbe(status=status)) for status in told]
+        trials = [TrialRecord(state="FAIL", probe=ProbeRecord(status=status)) for status in told]
         return CaseView(name="walk", trials=trials).commonest_failure
 
     found = commonest(statuses)
@@ -138,7 +138,7 @@ def test_the_commonest_failure_has_most_trials_whatever_the_order(statuses: list
 
 def test_what_changes_learning_is_what_differs_from_the_rung_s_default() -> None:
     default: Config = {"num_envs": 64, "agent_variant": "default", "num_workers": 0, "batch_size": 4}
-    kept = KeptCase(defaults=(default,), learning=("agent_variant", "batch_size", "update_epochs"))
+    kept = CaseRecord(defaults=(default,), learning=("agent_variant", "batch_size", "update_epochs"))
     case = CaseView(name="walk", kept=kept)
     hiutil = {"num_envs": 64, "agent_variant": "hiutil", "update_epochs": 20, "batch_size": 2, "num_workers": 4}
     assert case.changes_learning(hiutil) == ("agent_variant", "update_epochs", "batch_size")
@@ -179,12 +179,12 @@ def test_a_config_that_only_sessions_measured_is_not_compared_with_one_that_they
 
 
 def test_what_cannot_be_compared_is_said_and_has_no_ratio() -> None:
-    def ran(number: int, speed: float, **facts: Any) -> KeptTrial:
+    def ran(number: int, speed: float, **facts: Any) -> TrialRecord:
         config: Config = {"workers": number}
-        probe = KeptProbe(status="ok", digest=launch_digest(config), samples_per_s=speed, **facts)
-        return KeptTrial(number=number, values=(speed,), config=config, probe=probe)
+        probe = ProbeRecord(status="ok", digest=launch_digest(config), samples_per_s=speed, **facts)
+        return TrialRecord(number=number, values=(speed,), config=config, probe=probe)
 
-    kept = KeptCase(defaults=({"workers": 0},), objective="samples_per_s", ladder=None)
+    kept = CaseRecord(defaults=({"workers": 0},), objective="samples_per_s", ladder=None)
     own = ran(0, 200.0, iteration=10)
     changed = ran(1, 900.0, iteration=200, change=Change(100, 3.0, 4.0))
     row = summary(CaseView(name="walk", kept=kept, trials=[own, changed]))

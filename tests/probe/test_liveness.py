@@ -257,20 +257,3 @@ def test_a_trainer_that_ends_without_its_progress_file_has_no_progress() -> None
 
 def test_what_a_file_lacked_at_first_does_not_matter_once_it_has_rows() -> None:
     assert probe([unread("it has not appeared", missing=True), *marked(every(3.0, 8))], file=EVENTS).ok
-
-
-def backlog(t_s: float, detail: str | None = "m.csv grows faster than it is read") -> OutputLine:
-    return OutputLine(t_s=t_s, text=json.dumps({"type": "backlog", "detail": detail}), stream="progress")
-
-
-@pytest.mark.parametrize("first", [0, 3], ids=["from the start", "later"])
-def test_a_file_that_grows_faster_than_it_is_read_is_no_reading(first: int) -> None:
-    waiting = [backlog(t_s) for t_s in every(0.5, 900, 40.0)]
-    result = probe([*marked(every(3.0, first)), *waiting])
-    assert result.failure is not None
-    assert kind(result) is FailureKind.NO_READING
-    assert "faster than it is read" in result.failure.detail
-
-
-def test_a_file_that_is_read_in_the_end_is_measured() -> None:
-    assert probe([backlog(1.0), backlog(5.0, None), *marked(every(3.0, 9))]).ok

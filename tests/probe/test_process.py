@@ -198,6 +198,7 @@ def test_the_guard_reports_a_killed_process_that_nobody_collects(tmp_path: Path)
 
 TUNER = """
 import sys, dataclasses
+sys.path.append(sys.argv[3])
 from pathlib import Path
 from tuner.probe.protocols import MonotonicClock
 from tuner.probe.probe_plan import Device
@@ -213,11 +214,12 @@ while True:
 """
 
 
+SUPPORT = str(Path(__file__).parents[1] / "support")
 WAITS = "import os, time; print('pid', os.getpid(), os.getppid(), flush=True); time.sleep(1000)"
 
 
 def test_kill_9_of_the_tuner_takes_the_trainer_with_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", TUNER, str(tmp_path), WAITS]
+    command = [sys.executable, "-c", TUNER, str(tmp_path), WAITS, SUPPORT]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tuner:
         assert tuner.stdout is not None
         trainer, guard = (psutil.Process(int(word)) for word in tuner.stdout.readline().split()[1:])
@@ -270,7 +272,7 @@ def test_what_a_killed_guard_leaves_in_other_sessions_is_ended(tmp_path: Path) -
 
 
 def test_what_a_killed_tuner_and_a_killed_guard_leave_is_ended_by_the_next_probe(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", TUNER, str(tmp_path), ESCAPES]
+    command = [sys.executable, "-c", TUNER, str(tmp_path), ESCAPES, SUPPORT]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tuner:
         assert tuner.stdout is not None
         guard, escaped = (psutil.Process(int(word)) for word in tuner.stdout.readline().split()[1:])

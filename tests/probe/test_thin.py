@@ -124,7 +124,6 @@ def test_a_piece_of_one_level_is_known_exactly_whatever_lies_around_it(
         share = max(0.0, min(end_s, PIECE.end_s) - max(begin_s, PIECE.begin_s)) / (end_s - begin_s)
         known.append(Averaged(begin_s, end_s, share * inside_pct + (1 - share) * outside_pct))
     found = level(known, PIECE)
-    assert found is not None
     assert found.mean == pytest.approx(inside_pct, abs=1e-6)
     assert found.edge_error == pytest.approx(0.0, abs=1e-6)
 
@@ -137,16 +136,14 @@ def test_each_moment_of_a_piece_takes_the_nearest_reading_inside() -> None:
         Averaged(11.9, 12.1, 0.0),
     ]
     found = level(known, PIECE)
-    assert found is not None
     assert found.mean == pytest.approx((0.9 * 90 + 1.1 * 60) / 2)
 
 
 def test_a_piece_without_a_reading_of_its_own_takes_those_in_its_middle() -> None:
     known = [Averaged(9.0, 11.4, 80.0), Averaged(11.4, 13.0, 60.0), Averaged(13.0, 14.0, 0.0)]
     found = level(known, PIECE)
-    assert found is not None
     assert found.mean == 80.0
-    assert level(known[2:], PIECE) is None
+    assert level(known[2:], PIECE).mean is None
 
 
 def test_a_mean_since_the_value_before_begins_there() -> None:

@@ -1,11 +1,15 @@
-from dataclasses import replace
+from collections.abc import Iterable
 from itertools import accumulate
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.progress_reader import ProgressReader
+from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Pause, Progress, Thin
+from tuner.probe.summaries import doubtful
 from tuner.probe.window import Mark, Window, counted, find_window, marks, with_pauses
 
 times = st.lists(st.floats(9.0, 11.0), min_size=2, max_size=12).map(
@@ -62,7 +66,7 @@ def test_a_count_that_begins_above_what_its_growth_explains_is_no_total(counts: 
     found = [Mark(iteration=number, t_s=2.0 * number, samples=count) for number, count in enumerate(counts)]
     window = find_window(found, warmup_iterations=3, ran_out=False)
     assert window is not None
-    assert (window.samples_per_s, window.counts_own_samples) == (rate, rate is None)
+    assert window.samples_per_s == rate
 
 
 def test_an_iteration_is_thin_from_when_the_last_rank_got_there() -> None:
@@ -95,22 +99,21 @@ def test_samples_are_counted_by_the_printed_iterations_where_the_trainer_counts_
     assert counted(every_tenth, None) == every_tenth
 
 
-def printing(steps_s: list[float], speeds: list[float]) -> Window:
-    """Return a window whose marks come after so many seconds, each with the speed that is printed there."""
-    ends_s = list(accumulate(steps_s, initial=0.0))
-    shown = zip(ends_s, [7.0, *speeds], strict=True)
-    return Window(
-        tuple(Mark(iteration=place, t_s=t_s, samples_per_s=speed) for place, (t_s, speed) in enumerate(shown))
-    )
+def printing(steps_s: Iterable[float], speeds: Iterable[float]) -> Window:
+    """Return a window whose lines come after so many seconds, each with the speed that is printed there."""
+    reader = ProgressReader(LinePatterns(patterns=(r"SPS (?P<samples_per_s>\S+)",)), 0.0)
+    shown = zip(accumulate(steps_s, initial=1.0), [7.0, *speeds], strict=True)
+    reports = [reader.feed(OutputLine(t_s=t_s, text=f"SPS {speed!r}")) for t_s, speed in shown]
+    return Window(tuple(marks([report for report in reports if report], 1)))
 
 
-@given(st.lists(st.floats(1.0, 9.0), min_size=4, max_size=12), st.floats(1.0, 1e6))
+@given(st.lists(st.floats(1.0, 9.0), min_size=4, max_size=12), st.floats(100.0, 1e6))
 def test_speeds_since_the_line_before_give_the_rate_however_long_iterations_take(
     steps_s: list[float], samples: float
 ) -> None:
     window = printing(steps_s, [samples / step_s for step_s in steps_s])
-    assert window.samples_per_s == pytest.approx(samples * len(steps_s) / sum(steps_s))
-    assert sum(block.seconds * block.value for block in window.rates()) == pytest.approx(samples * len(steps_s))
+    assert window.samples_per_s == pytest.approx(samples * len(steps_s) / sum(steps_s), rel=0.01)
+    assert window.has_steady_iterations
 
 
 @pytest.mark.parametrize(
@@ -120,39 +123,27 @@ def test_speeds_since_the_line_before_give_the_rate_however_long_iterations_take
 )
 def test_averages_since_the_start_give_no_rate(steps_s: list[float], start_s: float) -> None:
     ends_s = [start_s + end_s for end_s in accumulate(steps_s)]
-    averages = [64.0 * place / end_s for place, end_s in enumerate(ends_s, 1)]
+    averages = [640.0 * place / end_s for place, end_s in enumerate(ends_s, 1)]
     window = printing(steps_s, averages)
-    assert (window.samples_per_s, window.rates()) == (None, [])
+    assert "averages" in (doubtful(window, adds_speeds=True) or "")
 
 
 def test_averages_of_a_steady_run_are_right() -> None:
     assert printing([2.0] * 8, [32.0] * 8).samples_per_s == 32.0
 
 
-def test_too_few_speeds_give_no_rate() -> None:
-    assert printing([2.0] * 3, [32.0] * 3).samples_per_s is None
-    assert printing([0.1] * 12, [32.0] * 12).samples_per_s is None
-    assert printing([0.1] * 40, [32.0] * 40).samples_per_s == pytest.approx(32.0)
+@pytest.mark.parametrize(("step_s", "lines", "enough"), [(2.0, 3, False), (0.1, 12, False), (0.1, 40, True)])
+def test_too_few_speeds_give_no_rate(step_s: float, lines: int, enough: bool) -> None:
+    window = printing([step_s] * lines, [32.0] * lines)
+    assert (doubtful(window, adds_speeds=True) is None) == enough
+    assert window.samples_per_s == pytest.approx(32.0, rel=0.05)
 
 
-def test_a_total_goes_before_the_printed_speeds() -> None:
-    window = Window(tuple(replace(mark, samples_per_s=1.0) for mark in at([1.0, 2.0, 3.0])))
-    assert (window.samples_per_s, [block.value for block in window.rates()]) == (100.0, [100.0, 100.0])
-    of_its_own = Window(tuple(replace(mark, samples=64) for mark in printing([2.0] * 5, [6.0] * 5).marks))
-    assert (of_its_own.samples_per_s, [block.value for block in of_its_own.rates()]) == (6.0, [6.0] * 5)
-
-
-def test_an_unknown_speed_leaves_the_rate_unknown() -> None:
-    first, *others = printing([2.0] * 6, [6.0] * 6).marks
-    assert Window((replace(first, samples_per_s=None), *others)).samples_per_s == 6.0
-    assert Window((first, replace(others[0], samples_per_s=None), *others[1:])).samples_per_s is None
-
-
-def test_the_speeds_of_ranks_add_up() -> None:
-    reports = [Progress(rank=rank, iteration=0, t_s=1.0, samples_per_s=speed) for rank, speed in ((0, 5.0), (1, 6.0))]
-    assert marks(reports, ranks=2)[0].samples_per_s == 11.0
-    assert marks([reports[0], replace(reports[1], samples_per_s=None)], ranks=2)[0].samples_per_s is None
-    assert marks([Progress(iteration=0, t_s=1.0, samples_per_s=5.0)], ranks=2)[0].samples_per_s == 5.0
+def test_a_printed_total_goes_before_the_printed_speeds() -> None:
+    reader = ProgressReader(LinePatterns(patterns=(r"total (?P<samples>\d+) SPS (?P<samples_per_s>\d+)",)), 0.0)
+    report = reader.feed(OutputLine(t_s=1.0, text="total 64 SPS 7"))
+    assert report is not None
+    assert (report.samples, reader.adds_speeds) == (64, False)
 
 
 def test_an_epoch_of_few_iterations_whose_last_is_short_has_no_pause() -> None:

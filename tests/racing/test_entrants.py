@@ -7,7 +7,7 @@ from tests.support.tests_loop import opened, reader
 from tests.support.tests_racing import searched
 from tuner.errors import StoreError
 from tuner.export.tables import best_by_case
-from tuner.kept.case_record import KeptRun
+from tuner.records.case_record import RunRecord
 from tuner.store.races import RaceRuns
 from tuner.tools.racing.entrants import entrants
 
@@ -37,11 +37,11 @@ def test_the_table_of_the_best_names_the_winner_of_the_race(tmp_path: Path) -> N
     with opened(tmp_path / "demo") as database:
         kept = RaceRuns(database, "demo/walk")
         for envs, score, row in ((16, 9.0, "Test_Return"), (64, 1.0, "Train_Return"), (32, 2.0, "Train_Return")):
-            whole = KeptRun(config={"num_envs": envs}, seed=0, seconds=60.0, trained_s=60.0, score_source=row)
+            whole = RunRecord(config={"num_envs": envs}, seed=0, seconds=60.0, trained_s=60.0, score_source=row)
             kept.add(replace(whole, curve=((1.0, score),)))
-        kept.add(KeptRun(config={"num_envs": 32}, seed=0, seconds=30.0, trained_s=30.0, curve=((1.0, 9.0),)))
-        kept.add(KeptRun(config={"num_envs": 4}, seed=0, seconds=60.0, trained_s=2.0, curve=((1.0, 120.0),)))
-        kept.add(KeptRun(config={"num_envs": 8}, seed=0, seconds=60.0, failure="invalid_config: never launched"))
+        kept.add(RunRecord(config={"num_envs": 32}, seed=0, seconds=30.0, trained_s=30.0, curve=((1.0, 9.0),)))
+        kept.add(RunRecord(config={"num_envs": 4}, seed=0, seconds=60.0, trained_s=2.0, curve=((1.0, 120.0),)))
+        kept.add(RunRecord(config={"num_envs": 8}, seed=0, seconds=60.0, failure="invalid_config: never launched"))
     (row,) = best_by_case(reader(tmp_path / "demo")).rows
     assert (row["num_envs"], row["race_winner"], row["race_score"]) == (64, "num_envs=32", 2.0)
     assert (row["race_s"], row["race_runs"]) == (60.0, 1)

@@ -7,11 +7,11 @@ import pytest
 
 from tests.support.tests_loop import Quiet, bench, failed, measured, opened, spec
 from tuner.errors import StoreError, TrainerError
-from tuner.kept.case_record import Claim, KeptRun
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Enough, Interrupted, Stop
 from tuner.probe.result import Failure, ProbeResult, Score
+from tuner.records.case_record import Claim, RunRecord
 from tuner.running.workbench import Job
 from tuner.store.leases import Lease
 from tuner.store.races import RaceRuns
@@ -29,19 +29,19 @@ class Memory(RaceRuns):
     """Keeps runs in memory, without a database."""
 
     def __init__(self) -> None:
-        self.made: list[KeptRun] = []
+        self.made: list[RunRecord] = []
 
-    def read(self) -> tuple[KeptRun, ...]:
+    def read(self) -> tuple[RunRecord, ...]:
         return tuple(self.made)
 
-    def claim(self, config: Config, seed: int, is_made: Callable[[Sequence[KeptRun]], bool]) -> bool:
+    def claim(self, config: Config, seed: int, is_made: Callable[[Sequence[RunRecord]], bool]) -> bool:
         return not is_made(self.made)
 
     def beat(self) -> None: ...
 
     def release(self) -> None: ...
 
-    def add(self, run: KeptRun) -> None:
+    def add(self, run: RunRecord) -> None:
         self.made.append(run)
 
 
@@ -263,7 +263,7 @@ def test_two_races_of_one_database_make_each_run_once(job: Job) -> None:
 
 
 def test_a_race_waits_for_the_run_of_another_process_and_goes_on(job: Job) -> None:
-    elsewhere, run = searched_runs(job), KeptRun(config=field()[0].config, seed=0, seconds=1600.0, trained_s=1600.0)
+    elsewhere, run = searched_runs(job), RunRecord(config=field()[0].config, seed=0, seconds=1600.0, trained_s=1600.0)
     assert elsewhere.claim(run.config, 0, lambda runs: False)
     waits: list[str] = []
 
@@ -291,7 +291,7 @@ def test_the_claim_of_a_process_that_is_gone_is_taken_back(job: Job) -> None:
     )
     heir = searched_runs(job)
     assert heir.claim(config, 0, lambda runs: False)
-    heir.add(KeptRun(config=config, seed=0, seconds=1.0))
+    heir.add(RunRecord(config=config, seed=0, seconds=1.0))
     assert len(heir.read()) == 1
     assert not searched_runs(job).claim(config, 0, lambda runs: len(runs) == 1)
 
@@ -419,7 +419,7 @@ def test_how_clear_a_winner_is_follows_from_the_seeds(job: Job) -> None:
 
 def test_runs_are_kept_beside_the_trials_of_the_case(job: Job) -> None:
     config: Config = {"num_envs": 32}
-    run = KeptRun(config=config, seed=3, seconds=75.0, curve=((1.0, -2.5), (2.0, 4.0)), host={"name": "a"})
+    run = RunRecord(config=config, seed=3, seconds=75.0, curve=((1.0, -2.5), (2.0, 4.0)), host={"name": "a"})
     with pytest.raises(StoreError, match="has no search of demo/walk; a race trains configs of a search"):
         RaceRuns(job.database, "demo/walk")
     job.database.transact(lambda: job.database.storage.create_new_study([], "demo/walk"))

@@ -18,7 +18,7 @@ from tuner.export.recorded_table import Table
 from tuner.export.write import export_study
 from tuner.replay.replaying import ReplayedProber, TableTrainer, replay_bench
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import RECOVER, Job, Workbench
 from tuner.trainers.trainer_check import check_trainer
 
@@ -48,7 +48,7 @@ def searched(
             interrupted=lambda: False,
             open_session=lambda: prober.open_session,
         )
-        (outcome,) = optimise(replace(job, purpose=RECOVER) if recover else job, bench.trainer.cases())
+        (outcome,) = optimize(replace(job, purpose=RECOVER) if recover else job, bench.trainer.cases())
     return outcome, watcher, prober
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.kept.trial import KeptProbe, KeptTrial
+from tuner.records.trial import ProbeRecord, TrialRecord
 from tuner.report.facts import Effect
 from tuner.report.facts import effects as effects_of
 from tuner.search.standing import Standing
@@ -20,7 +20,7 @@ Point = tuple[Standing, bool]
 def point(
     config: Config, value: float, *, error: float | None = 1.0, speed: float = 100.0, best: bool = False
 ) -> Point:
-    trial = KeptTrial(config=config, probe=KeptProbe(status="ok"))
+    trial = TrialRecord(config=config, probe=ProbeRecord(status="ok"))
     return Standing(trials=(trial,), values=(value,), error=error, samples_per_s=speed), best
 
 

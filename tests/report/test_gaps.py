@@ -12,11 +12,11 @@ from tests_filled import FilledDatabase
 
 from tuner.errors import StoreError
 from tuner.export.reader import StudyReader, connect
-from tuner.kept.stored import PROBE
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample
 from tuner.probe.series import SERIES_FILE, write_series
 from tuner.probe.window import Mark, Window
+from tuner.records.schema import PROBE
 from tuner.report.charts import pictures
 from tuner.report.facts import CaseFacts, StudyFacts, gather
 from tuner.report.page import render

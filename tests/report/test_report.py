@@ -14,7 +14,7 @@ from tests_filled import FilledDatabase
 from tuner.errors import EmptyStoreError
 from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import markdown
-from tuner.kept.case_record import KeptRun, KeptStudy
+from tuner.records.case_record import RunRecord, StudyAttributes
 from tuner.report.charts import pictures
 from tuner.report.facts import CaseFacts, MemoryLine, StudyFacts, gather
 from tuner.report.page import render
@@ -94,7 +94,7 @@ def test_a_stranger_reads_when_the_best_was_found(cases: dict[str, CaseFacts]) -
 
 def test_a_race_shows_its_curves_and_its_winner(cases: dict[str, CaseFacts]) -> None:
     runs = tuple(
-        KeptRun(
+        RunRecord(
             config={"num_envs": envs},
             seed=seed,
             seconds=60.0,
@@ -106,7 +106,7 @@ def test_a_race_shows_its_curves_and_its_winner(cases: dict[str, CaseFacts]) -> 
     )
     assert not [one for one in pictures(cases["amp_pi_plus"]) if one.name == "race"]
     case = cases["amp_pi_plus"]
-    kept = KeptStudy({f"race.{number:04d}": asdict(run) for number, run in enumerate(runs)})
+    kept = StudyAttributes({f"race.{number:04d}": asdict(run) for number, run in enumerate(runs)})
     raced = replace(case, view=replace(case.view, facts=kept))
     (drawn,) = [one for one in pictures(raced) if one.name == "race"]
     assert [trace["name"] for trace in drawn.data] == ["num_envs=128"] * 2 + ["num_envs=64"] * 2

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.kept.trial import KeptProbe, KeptTrial
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure
+from tuner.records.trial import ProbeRecord, TrialRecord
 from tuner.report.facts import found_at, spent, steps, waited
 from tuner.search.standing import Standing
 from tuner.study.space import Config
@@ -17,7 +17,7 @@ NOON = datetime(2026, 11, 21, 12)
 
 seconds = st.none() | st.floats(0, 1e4)
 probes = st.builds(
-    KeptProbe,
+    ProbeRecord,
     status=st.sampled_from(["ok", "pruned", "gpu_oom", None]),
     total_s=seconds,
     start_up_s=seconds,
@@ -27,8 +27,10 @@ probes = st.builds(
 
 
 @given(st.lists(probes, max_size=5), st.integers(1, 8), st.none() | st.integers(0, 5))
-def test_no_second_is_counted_twice(probes: list[KeptProbe], devices: int, found: int | None) -> None:
-    trials = [KeptTrial(case="c", number=number, state="COMPLETE", probe=probe) for number, probe in enumerate(probes)]
+def test_no_second_is_counted_twice(probes: list[ProbeRecord], devices: int, found: int | None) -> None:
+    trials = [
+        TrialRecord(case="c", number=number, state="COMPLETE", probe=probe) for number, probe in enumerate(probes)
+    ]
     parts = spent(trials, devices, found)
     assert sum(one.whole_s for one in parts) == pytest.approx(sum(devices * (one.total_s or 0.0) for one in probes))
     assert all(one.whole_s > 0.0 for one in parts)
@@ -36,9 +38,9 @@ def test_no_second_is_counted_twice(probes: list[KeptProbe], devices: int, found
         assert not any(one.after_s for one in parts)
 
 
-def trial(number: int, rung: int, value: float, took_s: float = 60.0, waited_s: float = 0.0) -> KeptTrial:
+def trial(number: int, rung: int, value: float, took_s: float = 60.0, waited_s: float = 0.0) -> TrialRecord:
     config: Config = {"num_envs": rung, "pruner_patience": number % 3}
-    return KeptTrial(
+    return TrialRecord(
         case="c",
         number=number,
         state="COMPLETE",
@@ -46,7 +48,7 @@ def trial(number: int, rung: int, value: float, took_s: float = 60.0, waited_s: 
         values=(value,),
         started=NOON,
         completed=NOON + timedelta(seconds=took_s + waited_s),
-        probe=KeptProbe(status="ok", config=config, total_s=took_s, start_up_s=20.0, window_s=30.0),
+        probe=ProbeRecord(status="ok", config=config, total_s=took_s, start_up_s=20.0, window_s=30.0),
     )
 
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from tests_search import Searched
 
-from tuner.kept.stored import COST, FAILURE, MEMORY, RETRY, RUNGS
-from tuner.kept.trial import MEMORY_SHARE, START_S
+from tuner.records.schema import COST, FAILURE, MEMORY, RETRY, RUNGS
+from tuner.records.trial import MEMORY_SHARE, START_S
 from tuner.search.calibration import calibration_configs, of_ladder, rungs_after
 from tuner.search.trials import distribution
 from tuner.study.parameter import AUTO, ParameterSpec

@@ -9,8 +9,8 @@ from optuna.trial import TrialState, create_trial
 from tests_search import Searched, given
 from tests_space import USUAL
 
-from tuner.kept.stored import MEMORY, RETRY
-from tuner.search.needs import Frontier
+from tuner.records.schema import MEMORY, RETRY
+from tuner.search.frontier import Frontier
 from tuner.search.strategies import by_drawing
 from tuner.search.trials import distribution, frontier
 from tuner.study.space import PATIENCE, Config, Parameter, Space, config_digest

@@ -5,7 +5,7 @@ from optuna.trial import TrialState
 from tests_search import Searched
 from tests_space import USUAL
 
-from tuner.kept.stored import MEMORY, RETRY
+from tuner.records.schema import MEMORY, RETRY
 from tuner.search.strategies import defaults_first, in_order
 from tuner.study.space import Config, Space
 

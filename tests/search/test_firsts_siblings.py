@@ -9,8 +9,8 @@ from optuna.trial import TrialState
 from tests_search import Searched
 from tests_space import USUAL
 
-from tuner.kept.stored import COST, ERROR, MEMORY, ORIGIN, RETRY
-from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
+from tuner.records.schema import COST, ERROR, MEMORY, ORIGIN, RETRY
+from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.choosing import Done, History, Strategy, free
 from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.observed import Sibling

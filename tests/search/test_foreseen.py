@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.kept.trial import COMPLETE, KeptProbe, KeptTrial
 from tuner.probe.result import DeviceSummary
-from tuner.search.needs import foresee
+from tuner.records.trial import COMPLETE, ProbeRecord, TrialRecord
+from tuner.search.resource_model import foresee
 from tuner.study.space import Parameter, Space
 
 RUNGS = (16, 32, 64, 128, 256)
@@ -15,7 +15,7 @@ SPACE = Space((Parameter(name="num_envs", values=RUNGS),))
 
 def trial(
     rung: int, fixed_mib: float, each_mib: float, fixed_s: float, each_s: float, *, hides: bool = False
-) -> KeptTrial:
+) -> TrialRecord:
     """Return a trial whose memory and seconds have a fixed part, and a part for each environment.
 
     `hides`: whether the shorter part runs beside the longer one, as on a GPU that waits for its host.
@@ -29,8 +29,8 @@ def trial(
         mem_total_mib=10_000.0,
     )
     speed = rung / (max(fixed_s, rung * each_s) if hides else fixed_s + rung * each_s)
-    probe = KeptProbe(status="ok", samples_per_s=speed, devices=(used,))
-    return KeptTrial(state=COMPLETE, config={"num_envs": rung}, values=(1.0,), probe=probe)
+    probe = ProbeRecord(status="ok", samples_per_s=speed, devices=(used,))
+    return TrialRecord(state=COMPLETE, config={"num_envs": rung}, values=(1.0,), probe=probe)
 
 
 @given(st.floats(500, 3000), st.floats(2, 20), st.floats(0.5, 2.0), st.floats(0.001, 0.05))

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.kept.trial import KeptProbe, KeptTrial
+from tuner.records.trial import ProbeRecord, TrialRecord
 from tuner.search.standing import Values, counting, dominates, front
 
 FEW = st.integers(0, 5).map(float)
@@ -9,7 +9,7 @@ FEW = st.integers(0, 5).map(float)
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[KeptTrial]:
+def histories(draw: st.DrawFn) -> list[TrialRecord]:
     """Return trials of up to six configs with two or three objectives. Some trials are not eligible."""
     values = st.tuples(*[FEW] * draw(st.integers(2, 3)))
     one = st.tuples(st.integers(0, 5), st.booleans(), values | st.none())
@@ -19,18 +19,18 @@ def histories(draw: st.DrawFn) -> list[KeptTrial]:
     ]
 
 
-def reading(trial: int, *values: float, launch: int | None = None, warm: bool = False) -> KeptTrial:
+def reading(trial: int, *values: float, launch: int | None = None, warm: bool = False) -> TrialRecord:
     digest = str(trial if launch is None else launch)
-    return KeptTrial(number=trial, values=values, probe=KeptProbe(status="ok", digest=digest, warm=warm))
+    return TrialRecord(number=trial, values=values, probe=ProbeRecord(status="ok", digest=digest, warm=warm))
 
 
-def numbers(*readings: KeptTrial) -> list[int]:
+def numbers(*readings: TrialRecord) -> list[int]:
     """Return the newest trial of each member."""
     return [one.trial for one in front(readings)]
 
 
 @given(histories())
-def test_no_member_is_dominated_and_whatever_else_counts_is_dominated_by_one(readings: list[KeptTrial]) -> None:
+def test_no_member_is_dominated_and_whatever_else_counts_is_dominated_by_one(readings: list[TrialRecord]) -> None:
     known = counting(readings)
     members = front(readings)
     compared = [values for values, one in known if one in members]
@@ -39,7 +39,7 @@ def test_no_member_is_dominated_and_whatever_else_counts_is_dominated_by_one(rea
 
 
 @given(histories())
-def test_a_config_counts_once_and_by_its_cold_readings_where_it_was_tried_cold(readings: list[KeptTrial]) -> None:
+def test_a_config_counts_once_and_by_its_cold_readings_where_it_was_tried_cold(readings: list[TrialRecord]) -> None:
     counted = {tuple(trial.number for trial in one.trials): one for _, one in counting(readings)}
     expected = set()
     for launch in {one.launch for one in readings}:
@@ -52,7 +52,7 @@ def test_a_config_counts_once_and_by_its_cold_readings_where_it_was_tried_cold(r
 
 
 @given(histories())
-def test_the_first_member_has_most_of_the_first_objective(readings: list[KeptTrial]) -> None:
+def test_the_first_member_has_most_of_the_first_objective(readings: list[TrialRecord]) -> None:
     known = counting(readings)
     first = [values for one in front(readings)[:1] for values, other in known if one == other]
     assert first == sorted(values for values, _ in known)[-1:]

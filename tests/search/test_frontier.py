@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure
-from tuner.search.needs import Frontier, Need, OutOfMemory, out_of_memory
+from tuner.search.frontier import Frontier, Need, OutOfMemory, out_of_memory
 from tuner.study.space import Config
 
 VARIANTS = ("hiutil", "default")

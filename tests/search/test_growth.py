@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from tests_space import USUAL
 
-from tuner.search.needs import Amounts, Growth, inherited
+from tuner.search.resource_model import Amounts, Growth, inherited
 from tuner.study.space import Config, Parameter, Space
 
 LADDER = Space((Parameter(name="num_envs", values=(256, 512, 1024, 2048, 4096, 8192)),))

@@ -11,12 +11,12 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from tests_search import Searched, given
 from tests_values import every_kind
 
-from tuner.kept.stored import ERROR
+from tuner.records.schema import ERROR
 from tuner.search.choosing import Strategy
 from tuner.search.design import spread
 from tuner.search.gain.chooser import Gain, by_gain
+from tuner.search.gain.expected_gain import Goal
 from tuner.search.gain.pool import Pool
-from tuner.search.gain.prospects import Goal
 from tuner.search.strategies import by_drawing, in_order
 from tuner.search.trials import distribution, suggest
 from tuner.study.space import Config, Space

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from tuner.kept.stored import FAILURE, RAN
-from tuner.kept.trial import KeptProbe, cost, mostly_ran
+from tuner.records.schema import FAILURE, RAN
+from tuner.records.trial import ProbeRecord, cost, mostly_ran
 from tuner.search.observed import Observed
 from tuner.search.trials import distribution
 from tuner.study.space import Config, Parameter, Space
@@ -67,4 +67,4 @@ def test_a_crash_closes_nothing_but_itself() -> None:
     ids=["no iteration", "iterations", "hardly any", "session not ready", "session open"],
 )
 def test_what_took_the_time_is_read_off_the_record(record: dict[str, Any], ran: bool) -> None:
-    assert mostly_ran(cost(KeptProbe(**record))) is ran
+    assert mostly_ran(cost(ProbeRecord(**record))) is ran

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.search.calibration import PARTS, STEP, calibration_rungs, make_rungs
+from tuner.search.calibration import calibration_rungs, make_rungs
 from tuner.study.space import doublings
 
 MOST = 1 << 18
@@ -62,7 +62,7 @@ def test_the_last_rung_is_never_far_below_the_last_safe_number(bounds: list[int]
     safe, possible = ends
     rungs = make_rungs(known, safe=up_to(safe), possible=up_to(possible))
     reach = min(safe, known[-1])
-    assert reach < known[0] or max(rung for rung in rungs if rung <= reach) > reach / (STEP + 1 / PARTS) - 1
+    assert reach < known[0] or max(rung for rung in rungs if rung <= reach) > reach / (1.25 + 1 / 8) - 1
 
 
 @given(BOUNDS, st.integers(0, 2 * MOST))
@@ -71,7 +71,7 @@ def test_at_most_two_rungs_are_no_doublings(bounds: list[int], safe: int) -> Non
     finer = set(make_rungs(known, safe=up_to(safe), possible=up_to(safe))) - set(known)
     assert len(finer) <= 2
     assert known[0] < safe < known[-1] or not finer
-    assert all(rung >= STEP * max(one for one in known if one < rung) for rung in finer)
+    assert all(rung >= 1.25 * max(one for one in known if one < rung) for rung in finer)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.kept.case_record import KeptRun
+from tuner.records.case_record import RunRecord
 from tuner.search.scores import MOST_POINTS, Lead, agreement, ahead, constant, means, score_at, standings, thinned
 
 
-def run(seed: int, score: float, *, seconds: float = 10.0, failure: str | None = None) -> KeptRun:
-    return KeptRun(config={}, seed=seed, seconds=seconds, trained_s=seconds, curve=((0.0, score),), failure=failure)
+def run(seed: int, score: float, *, seconds: float = 10.0, failure: str | None = None) -> RunRecord:
+    return RunRecord(config={}, seed=seed, seconds=seconds, trained_s=seconds, curve=((0.0, score),), failure=failure)
 
 
 def test_a_score_holds_until_the_next_and_the_last_quarter_counts() -> None:

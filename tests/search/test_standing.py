@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.kept.trial import FAIL, PRUNED_STATE, KeptProbe, KeptTrial
 from tuner.probe.result import DeviceSummary
+from tuner.records.trial import FAIL, PRUNED_STATE, ProbeRecord, TrialRecord
 from tuner.search.standing import (
     BROKEN_AFTER,
     Standing,
@@ -35,18 +35,18 @@ def reading(
     speed_error: float | None = None,
     memory: float | None = None,
     config: Config | None = None,
-) -> KeptTrial:
+) -> TrialRecord:
     """Return a complete trial; `memory` is the share of a device's memory in use, in percent."""
     devices = (
         DeviceSummary(
             device="x", source="y", window_s=1.0, util_mean_pct=None, mem_peak_mib=memory, mem_total_mib=100.0
         ),
     )
-    probe = KeptProbe(
+    probe = ProbeRecord(
         digest=launch, status="ok", warm=warm, samples_per_s=speed, samples_per_s_se=speed_error, devices=devices
     )
     values = () if value is None else (value,)
-    return KeptTrial(number=trial, values=values, error=error, probe=probe, config=config or {})
+    return TrialRecord(number=trial, values=values, error=error, probe=probe, config=config or {})
 
 
 def numbers(one: Standing | None) -> tuple[int, ...]:
@@ -54,7 +54,7 @@ def numbers(one: Standing | None) -> tuple[int, ...]:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[KeptTrial]:
+def histories(draw: st.DrawFn) -> list[TrialRecord]:
     """Return trials of up to four configs."""
     one = st.tuples(st.sampled_from("abcd"), st.integers(0, 5).map(float) | st.none(), st.booleans())
     told = enumerate(draw(st.lists(one, max_size=12)))
@@ -62,7 +62,7 @@ def histories(draw: st.DrawFn) -> list[KeptTrial]:
 
 
 @given(histories())
-def test_the_best_has_the_highest_mean_of_its_cold_readings(readings: list[KeptTrial]) -> None:
+def test_the_best_has_the_highest_mean_of_its_cold_readings(readings: list[TrialRecord]) -> None:
     means = []
     for launch in "abcd":
         cold = [one.values or None for one in readings if one.launch == launch and not one.warm]
@@ -253,25 +253,27 @@ def test_errors_shrink_with_readings_that_agree_and_grow_with_their_scatter() ->
     assert cold["a"].error == pytest.approx(10.0)
 
 
-def failure(trial: int, launch: str, *, warm: bool = False, retry: bool = False) -> KeptTrial:
-    return KeptTrial(number=trial, state=FAIL, retry=retry, probe=KeptProbe(digest=launch, status="crash", warm=warm))
+def failure(trial: int, launch: str, *, warm: bool = False, retry: bool = False) -> TrialRecord:
+    return TrialRecord(
+        number=trial, state=FAIL, retry=retry, probe=ProbeRecord(digest=launch, status="crash", warm=warm)
+    )
 
 
-def out_of_memory(trial: int, launch: str, *, warm: bool = False) -> KeptTrial:
-    return KeptTrial(number=trial, state=PRUNED_STATE, probe=KeptProbe(digest=launch, status="gpu_oom", warm=warm))
+def out_of_memory(trial: int, launch: str, *, warm: bool = False) -> TrialRecord:
+    return TrialRecord(number=trial, state=PRUNED_STATE, probe=ProbeRecord(digest=launch, status="gpu_oom", warm=warm))
 
 
 WARM_TWO = [reading(0, "a", 80.0, warm=True), reading(1, "b", 70.0, warm=True)]
 
 
-UNNAMED = KeptTrial(number=2, state=FAIL, probe=KeptProbe(digest="a"))
+UNNAMED = TrialRecord(number=2, state=FAIL, probe=ProbeRecord(digest="a"))
 """A failure without a kind, as an older version stored it."""
 
 
 @pytest.mark.parametrize(
     "failed", [failure(2, "a"), out_of_memory(2, "a"), UNNAMED], ids=["crash", "out of memory", "unnamed"]
 )
-def test_what_the_plain_command_fails_on_for_good_is_not_the_best(failed: KeptTrial) -> None:
+def test_what_the_plain_command_fails_on_for_good_is_not_the_best(failed: TrialRecord) -> None:
     found = best([*WARM_TWO, failed])
     assert found is not None
     assert numbers(found) == (1,)
@@ -296,7 +298,7 @@ def test_readings_on_both_sides_of_a_failure_count_and_one_after_them_rules_them
 
 
 @pytest.mark.parametrize("failed", [failure(2, "a", retry=True), failure(2, "a", warm=True)], ids=["again", "session"])
-def test_a_failure_that_the_config_is_not_to_blame_for_says_nothing(failed: KeptTrial) -> None:
+def test_a_failure_that_the_config_is_not_to_blame_for_says_nothing(failed: TrialRecord) -> None:
     found = best([*WARM_TWO, failed])
     assert found is not None
     assert numbers(found) == (0,)
@@ -315,9 +317,9 @@ def test_failures_of_a_broken_trainer_do_not_count_against_configs(failures: int
     assert bool(best([*told, reading(10, "a", 80.0, warm=True)])) is found
 
 
-def told(trial: int, launch: str, ladder: str, config: Config) -> KeptTrial:
-    probe = KeptProbe(digest=launch, status="host_oom")
-    return KeptTrial(number=trial, state=PRUNED_STATE, probe=probe, config=config, told=ladder)
+def told(trial: int, launch: str, ladder: str, config: Config) -> TrialRecord:
+    probe = ProbeRecord(digest=launch, status="host_oom")
+    return TrialRecord(number=trial, state=PRUNED_STATE, probe=probe, config=config, told=ladder)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from tuner.kept.stored import INELIGIBLE, MEMORY
+from tuner.records.schema import INELIGIBLE, MEMORY
 from tuner.search.trials import tell
 from tuner.search.verdict import State, Verdict
 

@@ -3,7 +3,7 @@
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from tuner.kept.stored import FAILURE
+from tuner.records.schema import FAILURE
 from tuner.search.trials import distribution, failures_in_a_row
 from tuner.study.space import PATIENCE, Parameter
 

@@ -7,7 +7,7 @@ import pytest
 from optuna.trial import TrialState
 from tests_search import given
 
-from tuner.kept.stored import WARM
+from tuner.records.schema import WARM
 from tuner.search.choosing import History
 from tuner.study.space import Config, Parameter, Space
 

@@ -7,7 +7,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.protocols import Answer, Enough, Go, LastIteration, More
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.probe.steady import FULL_PCT, Block, standard_error
-from tuner.search.needs import Frontier, OutOfMemory
+from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.verdict import State, Verdict, foregone, judge, settled
 from tuner.study.spec import ProbeSpec, read_constraint
 
@@ -73,7 +73,7 @@ def test_a_measured_probe_is_complete_with_its_objective(objective: str, value: 
 
 def test_several_objectives_are_reported_in_their_order() -> None:
     verdict = judge(result(), "samples_per_s", "min_avg_util")
-    assert verdict == Verdict(state=State.COMPLETE, status="ok", value=900.0, others=(58.5,))
+    assert verdict == Verdict(state=State.COMPLETE, status="ok", value=900.0, further=(58.5,))
     assert verdict.values == [900.0, 58.5]
 
 

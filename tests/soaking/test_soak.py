@@ -10,15 +10,15 @@ import pytest
 from tests_loop import CASE, Quiet, bench, best, busy, measured, opened, spec, view
 
 from tuner.errors import StudyError
-from tuner.kept.trial import KeptProbe
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Enough, More, Stop
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
-from tuner.running.loop import optimise
+from tuner.records.trial import ProbeRecord
+from tuner.running.loop import optimize
 from tuner.running.workbench import Job
-from tuner.search.lasting import PROVOKED as PROVOKED_RECORDS
-from tuner.search.lasting import lasts
+from tuner.search.memory_growth import PROVOKED as PROVOKED_RECORDS
+from tuner.search.memory_growth import lasts
 from tuner.study import Config
 from tuner.study.spec import StudySpec
 from tuner.tools.soaking.soak import SoakFollower, newest_soaks, reported, soaking, verdicts
@@ -94,8 +94,8 @@ def soaked(
             bench=bench(folder, study), database=database, probe=prober, watcher=watcher, interrupted=lambda: False
         )
         if not searched:
-            optimise(job, [CASE])
-        optimise(replace(job, purpose=soaking(job.bench, minutes, Training.of(job.bench, hours), first)), [CASE])
+            optimize(job, [CASE])
+        optimize(replace(job, purpose=soaking(job.bench, minutes, Training.of(job.bench, hours), first)), [CASE])
     return watcher
 
 
@@ -126,7 +126,7 @@ def test_a_best_whose_memory_lasts_is_soaked_once_and_stays_the_best(tmp_path: P
     assert "may fill the memory" not in hidden
     (minutes,) = re.findall("to be surer: `--minutes ([0-9]+)` would show growth of less than", hidden)
     assert "which hides in this soak of 10 min 00 s and is allowed for" in hidden
-    longer = replace(PROVOKED, hours=300.0).lasts((device(768.0, seconds=60.0 * int(minutes)),), KeptProbe())
+    longer = replace(PROVOKED, hours=300.0).lasts((device(768.0, seconds=60.0 * int(minutes)),), ProbeRecord())
     assert longer is not None
     assert longer.filled_h >= 300.0
     assert not any("surer" in one for one in verdicts(view(tmp_path / "demo"), PROVOKED))
@@ -314,7 +314,7 @@ def test_steps_get_less_room_where_the_environment_of_a_study_has_freed_memory_g
     steps = replace(device(500.0), mem_rises=rises, mem_floors=(500.0,) * 12)
     told = [Training.of(one, HOURS) for one in (desk, replace(desk, variables={name: "expandable_segments:True"}))]
     assert [one.keeper for one in told] == [KEEPERS["gpu"], None]
-    kept, given_back = (one.lasts((steps,), KeptProbe()) for one in told)
+    kept, given_back = (one.lasts((steps,), ProbeRecord()) for one in told)
     assert kept is not None
     assert given_back is not None
     assert kept.most_mib > 1.1 * given_back.most_mib
@@ -353,7 +353,7 @@ def test_nothing_is_promised_for_sure_and_no_probability_after_seconds() -> None
     ]
     assert said[0].startswith("memory lasts 1 h, as far as a soak of 24.0 s can show: 100 MiB now")
     assert said[1].startswith("memory lasts 1 h with 99 % probability: 100 MiB now")
-    full = PROVOKED.lasts((device(994.0, seconds=24.0),), KeptProbe())
+    full = PROVOKED.lasts((device(994.0, seconds=24.0),), ProbeRecord())
     assert full is not None
     assert "% probability: 994 MiB now" in PROVOKED.in_short(full)
 
@@ -363,21 +363,21 @@ def test_a_soak_says_which_growth_it_excludes() -> None:
     for seconds in (90.0, 300.0):
         rise_mib = leak_mib_per_h * seconds / 3600
         leaking = replace(device(40_000.0, growth_mib=rise_mib, seconds=seconds), mem_total_mib=total_mib)
-        lasting = PROVOKED.lasts((leaking,), KeptProbe())
+        lasting = PROVOKED.lasts((leaking,), ProbeRecord())
         assert lasting is not None
         if lasting.kind != "slope":
             (excluded,) = re.findall(r"growth above ([\d,]+) MiB an hour is excluded", PROVOKED.in_short(lasting))
             assert float(excluded.replace(",", "")) >= leak_mib_per_h
-    still = PROVOKED.lasts((device(100.0),), KeptProbe())
+    still = PROVOKED.lasts((device(100.0),), ProbeRecord())
     assert still is not None
     assert "flat (growth above 3 MiB an hour is excluded)" in PROVOKED.in_short(still)
-    growing = PROVOKED.lasts((device(100.0, growth_mib=50.0),), KeptProbe())
+    growing = PROVOKED.lasts((device(100.0, growth_mib=50.0),), ProbeRecord())
     assert growing is not None
     assert "excluded" not in PROVOKED.in_short(growing)
 
 
 def test_memory_that_runs_out_is_not_said_to_last_with_little_probability() -> None:
-    full = PROVOKED.lasts((device(994.0, growth_mib=50.0),), KeptProbe())
+    full = PROVOKED.lasts((device(994.0, growth_mib=50.0),), ProbeRecord())
     assert full is not None
     said = PROVOKED.in_short(full)
     assert said.startswith("memory runs out within 1 h with 99 % probability: 1044 MiB now, growing all the time")

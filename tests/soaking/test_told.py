@@ -8,7 +8,7 @@ from tests_loop import CASE, Quiet, bench, best, busy, opened, spec, view
 
 from tuner.errors import StudyError
 from tuner.probe.kinds import FailureKind
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import Job
 from tuner.study import Config
 from tuner.tools.soaking.soak import reported, soaking, telling
@@ -27,12 +27,12 @@ def test_the_study_avoids_the_config_that_ran_out_and_all_that_need_as_much(tmp_
         job = Job(
             bench=bench(tmp_path, study), database=database, probe=busy, watcher=Quiet(), interrupted=lambda: False
         )
-        optimise(job, [CASE])
+        optimize(job, [CASE])
         assert best(tmp_path / "demo").config == {"num_envs": 64}
         failure = reported(LOG, oom=False, gpu=True)
         assert failure.kind is FailureKind.GPU_OOM
         assert failure.overshoot_mib == 2048.0
-        optimise(telling(job, {"num_envs": 64}, failure, "num_envs"), [CASE])
+        optimize(telling(job, {"num_envs": 64}, failure, "num_envs"), [CASE])
     assert best(tmp_path / "demo").config == {"num_envs": 32}
     kept = view(tmp_path / "demo").trials[-1].probe.failure
     assert kept is not None
@@ -52,9 +52,9 @@ def test_no_larger_config_is_named_where_the_hosts_memory_ran_out(
         job = Job(
             bench=bench(tmp_path, study), database=database, probe=busy, watcher=Quiet(), interrupted=lambda: False
         )
-        optimise(job, [CASE])
-        optimise(replace(job, purpose=soaking(job.bench, 15.0, Training.of(job.bench, 1.0))), [CASE])
-        optimise(telling(job, told, reported((), oom=True, gpu=False), "num_envs"), [CASE])
+        optimize(job, [CASE])
+        optimize(replace(job, purpose=soaking(job.bench, 15.0, Training.of(job.bench, 1.0))), [CASE])
+        optimize(telling(job, told, reported((), oom=True, gpu=False), "num_envs"), [CASE])
     found = view(tmp_path / "demo").best
     assert (found and found.config["num_envs"]) == left
 

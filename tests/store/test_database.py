@@ -9,7 +9,7 @@ from sqlalchemy import create_engine
 from tests_store import NAME, ask, case_study, ok, opened
 
 from tuner.errors import StoreError
-from tuner.kept.trial import KeptProbe
+from tuner.records.trial import ProbeRecord
 from tuner.store.database import Database, PatientConnection
 
 
@@ -132,7 +132,7 @@ def test_a_study_that_is_deleted_while_it_runs_is_a_clear_error(database: Databa
     asked = ask(study)
     database.storage.delete_study(database.storage.get_study_id_from_name(NAME))
     with pytest.raises(StoreError, match="was deleted while it ran, in the dashboard or by another program"):
-        study.tell(asked, ok(50.0), KeptProbe())
+        study.tell(asked, ok(50.0), ProbeRecord())
 
 
 def test_a_file_that_is_deleted_while_it_is_used_is_a_clear_error(tmp_path: Path, empty_file: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_file_that_is_deleted_while_it_is_used_is_a_clear_error(tmp_path: Path
         asked = ask(study)
         file.unlink()
         with pytest.raises(StoreError, match=r"its file has been deleted or moved meanwhile; put it back, or run the"):
-            study.tell(asked, ok(50.0), KeptProbe())
+            study.tell(asked, ok(50.0), ProbeRecord())
 
 
 def test_a_key_that_is_missing_otherwise_is_no_store_error(database: Database) -> None:

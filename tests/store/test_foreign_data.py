@@ -15,9 +15,9 @@ from tests_store import NAME, OUT_OF_MEMORY, ask, case_study, identity, ok, open
 
 from tuner.errors import StoreError
 from tuner.export.reader import StudyReader, connect
-from tuner.kept.case_record import KeptCase
-from tuner.kept.stored import LEASE, ORIGIN, PROBE, RETRY, UNREADABLE
-from tuner.kept.trial import KeptProbe
+from tuner.records.case_record import CaseRecord
+from tuner.records.schema import LEASE, ORIGIN, PROBE, RETRY, UNREADABLE
+from tuner.records.trial import ProbeRecord
 from tuner.search.trials import all_kept
 from tuner.store.database import Database
 from tuner.store.opening import siblings
@@ -48,7 +48,7 @@ def test_text_that_no_database_can_store_is_made_storable(postgresql_server: str
     name = "texts/amp_walk"
     with opened(postgresql_server) as database:
         odd = identity(trainer={"name": "gr\udcf6sse\0"})
-        study = case_study(database, name=name, known=odd, case=KeptCase(case="amp_walk", mode="\ud800\0"))
+        study = case_study(database, name=name, known=odd, case=CaseRecord(case="amp_walk", mode="\ud800\0"))
         asked = ask(study)
         study.tell(asked, ok(50.0), _record(asked.config, stopped="out of \udcf6 memory\0"))
         case_study(database, name=name, known=odd)
@@ -129,8 +129,8 @@ def test_no_edit_of_an_attribute_stops_a_search_or_a_summary(
     assert list(reader.trials())
 
 
-def _record(config: Config, **facts: Any) -> KeptProbe:
-    return KeptProbe(status="ok", config=config, **facts)
+def _record(config: Config, **facts: Any) -> ProbeRecord:
+    return ProbeRecord(status="ok", config=config, **facts)
 
 
 def _edit(url: str, statement: str, *values: str) -> None:

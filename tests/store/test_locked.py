@@ -9,7 +9,7 @@ import pytest
 from tests_store import ask, case_study, ok, opened, stored, tell
 
 from tuner.errors import StoreError
-from tuner.kept.stored import LEASE
+from tuner.records.schema import LEASE
 from tuner.store.database import SLICE_S, Database
 
 

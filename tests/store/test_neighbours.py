@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests_store import NAME, ask, case_study, ok, opened, stored, tell
 
-from tuner.kept.stored import LEASE
+from tuner.records.schema import LEASE
 from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database
 from tuner.store.leases import Lease

@@ -13,8 +13,8 @@ from tests_search import given
 from tests_space import USUAL
 from tests_store import CASE, MANY, OUT_OF_MEMORY, ask, case_study, identity, ok, probe, repeats, stored, tell
 
-from tuner.kept.case_record import RECORDED
-from tuner.kept.stored import COST, INELIGIBLE, ORIGIN, WARM
+from tuner.records.case_record import RECORDED
+from tuner.records.schema import COST, INELIGIBLE, ORIGIN, WARM
 from tuner.search.observed import Sibling
 from tuner.search.strategies import by_drawing
 from tuner.store.case_study import CaseStudy

@@ -11,7 +11,7 @@ from sqlalchemy import TableClause, inspect
 from tests_store import NAME, ask, case_study, ok, opened, probe, stored, tell
 
 from tuner.export.reader import StudyReader, connect
-from tuner.kept import stored as tables
+from tuner.records import schema as tables
 from tuner.store.database import Database
 from tuner.store.storage import TrialStorage
 

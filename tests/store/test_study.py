@@ -30,10 +30,10 @@ from tests_store import (
 )
 
 from tuner.errors import StoreError
-from tuner.kept.case_record import decode as decode_case
-from tuner.kept.stored import CASE as KEPT_CASE
-from tuner.kept.stored import ENDED, LEASE
-from tuner.kept.trial import KeptProbe
+from tuner.records.case_record import decode as decode_case
+from tuner.records.schema import CASE as KEPT_CASE
+from tuner.records.schema import ENDED, LEASE
+from tuner.records.trial import ProbeRecord
 from tuner.search.trials import kept as read
 from tuner.search.verdict import State, Verdict
 from tuner.store.case_study import CaseStudy
@@ -229,7 +229,7 @@ def test_reports_reach_the_pruner_and_the_database(database: Database) -> None:
 
 def test_records_and_the_case_are_kept_as_given(database: Database, study: CaseStudy) -> None:
     asked = ask(study)
-    record = KeptProbe(status="ok", metrics={"min_avg_util": 50.0}, config=asked.config, total_s=61.5)
+    record = ProbeRecord(status="ok", metrics={"min_avg_util": 50.0}, config=asked.config, total_s=61.5)
     study.tell(asked, ok(50.0), record)
     (trial,) = stored(database)
     assert read(trial).probe == record

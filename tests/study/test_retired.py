@@ -9,7 +9,7 @@ from rich.console import Console
 from tests_cli import study_file
 
 from tuner.cli.options import load_shown
-from tuner.kept.case_record import as_of_now
+from tuner.records.case_record import as_of_now
 from tuner.study.parameter import RETIRED, ignored
 from tuner.study.slurm_job import SlurmSpec
 from tuner.study.spec import ProbeSpec, PrunerSpec, SearchSpec

@@ -11,7 +11,7 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
 from tuner.export.tables import Sheet
-from tuner.kept.stored import CASE, LEASE, PROBE, RETRY
+from tuner.records.schema import CASE, LEASE, PROBE, RETRY
 from tuner.study.space import launch_digest
 
 STATES = {"ok": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "gpu_oom": TrialState.PRUNED}

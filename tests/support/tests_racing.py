@@ -8,7 +8,7 @@ from tuner.export.reader import StudyReader
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import Job
 from tuner.study.cases import Case
 
@@ -36,5 +36,5 @@ def searched(folder: Path, *, rungs: list[int], variants: list[str]) -> StudyRea
         job = Job(
             bench=bench(folder, study), database=database, probe=probe, watcher=Quiet(), interrupted=lambda: False
         )
-        optimise(job, [WALK])
+        optimize(job, [WALK])
     return reader(folder / "demo")

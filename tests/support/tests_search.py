@@ -4,7 +4,7 @@ import optuna
 from optuna.study import Study
 from optuna.trial import Trial
 
-from tuner.kept.stored import ORIGIN
+from tuner.records.schema import ORIGIN
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, free
 from tuner.search.samplers import ask_for
 from tuner.search.trials import suggest

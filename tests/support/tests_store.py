@@ -24,8 +24,8 @@ from optuna.pruners import BasePruner, NopPruner
 from optuna.trial import FrozenTrial
 from tests_space import USUAL
 
-from tuner.kept.case_record import KeptCase
-from tuner.kept.trial import KeptProbe
+from tuner.records.case_record import CaseRecord
+from tuner.records.trial import ProbeRecord
 from tuner.search.strategies import by_drawing
 from tuner.search.verdict import State, Verdict
 from tuner.store.case_study import Asked, CaseStudy
@@ -34,7 +34,7 @@ from tuner.study.space import Config, Space, described, launch_digest
 from tuner.study.spec import SearchSpec
 
 NAME = "demo/amp_walk"
-CASE = KeptCase(case="amp_walk", method="amp", mode="train", trainer={"name": "command"}, devices=("cuda:0",))
+CASE = CaseRecord(case="amp_walk", method="amp", mode="train", trainer={"name": "command"}, devices=("cuda:0",))
 MANY = 1000
 """A target that no test reaches."""
 
@@ -56,7 +56,7 @@ def case_study(
     pruner: BasePruner | None = None,
     known: dict[str, Any] | None = None,
     name: str = NAME,
-    case: KeptCase | None = None,
+    case: CaseRecord | None = None,
 ) -> CaseStudy:
     """Start or resume the case's study. `known` and `case` replace its usual identity and record."""
     return CaseStudy(
@@ -91,7 +91,7 @@ def ask(study: CaseStudy, target: int = MANY) -> Asked:
 
 def tell(study: CaseStudy, asked: Asked, verdict: Verdict, **probe: Any) -> None:
     """Store a verdict. `probe` replaces parts of the record."""
-    record = KeptProbe(status=verdict.status, config=asked.config, digest=launch_digest(asked.config), **probe)
+    record = ProbeRecord(status=verdict.status, config=asked.config, digest=launch_digest(asked.config), **probe)
     study.tell(asked, verdict, record)
 
 

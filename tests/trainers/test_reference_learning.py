@@ -147,11 +147,11 @@ def test_a_discriminator_learns_to_distinguish_two_kinds(name: str) -> None:
     discriminator = kind(SMALL)
     shown = torch.randn(128, kind.inputs)
     wanted = torch.randn(128, kind.inputs) + 0.5
-    optimiser = torch.optim.Adam(discriminator.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(discriminator.parameters(), lr=1e-2)
     for _ in range(30):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         discriminator({"shown": shown, "wanted": wanted}).backward()
-        optimiser.step()
+        optimizer.step()
     assert discriminator.reward(wanted).mean() > discriminator.reward(shown).mean() + 0.2
 
 

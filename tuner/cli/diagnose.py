@@ -11,7 +11,7 @@ from tuner.cli import options
 from tuner.cli.case_tables import print_tables
 from tuner.errors import StudyError
 from tuner.export import connect
-from tuner.kept.urls import checked_url, shown
+from tuner.records.urls import checked_url, shown
 from tuner.study import StudySpec
 from tuner.tools.diagnosis.diagnosing import OPTIONS, diagnose_journal, rows, sentences, studies_in, unknown
 from tuner.tools.diagnosis.diagnosing import diagnose as diagnosed

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from tuner.cli.options import RUNS, as_words, exposed, stand_in
 from tuner.export import CaseSummary, StudyReader, in_use, ladder_of_study, remarks, remedy, safe_rung, shared
-from tuner.kept.urls import shown
 from tuner.probe import duration
+from tuner.records.urls import shown
 from tuner.running.events import CaseOutcome, Ending
 from tuner.study import LADDER, PATIENCE, Case, Config, Parameter, Value, grouped, literal_line, unmatched
 from tuner.trainers.registry import not_searched

@@ -224,7 +224,7 @@ def _samples(choices: Sequence[tuple[str, str]]) -> str:
 def _write(file: Path, text: str) -> None:
     """Write a study file that is its owner's alone, until `_share` says that it holds no key."""
     whole = file.resolve()
-    write_files(whole.parent, {whole.name: [text.encode()]}, private=True)
+    write_files(whole.parent, {whole.name: text.encode()})
 
 
 def _share(file: Path) -> None:

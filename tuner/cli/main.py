@@ -40,7 +40,7 @@ _COMMANDS = {
     "scale": "Measure one GPU and several, alone and together, over each route; say how much is lost and where.",
     "compare": "Compare machines: speed-up, efficiency, samples for the money, and what to choose.",
     "decide": "Say whether a training on one card is worth a move to a job on several, and until when.",
-    "schema": "Print what a study file may contain: its JSON schema, or a page of all keys.",
+    "schema": "Print the JSON schema of study files.",
 }
 """The name of each command → the first line of its help."""
 _HOMES = {

@@ -1,11 +1,7 @@
-"""`tuner plan`, which prints a shell script with the files, environment and command of a config for each case.
-
-The command may run under a profiler: Nsight Systems, or torch's.
-"""
+"""`tuner plan`, which prints a shell script with the files, environment and command of a config for each case."""
 
 import json
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,54 +16,13 @@ from tuner.cli.work import Cases, Settings, chosen_cases, first_config, with_fix
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.export import CaseView, StudyReader, choice, connect, in_words, no_best, summary, with_error
-from tuner.kept.trial import pooled
 from tuner.probe import ProbePlan, Slot, reserved_port
+from tuner.records.trial import pooled
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.search.calibration import calibrated_at
-from tuner.search.needs import foresee
+from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
-from tuner.study import Case, Config, escaped, literal_word, parts, referring, shell_join
-
-DELAY_S, LENGTH_S = 60, 30
-"""What is left out first, such as imports and compilation; how long the profile is."""
-
-_STARTED_BY_PYTHON = """\
-# Python itself imports this file at its start. In a process that trains, torch's profiler then sees some seconds.
-import os, sys, threading, time
-
-def record(delay_s={delay}, length_s={length}, folder={folder!r}):
-    while "torch" not in sys.modules:
-        time.sleep(0.1)
-    from torch import profiler
-    time.sleep(delay_s)
-    everywhere = profiler._ExperimentalConfig(profile_all_threads=True)
-    with profiler.profile(experimental_config=everywhere) as seen:
-        time.sleep(length_s)
-    trace = os.path.join(folder, "trace_rank%s_%d.json" % (os.environ.get("RANK", "0"), os.getpid()))
-    seen.export_chrome_trace(trace + ".part")
-    os.replace(trace + ".part", trace)
-
-threading.Thread(target=record, daemon=True).start()
-"""
-
-
-def profiled(plan: ProbePlan, *, nsys: str | None, delay_s: float = DELAY_S, length_s: float = LENGTH_S) -> ProbePlan:
-    """Return the plan with a profiler around or inside its command; the training goes on after the profile.
-
-    With Nsight Systems, the program `nsys`, `profile.nsys-rep` appears in the plan's folder. Otherwise each process
-    that imports torch writes a `trace_….json` there, for Perfetto or Chrome's tracing.
-    """
-    folder = plan.slot.out_dir
-    if nsys:
-        options = ("--trace=cuda,nvtx,osrt", f"--delay={delay_s}", f"--duration={length_s}", "--kill=none")
-        return replace(
-            plan, argv=(*map(escaped, (nsys, "profile", *options, f"--output={folder / 'profile'}")), *plan.argv)
-        )
-    start = folder / "profiler" / "sitecustomize.py"
-    text = _STARTED_BY_PYTHON.format(delay=delay_s, length=length_s, folder=str(folder))
-    known = plan.env.get("PYTHONPATH") or escaped(os.environ.get("PYTHONPATH", ""))
-    path = os.pathsep.join([escaped(str(start.parent)), *([known] if known else [])])
-    return replace(plan, files={**plan.files, start: text}, env={**plan.env, "PYTHONPATH": path})
+from tuner.study import Case, Config, literal_word, parts, referring, shell_join
 
 
 def script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:
@@ -115,10 +70,6 @@ Best = Annotated[
 Predict = Annotated[
     bool, typer.Option("--predict", help="Say what memory and samples/s the config is expected to have.")
 ]
-Profile = Annotated[
-    bool,
-    typer.Option("--profile", help="With --best: profile half a minute, with Nsight Systems or else torch's profiler."),
-]
 Member = Annotated[
     int | None,
     typer.Option("--trial", min=0, help="With --best: the trial of the Pareto front to print; default: the first."),
@@ -134,7 +85,6 @@ def plan(
     cases: Cases = None,
     best: Best = False,
     member: Member = None,
-    profile: Profile = False,
     settings: Settings = None,
     predict: Predict = False,
     devices: options.Devices = None,
@@ -145,8 +95,8 @@ def plan(
     """Print a shell script with the files, environment and command of one config per case. Nothing is started."""
     if best and settings:
         raise StudyError("--best prints the config that was found, and --set your own config; give only one of them")
-    if (member is not None or profile) and not best:
-        raise StudyError(f"{'--profile' if profile else '--trial'} is for the best config; give --best too")
+    if member is not None and not best:
+        raise StudyError("--trial is for the best config; give --best too")
     opened = job_bench if launcher == "slurm" else open_workbench
     bench = _with_fixed_values(opened(study, devices=devices, runs=runs), storage)
     chosen = chosen_cases(bench, cases)
@@ -167,9 +117,7 @@ def plan(
         for line in (*remarks, *foreseen):
             options.comment(line)
         options.say(f"# {case.name}: {json.dumps(config)}".replace("\n", " "))
-        options.copied(
-            script(profiled(made, nsys=shutil.which("nsys")) if profile else made, left_to_slurm=launcher == "slurm")
-        )
+        options.copied(script(made, left_to_slurm=launcher == "slurm"))
     if broken:
         raise TrainerError("\n".join([f"no script for {len(broken)} of {len(chosen)} case(s):", *broken]))
 

@@ -18,7 +18,7 @@ from tuner.errors import EmptyStoreError, StudyError
 from tuner.export import CaseSummary, export_study, prepare_folder
 from tuner.export.recorded_table import TABLE_SUFFIX, Table, export_tables
 from tuner.probe import MonotonicClock
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.recording import plan_recording, record_cases, recording_bench
 from tuner.running.workbench import RECOVER, Budget, Workbench, open_workbench, within
 
@@ -84,7 +84,7 @@ def recover(
     url = options.database_url(storage, bench.folder)
     show = partial(_show, console, bench, url)
     with at_work(console, bench, chosen, url, show=show) as job:
-        outcomes = optimise(replace(job, purpose=RECOVER), chosen)
+        outcomes = optimize(replace(job, purpose=RECOVER), chosen)
         interrupted = job.interrupted()
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)

@@ -73,7 +73,7 @@ def write_report(
     names = [case.summary.case for case in facts.cases]
     commands = {name: literal_line([*command, "--cases", name]) for name in names} if command else {}
     text = render(facts, form=form, commands=commands)
-    return write_files(path.parent.resolve(), {path.name: [text.encode()]}, private=True)[0]
+    return write_files(path.parent.resolve(), {path.name: text.encode()})[0]
 
 
 def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: list[str] | None) -> None:

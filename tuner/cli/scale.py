@@ -315,7 +315,7 @@ def compare(files: Files, prices: PricesFile = None, out: PageFolder = RUNS / "c
     from tuner.tools.scaling.scaling_pictures import page  # noqa: PLC0415 - the extra `report` brings plotly and jinja2
 
     text = page(machines, rows, sentences, currency)
-    texts = {"compare.html": [text.encode()], "compare.tsv": [comparing.comparison_tsv(rows, currency).encode()]}
+    texts = {"compare.html": text.encode(), "compare.tsv": comparing.comparison_tsv(rows, currency).encode()}
     written(console, write_files(out.resolve(), texts))
 
 

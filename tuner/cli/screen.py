@@ -2,20 +2,17 @@
 
 import queue
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import TextIO
+from typing import Any, TextIO
 
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.live import Live
-from rich.text import Text
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.table import Column
 
 from tuner.cli.hints import fitted, ladder, to_be_fitted, to_be_made
-from tuner.cli.options import wrapped
 from tuner.export import in_words, with_error
 from tuner.probe import LOADED, WITHOUT_PAUSE, duration
 from tuner.running import events
@@ -81,58 +78,29 @@ def numbers(objectives: tuple[float, ...], error: float | None, samples_per_s: f
     return ", ".join(shown)
 
 
-BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
-"""The characters of a sparkline, from idle to busy; and those for an output that has only ASCII."""
-POINTS = 60
-"""The most points of a sparkline."""
-LEAST_POINTS = 4
-"""A narrower terminal shows no sparkline."""
-_REST = 8
-"""The width of a utilisation behind its sparkline."""
+BAR_WIDTH = 14
+"""The characters of a bar."""
+CLOSE_S = 5.0
+"""The seconds that the end of a command waits for a terminal that takes no text, for example after Ctrl-S."""
 
 
-@dataclass(slots=True)
-class _Case:
-    """Where a case stands."""
+class Bars:
+    """Takes events in, and shows a bar for each case that runs and for each probe."""
 
-    finished: int = 0
-    target: int | None = None
-    best: events.BestSoFar | None = None
-    left_s: float | None = None
-    """The seconds until the target, which a search may not need."""
-    state: str = "waiting"
-
-    @property
-    def trials(self) -> str:
-        return f"{self.finished}" + ("" if self.target is None else f" of {self.target}")
-
-
-@dataclass(slots=True)
-class _Probe:
-    """What a worker probes now."""
-
-    started: events.ProbeStarted
-    devices: Sequence[str]
-    now: events.ProbeRunning | None = None
-    series: list[deque[float | None]] = field(default_factory=list)
-
-    def take(self, event: events.ProbeRunning) -> None:
-        self.now = event
-        while len(self.series) < len(event.utilisation):
-            self.series.append(deque(maxlen=POINTS))
-        for series, value in zip(self.series, event.utilisation, strict=False):
-            series.append(value)
-
-
-class Board:
-    """Takes events in, and shows where everything stands; a rich renderable.
-
-    The height of the terminal bounds it: running probes come first, then the cases that are neither over nor begun.
-    """
-
-    def __init__(self) -> None:
-        self._cases: dict[str, _Case] = {}
-        self._probes: dict[str, _Probe] = {}
+    def __init__(self, console: Console) -> None:
+        self.progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            MofNCompleteColumn(),
+            BarColumn(BAR_WIDTH),
+            TextColumn("{task.fields[text]}", markup=False, table_column=Column(overflow="fold")),
+            console=console,
+            auto_refresh=False,
+            transient=True,
+        )
+        self._rows: dict[tuple[str, str], TaskID] = {}
+        self._probed: dict[str, events.ProbeStarted] = {}
+        self._best: dict[str, str] = {}
+        self._ended: set[str] = set()
         self._devices: dict[str, Sequence[str]] = {}
         self._objective = ""
 
@@ -140,135 +108,71 @@ class Board:
         """Take an event in; `worker` names the worker that the event comes from."""
         match event:
             case events.StudyStarted():
-                self._devices[worker] = event.devices
-                self._objective = event.objectives[0]
-                for name in event.cases:
-                    self._cases.setdefault(name, _Case())
+                self._devices[worker], self._objective = event.devices, event.objectives[0]
+                self._show("study", "cases", completed=len(self._ended), total=len(event.cases), text="ended")
             case events.CaseStarted():
-                case = self._case(event.case)
-                case.finished, case.target, case.best, case.state = event.finished, event.target, event.best, "running"
+                self._show_case(event)
             case events.ProbeStarted():
-                self._case(event.case).state = "running"
-                self._probes[worker] = _Probe(event, self._devices.get(worker, ()))
-            case events.ProbeRunning():
-                if probe := self._probes.get(worker):
-                    probe.take(event)
+                self._probed[worker] = event
+                name = " ".join(filter(None, [worker, f"#{event.trial}"]))
+                self._show("probe", worker, description=f"  {name}", total=None, text=in_words(event.config))
+                self._tell_left(event, 0.0)
+            case events.ProbeRunning() if started := self._probed.get(worker):
+                usual = event.usual_iterations if event.phase == "measuring" else None
+                texts = [_phase(event), *_busy(event, self._devices.get(worker, ())), in_words(started.config)]
+                self._show("probe", worker, completed=event.iteration or 0, total=usual, text="; ".join(texts))
+                self._tell_left(started, event.seconds)
             case events.ProbeEnded():
-                self._probes.pop(worker, None)
-                case = self._case(event.case)
-                case.finished, case.target, case.best = event.finished, event.target, event.best
-                case.left_s = event.left_s
-            case events.CaseEnded():
-                busy = any(probe.started.case == event.case for probe in self._probes.values())
-                self._case(event.case).state = "running" if busy else "ended"
+                self.forget(worker)
+                self._show_case(event)
+            case events.CaseEnded() if all(started.case != event.case for started in self._probed.values()):
+                self._ended.add(event.case)
+                self._hide("case", event.case)
+                self._show("study", "cases", completed=len(self._ended))
 
     def forget(self, worker: str) -> None:
         """Forget what a worker probes: the worker has ended."""
-        self._probes.pop(worker, None)
+        self._probed.pop(worker, None)
+        self._hide("probe", worker)
 
-    def _case(self, name: str) -> _Case:
-        return self._cases.setdefault(name, _Case())
+    def _show_case(self, event: events.CaseStarted | events.ProbeEnded) -> None:
+        best = event.best
+        number = (
+            f"best {self._objective} {with_error(best.value, best.error)} (#{best.trial})" if best else "no best yet"
+        )
+        self._best[event.case] = number
+        self._show(
+            "case", event.case, description=event.case, completed=event.finished, total=event.target, text=number
+        )
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the lines of the view, each cut off at the width of the terminal, between two words if possible."""
-        width, bars, more = options.max_width, BARS, " …"
-        if options.ascii_only:
-            bars, more = PLAIN_BARS, ""
-        for text, style in self._lines(width, max(options.size.height - 2, 1), bars):
-            begun, cut, _ = wrapped(text, max(width - len(more), 1)).partition("\n")
-            shown = f"{begun}{more}" if cut and len(text) > width else text
-            yield Text(shown, style=style, no_wrap=True, overflow="crop", end="\n")
+    def _tell_left(self, probe: events.ProbeStarted, spent_s: float) -> None:
+        left = "" if probe.left_s is None else f"about {duration(max(probe.left_s - spent_s, 1.0))} left, "
+        self._show("case", probe.case, text=f"{left}{self._best.get(probe.case, '')}")
 
-    def _lines(self, width: int, height: int, bars: str) -> Iterator[tuple[str, str]]:
-        probes = [line for worker in sorted(self._probes) for line in self._probe(worker, width, bars)]
-        if len(probes) > height - len(self._running):
-            probes = [line for worker in sorted(self._probes) for line in self._brief(worker)]
-        cases = self._table(max(height - len(probes), 1))
-        yield from ((text, "bold") for text in cases[:height])
-        yield from ((text, "") for text in probes[: max(height - len(cases), 0)])
+    def _show(self, kind: str, name: str, **fields: Any) -> None:
+        row = self._rows.get((kind, name))
+        if row is None:
+            self._rows[kind, name] = self.progress.add_task(**{"description": name, "text": "", **fields})
+        else:
+            self.progress.update(row, **fields)
 
-    @property
-    def _running(self) -> list[str]:
-        return [name for name, case in self._cases.items() if case.state == "running"]
-
-    def _table(self, height: int) -> list[str]:
-        """Return a line for each case. If they do not fit, the cases that do not run share a line."""
-        names = list(self._cases)
-        if len(names) > height:
-            names = self._running[: max(height - 1, 1)]
-        broad = max(map(len, names), default=0)
-        count = max((len(self._cases[name].trials) for name in names), default=0)
-        shown = [f"{name:{broad}}  {self._stand(name, count)}" for name in names]
-        rest = [case.state for name, case in self._cases.items() if name not in names]
-        if rest:
-            states = [f"{rest.count(state)} {state}" for state in dict.fromkeys(rest)]
-            shown.append(f"{len(rest)} other case(s): {', '.join(states)}")
-        return shown
-
-    def _stand(self, name: str, width: int) -> str:
-        """Return trials, best and time left of a case."""
-        case = self._cases[name]
-        if case.state == "waiting":
-            return case.state
-        best = f"best {self._objective} {with_error(case.best.value, case.best.error)}" if case.best else "no best yet"
-        number = f" (#{case.best.trial})" if case.best else ""
-        words = [
-            f"{case.trials:>{width}} trials",
-            best + number,
-            case.state if case.state == "ended" else self._left(name),
-        ]
-        return ", ".join(word for word in words if word)
-
-    def _left(self, name: str) -> str:
-        """Return how long a case probably takes until its search ends, or at most; empty where nothing tells."""
-        probes = [probe for probe in self._probes.values() if probe.started.case == name]
-        spent_s = max((probe.now.seconds for probe in probes if probe.now), default=0.0)
-        done_s = max((probe.started.left_s for probe in probes if probe.started.left_s is not None), default=None)
-        most_s = self._cases[name].left_s
-        if done_s is not None and (most_s is None or done_s < most_s):
-            return f"done in about {duration(max(done_s - spent_s, 1.0))}"
-        return "" if not most_s else f"at most about {duration(max(most_s - spent_s, 1.0))}"
-
-    def _probe(self, worker: str, width: int, bars: str) -> Iterator[str]:
-        """Yield what a probe does, what it launched, and how busy its devices are."""
-        probe = self._probes[worker]
-        yield from self._brief(worker)
-        yield f"    {in_words(probe.started.config)}"
-        labels = [*probe.devices, *("" for _ in range(len(probe.series) - len(probe.devices)))]
-        broad = max(map(len, labels), default=0)
-        points = min(POINTS, width - 4 - broad - 1 - _REST)
-        for label, series in zip(labels, probe.series, strict=False):
-            line = f"{sparkline(list(series)[-points:], bars)} " if points >= LEAST_POINTS else ""
-            busy = "" if series[-1] is None else f"{series[-1]:3.0f} %"
-            yield f"    {label:{broad}} {line}{busy}"
-
-    def _brief(self, worker: str) -> Iterator[str]:
-        probe = self._probes[worker]
-        who = f"{worker}: " if worker else ""
-        case = f"{probe.started.case} " if len(self._cases) > 1 else ""
-        yield f"  {who}{case}#{probe.started.trial}: {_phase(probe.now)}"
+    def _hide(self, kind: str, name: str) -> None:
+        if (row := self._rows.pop((kind, name), None)) is not None:
+            self.progress.remove_task(row)
 
 
-def _phase(now: events.ProbeRunning | None) -> str:
-    if now is None or now.iteration is None:
-        return "starting" + (f", {duration(now.seconds)}" if now else "")
-    if now.phase == "warm-up":
-        return f"warm-up, iteration {now.iteration}, {duration(now.seconds)}"
-    usual = f" of {now.usual_iterations}" if now.iteration <= now.usual_iterations else ""
-    so_far = "" if now.value is None else f", {numbers((now.value,), now.error, now.samples_per_s)} so far"
-    return f"iteration {now.iteration}{usual}, {duration(now.seconds)}{so_far}"
+def _phase(event: events.ProbeRunning) -> str:
+    if event.phase != "measuring":
+        return f"{event.phase}, {duration(event.seconds)}"
+    known = "" if event.value is None else f", {numbers((event.value,), event.error, event.samples_per_s)} so far"
+    return f"{duration(event.seconds)}{known}"
 
 
-def sparkline(values: Sequence[float | None], bars: str = BARS) -> str:
-    """Return a character for each share in percent; a space where the share is unknown."""
-    top = len(bars) - 1
-    return "".join(" " if value is None else bars[round(min(max(value, 0.0), 100.0) / 100.0 * top)] for value in values)
-
-
-FRAME_S = 0.5
-"""The seconds between two pictures of the live view."""
-CLOSE_S = 5.0
-"""The seconds that the end of a command waits for a terminal that takes no text, for example after Ctrl-S."""
+def _busy(event: events.ProbeRunning, devices: Sequence[str]) -> Iterator[str]:
+    """Yield how busy each device was since the last event."""
+    known = [(device, share) for device, share in zip(devices, event.utilisation, strict=False) if share is not None]
+    if known:
+        yield ", ".join(f"{device} {share:.0f} %" for device, share in known)
 
 
 class Screen:
@@ -333,25 +237,23 @@ class JsonScreen(Screen):
 
 
 class LiveScreen(Screen):
-    """Prints lines, and keeps a live view below them.
+    """Prints lines, and keeps bars below them.
 
-    A thread of its own prints, so that neither rendering nor a terminal that takes no text delays a probe. If rendering
-    fails, the lines go on without the live view.
+    A thread of its own prints, so that neither rendering nor a terminal that takes no text delays a probe.
     """
 
-    every_s = FRAME_S
+    every_s = 0.5
 
-    def __init__(self, console: Console, board: Board) -> None:
+    def __init__(self, console: Console) -> None:
         self._lines = LineScreen(console)
-        self._board = board
-        self._live: Live | None = Live(board, console=console, auto_refresh=False, transient=True)
+        self._bars = Bars(console)
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="live view", daemon=True)
         self._thread.start()
 
     def show(self, event: events.Event, worker: str = "") -> None:
         """Print the line of an event, and take the event into the live view."""
-        self._tasks.put(partial(self._board.take, event, worker))
+        self._tasks.put(partial(self._bars.take, event, worker))
         self._tasks.put(partial(self._lines.show, event, worker))
 
     def say(self, text: str, style: str = "") -> None:
@@ -360,7 +262,7 @@ class LiveScreen(Screen):
 
     def forget(self, worker: str) -> None:
         """Remove a worker's probe from the live view."""
-        self._tasks.put(partial(self._board.forget, worker))
+        self._tasks.put(partial(self._bars.forget, worker))
 
     def close(self) -> None:
         """Print what is left and remove the live view."""
@@ -368,39 +270,13 @@ class LiveScreen(Screen):
         self._thread.join(CLOSE_S)
 
     def _run(self) -> None:
-        with suppress(OSError):  # the terminal is gone
-            self._do(partial(self._draw, Live.start))
-            painted_s = time.monotonic()
-            while (task := self._next()) is not None:
-                self._do(task)
-                if time.monotonic() - painted_s >= FRAME_S:
-                    self._do(partial(self._draw, Live.refresh))
-                    painted_s = time.monotonic()
-            self._do(partial(self._draw, Live.stop))
-
-    def _next(self) -> Callable[[], None] | None:
-        try:
-            return self._tasks.get(timeout=FRAME_S)
-        except queue.Empty:
-            return partial(self._draw, Live.refresh)
-
-    def _do(self, task: Callable[[], None]) -> None:
-        try:
-            task()
-        except OSError:
-            raise
-        except Exception:  # noqa: BLE001  a fault of the live view must not hide what is measured
-            with suppress(Exception):
-                self._draw(Live.stop)
-            self._live = None
-            task()
-
-    def _draw(self, draw: Callable[[Live], None]) -> None:
-        if self._live:
-            draw(self._live)
+        with suppress(OSError), self._bars.progress:  # OSError: the terminal is gone
+            for task in iter(self._tasks.get, None):
+                task()
+                self._bars.progress.refresh()
 
 
 def open_screen(console: Console) -> Screen:
     """Return a live screen on a terminal, and plain lines on any other output."""
     lively = console.is_terminal and not (console.is_dumb_terminal or console.quiet)
-    return LiveScreen(console, Board()) if lively else LineScreen(console)
+    return LiveScreen(console) if lively else LineScreen(console)

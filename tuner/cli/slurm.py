@@ -17,8 +17,8 @@ from tuner.cli.options import STORAGE_VARIABLE, as_words, database_url, load_sho
 from tuner.devices.found import AbsentDevices, nccl_variables
 from tuner.errors import StoreError, TunerError, installs
 from tuner.export import prepare_folder
-from tuner.kept.urls import shown
 from tuner.probe import MINUTE_S, Device, DeviceSource
+from tuner.records.urls import shown
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
 from tuner.study import SlurmSpec, StudySpec

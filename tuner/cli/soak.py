@@ -17,7 +17,7 @@ from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, chosen_cases, concl
 from tuner.errors import StoreError, StudyError
 from tuner.export import export_study, in_words, no_best
 from tuner.probe import LineSplitter
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.study import MOST_HOURS, Case, Config, StudySpec, find, ladder_of, literal_word, load, open_regular
 from tuner.tools.soaking.soak import USUAL_MINUTES, may_be_soaked, reported, soaking, telling, verdicts
@@ -75,7 +75,7 @@ def soak(
     first = _named(bench, one_case(bench, cases, "--set"), url, settings) if settings else None
     purpose = soaking(bench, minutes, training, first)
     with at_work(console, bench, chosen, url) as job:
-        outcomes = optimise(replace(job, purpose=purpose), chosen)
+        outcomes = optimize(replace(job, purpose=purpose), chosen)
         interrupted = job.interrupted()
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -175,7 +175,7 @@ def told(
         raise StoreError(no_best(case.name))
     config = config_with(bench.space_for(case), view.best.config, settings or [])
     with at_work(console, bench, [case], url) as job:
-        optimise(telling(job, config, failure, ladder_of(bench.space_for(case))), [case])
+        optimize(telling(job, config, failure, ladder_of(bench.space_for(case))), [case])
     after = open_reader(url, bench.spec.name).case(case.name)
     if after is None or after.best is None:
         raise StoreError(

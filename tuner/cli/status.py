@@ -1,7 +1,7 @@
 """`tuner status`, `export`, `cases`, `schema`: what a study has come to and what it may contain, shown or written."""
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -11,15 +11,11 @@ from tuner.cli.case_tables import front_rows, front_tables, print_tables, summar
 from tuner.cli.hints import fitted, ladder, notes, script_of_best
 from tuner.errors import StoreError
 from tuner.export import StudyReader, at_its_end, connect, export_study, reading
-from tuner.export.tracking import send
-from tuner.kept.urls import shown
+from tuner.records.urls import shown
 from tuner.store.clock import database_s, lives_at
 from tuner.store.leases import is_held
 from tuner.study import StudySpec, select
-from tuner.study.reference import reference
 from tuner.trainers.registry import open_trainer
-
-Form = Annotated[Literal["json", "md"], typer.Option("--format", help="json: the JSON schema; md: Markdown.")]
 
 
 def cases(study: options.Study, as_json: options.Json = False) -> None:
@@ -53,10 +49,9 @@ def cases(study: options.Study, as_json: options.Json = False) -> None:
             console.print(f"{case.name} cannot run: {case.fault}")
 
 
-def schema(form: Form = "json") -> None:
-    """Print what a study file may contain: its JSON schema, or a page of all keys."""
-    text = reference() if form == "md" else f"{json.dumps(StudySpec.model_json_schema(), indent=2)}\n"
-    options.open_console().print(text, end="")
+def schema() -> None:
+    """Print the JSON schema of study files."""
+    options.open_console().print(json.dumps(StudySpec.model_json_schema(), indent=2))
 
 
 def open_reader(url: str, study: str) -> StudyReader:
@@ -101,16 +96,9 @@ Recorded = Annotated[
 ]
 
 
-def _tracker(name: str, shown: str) -> typer.models.OptionInfo:
-    return typer.Option(f"--{name}", help=f"Send each finished trial to {shown}, too; the extra {name} installs it.")
-
-
 def export(
     study: options.Study,
     recorded: Recorded = False,
-    mlflow: Annotated[bool, _tracker("mlflow", "MLflow")] = False,
-    wandb: Annotated[bool, _tracker("wandb", "Weights & Biases")] = False,
-    tensorboard: Annotated[bool, _tracker("tensorboard", "TensorBoard's HParams")] = False,
     storage: options.Storage = None,
     runs: options.Runs = options.RUNS,
     as_json: options.Json = False,
@@ -119,9 +107,7 @@ def export(
     console = options.open_console(stderr=as_json)
     spec = options.load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
-    wanted = [name for name, asked in (("mlflow", mlflow), ("wandb", wandb), ("tensorboard", tensorboard)) if asked]
     url = options.database_url(storage, folder, options.RECORDED if recorded else options.DATABASE)
-    sent: dict[str, str] = {}
     if recorded:
         from tuner.export.recorded_table import export_tables  # noqa: PLC0415 - pyarrow, which only recorded tables need
 
@@ -130,10 +116,7 @@ def export(
             raise StoreError(f"{shown(url)} contains no probes of `tuner record`; run `tuner record` first")
     else:
         paths = export_study(url, spec.name, folder)
-        sent = send(open_reader(url, spec.name), wanted, folder) if wanted else {}
     if as_json:
-        options.print_document({"study": spec.name, "files": paths, "sent": sent})
+        options.print_document({"study": spec.name, "files": paths})
     else:
         options.written(console, paths)
-        for name, where in sent.items():
-            console.print(f"sent to {name}: {where}")

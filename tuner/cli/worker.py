@@ -23,7 +23,7 @@ from tuner.export.recorded_table import Table
 from tuner.probe import MonotonicClock, Prober
 from tuner.replay.replaying import ReplayedProber, replay_bench
 from tuner.running.events import CaseOutcome, from_json
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.prober import open_prober
 from tuner.running.workbench import Budget, Job, Workbench, open_workbench, within
 from tuner.running.workers import Exit, Line, WorkerPlan, WorkerTeam, device_groups
@@ -58,12 +58,12 @@ class ReadySearch:
         return f"simulated: {in_use(self.prober.spent_s, len(self.bench.devices))}"
 
     def run(self, job: Job, budget: Budget, trials: int | None) -> list[CaseOutcome]:
-        """Search each case until the budget or the number of finished trials is used up; see `loop.optimise`.
+        """Search each case until the budget or the number of finished trials is used up; see `loop.optimize`.
 
         It waits for the last probes of other workers, and for probes beside which nothing is confirmed.
         """
         limited = within(replace(job, simulated=self.simulated, trials=trials), budget)
-        return optimise(work.patient(limited), self.cases)
+        return optimize(work.patient(limited), self.cases)
 
 
 def open_search(

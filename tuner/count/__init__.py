@@ -1,20 +1,22 @@
 """Counting inside a training: what its processes told, merged over ranks, and which training they run."""
 
+from tuner.count.flag import Flag, as_parameter
 from tuner.count.launching import counting
 from tuner.count.merging import Merger
-from tuner.count.processes import ProcessCounts, ScriptFlag
+from tuner.count.processes import ProcessCounts
 from tuner.count.signature import PARTS, Difference, Signature, differences
 from tuner.count.summary import Shares, TrainingCounts
 
 __all__ = [
     "PARTS",
     "Difference",
+    "Flag",
     "Merger",
     "ProcessCounts",
-    "ScriptFlag",
     "Shares",
     "Signature",
     "TrainingCounts",
+    "as_parameter",
     "counting",
     "differences",
 ]

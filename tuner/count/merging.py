@@ -77,7 +77,6 @@ BOTH = Witness(name="loader and module", field="rows", within="loader")
 ENVIRONMENTS = Witness(name="environments", field="steps", within="environments")
 _BATCHES = Witness(name="batches", field="batches", within="loader")
 _FORWARDS = Witness(name="forward passes", field="forwards")
-_TOKENS = Witness(name="tokens", field="tokens")
 
 
 class Merger:
@@ -150,7 +149,6 @@ class Merger:
         if made <= 0:
             return None
         loader = last.get("loader", {})
-        tokens = sum(_grown(group[0], _TOKENS, last["steps"]) for group in self._groups)
         rows = sum(_grown(group[0], MODULE, last["steps"]) for group in self._groups)
         witness = MODULE if self._witness.is_environments else self._witness
         totals = [(step, sum(_grown(group[0], witness, step) for group in self._groups)) for step in _steps(lead)]
@@ -161,14 +159,8 @@ class Merger:
             micro_batches=_grown(lead, _BATCHES if lead.is_fed else _FORWARDS, last["steps"]) / made or None,
             ranks=len(self.trainers),
             data_ranks=len(self._groups),
-            tokens_per_sample=tokens / rows if tokens and rows else None,
             passes=loader.get("passes") if lead.is_fed else None,
             steps_per_pass=steps_per_pass(lead),
-            skipped=last.get("skipped", 0),
-            compiled=bool((lead.start or {}).get("compiled")),
-            allocated_mib=_largest(self.trainers, "allocated_mib"),
-            reserved_mib=_largest(self.trainers, "reserved_mib"),
-            alloc_retries=_retries(self.trainers),
         )
 
     def _is_decided(self) -> bool:
@@ -305,7 +297,7 @@ def _usual(totals: Sequence[tuple[int, float]]) -> float:
 
 def _with_inputs_first(group: Sequence[ProcessCounts]) -> list[ProcessCounts]:
     """Return the ranks of a group with one that sees inputs first: later stages of a pipeline see none."""
-    return sorted(group, key=lambda process: not (process.points[-1].get("tokens") or process.points[-1].get("rows")))
+    return sorted(group, key=lambda process: not process.points[-1].get("rows"))
 
 
 def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]] | None:
@@ -434,12 +426,3 @@ def _shares(lead: ProcessCounts, witness: Witness) -> Shares | None:
         evaluation=0.0 if witness.is_environments else share("evaluates_s"),
         saves=share("saves_s"),
     )
-
-
-def _largest(trainers: Sequence[ProcessCounts], name: str) -> float | None:
-    return max((process.points[-1][name] for process in trainers if name in process.points[-1]), default=None)
-
-
-def _retries(trainers: Sequence[ProcessCounts]) -> int | None:
-    known = [process.points[-1]["alloc_retries"] for process in trainers if "alloc_retries" in process.points[-1]]
-    return sum(known) if known else None

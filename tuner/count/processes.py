@@ -2,34 +2,17 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
+
+from tuner.count.flag import Flag, flags_of
 
 FED = 0.9
 """The least share of the steps that come right after a loader's batch, where this loader feeds the training."""
 FED_AFTER = 2
 """Feeding is judged after so many steps: of several optimizers, the main one is known from then on."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScriptFlag:
-    """A flag that the script has parsed, with the value in force."""
-
-    names: tuple[str, ...]
-    """Its spellings; with leading dashes, or a path such as `train.batch_size` where words are `name=value`."""
-    dest: str
-    kind: str | None = None
-    is_switch: bool = False
-    """Whether it may stand without a value."""
-    off: tuple[str, ...] = ()
-    """Spellings that switch it off."""
-    choices: tuple[str, ...] = ()
-    default: object = None
-    value: object = None
-    typed: bool = False
-    """Whether the command line names it."""
 
 
 @dataclass(slots=True)
@@ -42,10 +25,10 @@ class ProcessCounts:
     """What the main optimizer trains; None before its first step."""
     points: list[Mapping[str, Any]] = field(default_factory=list)
     """The counts at each step that was told."""
-    _flags_by: dict[str, tuple[ScriptFlag, ...]] = field(default_factory=dict)
+    _flags_by: dict[str, tuple[Flag, ...]] = field(default_factory=dict)
     reads_argv: bool = False
-    files: dict[str, str | None] = field(default_factory=dict)
-    """Configuration file → the word of the command line that names it; None where none does."""
+    files: dict[str, str] = field(default_factory=dict)
+    """Configuration file → the word of the command line that names it."""
     losses: dict[int, float] = field(default_factory=dict)
     inputs: dict[int, float] = field(default_factory=dict)
     off: list[str] = field(default_factory=list)
@@ -57,11 +40,11 @@ class ProcessCounts:
             case "process":
                 self.argv = tuple(map(str, record.get("argv") or ()))
             case "flags":
-                self._flags_by[str(record.get("parser"))] = tuple(_flags(record.get("options") or ()))
+                self._flags_by[str(record.get("parser"))] = tuple(flags_of(record.get("options") or ()))
             case "argv":
                 self.reads_argv = True
             case "file":
-                self.files[str(record.get("path"))] = record.get("named_by")
+                self.files[str(record.get("path"))] = str(record.get("named_by"))
             case "start":
                 self.start = record  # a later one replaces the optimizer, and its counts go on
             case "count" if self.start is not None and _is_later(record, self.steps):
@@ -72,7 +55,7 @@ class ProcessCounts:
                 self.off.append(f"{record.get('part')}: {record.get('why')}")
 
     @property
-    def flags(self) -> tuple[ScriptFlag, ...]:
+    def flags(self) -> tuple[Flag, ...]:
         """The flags that its parsers have parsed. A script may have several parsers."""
         return tuple(flag for flags in self._flags_by.values() for flag in flags)
 
@@ -144,22 +127,6 @@ def _is_later(record: Mapping[str, Any], steps: int) -> bool:
     """Return whether a record has the counts after a later step."""
     at = record.get("steps")
     return isinstance(at, int) and at > steps and number(record, "at_s") > 0
-
-
-def _flags(options: Sequence[Mapping[str, Any]]) -> Iterator[ScriptFlag]:
-    for option in options:
-        if names := tuple(map(str, option.get("names") or ())):
-            yield ScriptFlag(
-                names=names,
-                dest=str(option.get("dest") or names[0].lstrip("-")),
-                kind=option.get("kind"),
-                is_switch=bool(option.get("switch")),
-                off=tuple(map(str, option.get("off") or ())),
-                choices=tuple(map(str, option.get("choices") or ())),
-                default=option.get("default"),
-                value=option.get("value"),
-                typed=bool(option.get("typed")),
-            )
 
 
 def _by_step(readings: object) -> dict[int, float]:

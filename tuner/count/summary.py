@@ -31,16 +31,7 @@ class TrainingCounts:
     """The processes that train together."""
     data_ranks: int = 1
     """How many of them train on samples of their own."""
-    tokens_per_sample: float | None = None
-    """Whole numbers per sample, where the inputs are whole numbers."""
     passes: int | None = None
     """The passes over the data that are over."""
     steps_per_pass: float | None = None
     """The optimizer steps of a pass over the data; None where no loader with a length feeds the training."""
-    skipped: int = 0
-    """The steps that a gradient scaler has skipped."""
-    compiled: bool = False
-    allocated_mib: float | None = None
-    """The largest memory of tensors on a card."""
-    reserved_mib: float | None = None
-    alloc_retries: int | None = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path, PurePath
 
+from tuner.count import Flag, as_parameter
 from tuner.trainers.command_options import LAUNCH_FACTS
 from tuner.trainers.template import fill, placeholders
 
@@ -29,35 +30,6 @@ _LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Flag:
-    """A flag that a script knows."""
-
-    names: tuple[str, ...]
-    """Its spellings without leading dashes, long ones first."""
-    choices: tuple[str, ...] = ()
-    default: str | None = None
-    """The value in force: the typed one, or else that of the script; None where nobody says it."""
-    is_switch: bool = False
-    """Whether the flag may stand without a value, and is off without it."""
-    off: tuple[str, ...] = ()
-    """The spellings that switch it off, such as `no-compile`."""
-    is_on: bool = False
-    """Whether it is true in the run."""
-    typed: bool = False
-    """Whether the command names it."""
-
-    @property
-    def parameter(self) -> str:
-        """Its name in a study."""
-        return as_parameter(self.names[0])
-
-    @property
-    def number(self) -> int | None:
-        """Its value as a whole number; None for any other value."""
-        return int(self.default) if self.default and self.default.isdecimal() else None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
     """One value in a command line."""
 
@@ -78,11 +50,6 @@ class Setting:
         """Return whether a flag that the user names is this one: in full, or by its last part."""
         same = ({name.replace("-", "_"), as_parameter(name)} for name in (self.full or self.name, self.name))
         return any(flag.replace("-", "_") in names for names in same)
-
-
-def as_parameter(name: str) -> str:
-    """Return the last part of a name, with underscores in place of hyphens."""
-    return name.rpartition(".")[2].replace("-", "_")
 
 
 def settings(words: Sequence[str], flags: Sequence[Flag] = ()) -> list[Setting]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from tuner.count import Flag, as_parameter
 from tuner.devices.cpu import usable_cores
 from tuner.devices.found import open_devices
 from tuner.drafting import command_lines
@@ -65,7 +66,7 @@ class Draft:
     """The Python of the environment that has the command's program; empty for programs of the system."""
     precision: tuple[SearchedFlag, ...] = ()
     """The flags of the precision that nobody has confirmed, and that are not searched."""
-    flags: tuple[command_lines.Flag, ...] = ()
+    flags: tuple[Flag, ...] = ()
     """The flags of the command's script, as far as they are known."""
 
     @property
@@ -142,7 +143,7 @@ class Draft:
         return next((one.parameter for one in self.searched if one.parameter in WORKERS and 0 in one.values), "")
 
     def _needs(self, parameter: str) -> bool:
-        return bool(self._workers) and command_lines.as_parameter(parameter) in NEEDS_WORKERS
+        return bool(self._workers) and as_parameter(parameter) in NEEDS_WORKERS
 
     def _values(self, search: SearchedFlag) -> dict[str, Any]:
         if search.auto:
@@ -161,7 +162,7 @@ class Draft:
     def _arithmetic(self, expression: str) -> str:
         """Fill an expression with what the command sets; empty where it lacks a flag that has no neutral value."""
         kept = {"ranks", *(search.parameter for search in self.searches)}
-        listed = {flag.parameter: flag.default for flag in self.flags if flag.default}
+        listed = {flag.parameter: flag.value for flag in self.flags if flag.value}
         known = {"gradient_accumulation_steps": "1", **listed, **self._typed}
         fixed = {name: known.get(name, "") for name in re.findall(r"\{(\w+)\}", expression) if name not in kept}
         if not all(map(str.isdecimal, fixed.values())):
@@ -234,7 +235,7 @@ def known_of(
     )
 
 
-def _beside(in_files: Iterable[command_lines.Flag], flags: Sequence[command_lines.Flag]) -> list[command_lines.Flag]:
+def _beside(in_files: Iterable[Flag], flags: Sequence[Flag]) -> list[Flag]:
     """Return the settings in files that no flag of the script has: a flag goes before a file."""
     named = {flag.parameter for flag in flags if flag.typed}
     return [flag for flag in in_files if flag.parameter not in named]
@@ -353,7 +354,7 @@ def devices_of(drafted: Draft, watched: Watched, uses: Sequence[Used]) -> str:
 def study_name(words: Sequence[str]) -> str:
     """Return a study's name for a command: that of its script."""
     stem = Path(command_lines.script(words) or words[0]).stem
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", command_lines.as_parameter(stem)).lstrip("_.-") or "study"
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", as_parameter(stem)).lstrip("_.-") or "study"
 
 
 def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> tuple[Watched, list[Used]]:

@@ -12,8 +12,8 @@ from tuner.count import TrainingCounts, differences
 from tuner.drafting.command_lines import literal_text, retyped
 from tuner.drafting.draft import typed_words
 from tuner.export import SPEEDS, CaseView, figure, with_error
-from tuner.kept.trial import KeptProbe
 from tuner.probe import WITHOUT_PAUSE, duration, folder_of, over, plain
+from tuner.records.trial import ProbeRecord
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, Config, escaped, launch_digest, shell_join
@@ -48,7 +48,7 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     if (mine and mine.launch == best.launch) or not _has_speeds(mine, best, view):
         yield from _stays(mine, best, view)
         return
-    doubt = view.unlike_best(mine) or view.assumes or view.failed_again
+    doubt = view.unlike_best(mine) or view.failed_again
     times = None if mine is None or doubt else _times(best, mine, view)
     if mine and times:
         yield f"the best:     {_speed(best, view)}, {_gain(times, mine, best)}"
@@ -156,7 +156,7 @@ def _has_speeds(mine: Standing | None, best: Standing, view: CaseView) -> bool:
 
 
 def _stays(mine: Standing | None, best: Standing, view: CaseView) -> Iterator[str]:
-    """Yield why the command stays as it is, and what this takes for granted."""
+    """Yield why the command stays as it is."""
     by = "" if view.objective in SPEEDS else f" by {view.objective}, and speeds are unknown"
     why = f"no other config is better{by}" if len(view.configs) > 1 else "no other config was measured"
     if mine is None or mine.launch != best.launch:
@@ -164,8 +164,6 @@ def _stays(mine: Standing | None, best: Standing, view: CaseView) -> Iterator[st
     if unlike := next(filter(None, map(view.unlike_best, view.configs)), None):
         why = f"which config is faster is unknown, because {unlike}"
     yield f"{why}; your command stays as it is"
-    if doubt := view.assumes:
-        yield f"  {doubt}"
 
 
 def _times(best: Standing, mine: Standing, view: CaseView) -> tuple[float, float | None] | None:
@@ -246,7 +244,7 @@ def _short(line: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN].rpartition(' ')[0]} …"
 
 
-def _measured_share(probes: Sequence[KeptProbe]) -> float:
+def _measured_share(probes: Sequence[ProbeRecord]) -> float:
     """Return the share of the windows of some probes that training steps took."""
     known = [(one.trained_s, one.window_s) for one in probes if one.trained_s and one.window_s]
     return min(1.0, sum(trained_s for trained_s, _ in known) / sum(window_s for _, window_s in known)) if known else 1.0

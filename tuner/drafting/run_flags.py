@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
-from tuner.count import ProcessCounts, ScriptFlag
-from tuner.drafting.command_lines import Flag, script
+from tuner.count import Flag, ProcessCounts
+from tuner.drafting.command_lines import script
 from tuner.trainers.config_files import is_config, values_in
 
 _HYDRA = re.compile(r"^\s*(?:import|from) hydra\b", re.MULTILINE)
@@ -53,8 +53,7 @@ def flags_of(processes: Sequence[ProcessCounts], words: Sequence[str]) -> RunFla
     own = [process for process in processes if process.argv and PurePath(process.argv[0]).name == name]
     parsed = [process for process in (*(one for one in processes if one.trains), *own) if process.flags]
     if parsed:
-        flags = tuple(map(_flag, parsed[0].flags))
-        return RunFlags(flags=flags, is_known=True, reader=parsed[0].parser)
+        return RunFlags(flags=parsed[0].flags, is_known=True, reader=parsed[0].parser)
     source = source_of(words)
     if _GLOBALS.search(source):
         return RunFlags(flags=tuple(_settings(source, words)), is_known=True, reader="its global settings")
@@ -67,11 +66,11 @@ def flags_in_files(processes: Sequence[ProcessCounts]) -> Iterator[Flag]:
 
     The name of such a flag is `train.yaml:train.batch_size`: the file as the command names it, and the keys.
     """
-    files = {word: path for process in processes for path, word in process.files.items() if word}
+    files = {word: path for process in processes for path, word in process.files.items()}
     for word, path in files.items():
         name = word.rpartition("=")[2] if word.startswith("-") else word
         for keys, value in values_in(Path(path)).items() if is_config(path) else ():
-            yield Flag(names=(f"{name}:{keys}",), default=str(value), is_on=value is True)
+            yield Flag(names=(f"{name}:{keys}",), value=str(value))
 
 
 def source_of(words: Sequence[str]) -> str:
@@ -88,20 +87,6 @@ def uses_hydra(words: Sequence[str]) -> bool:
     return bool(_HYDRA.search(source_of(words)))
 
 
-def _flag(parsed: ScriptFlag) -> Flag:
-    names = sorted((name.lstrip("-") for name in parsed.names), key=len, reverse=True)
-    value = parsed.value
-    return Flag(
-        names=tuple(names),
-        choices=parsed.choices,
-        default=None if value is None or isinstance(value, list | dict) else str(value),
-        is_switch=parsed.is_switch,
-        off=tuple(name.lstrip("-") for name in parsed.off),
-        is_on=value is True,
-        typed=parsed.typed,
-    )
-
-
 def _settings(source: str, words: Sequence[str]) -> Iterator[Flag]:
     """Yield the settings at the top of a script that takes its flags as `--name=value`, with those of its config files.
 
@@ -114,8 +99,8 @@ def _settings(source: str, words: Sequence[str]) -> Iterator[Flag]:
     pairs = (word.lstrip("-").partition("=") for word in words if word.startswith("--") and "=" in word)
     typed = {name: value for name, _, value in pairs}
     for name, value in found.items():
-        flag = Flag(names=(name,), default=str(value), is_on=value is True)
-        yield replace(flag, default=typed[name], typed=True) if name in typed else flag
+        flag = Flag(names=(name,), value=str(value))
+        yield replace(flag, value=typed[name], typed=True) if name in typed else flag
 
 
 def _text(path: str) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from tuner.count import TrainingCounts
-from tuner.drafting.command_lines import Flag, Setting, as_parameter, settings
+from tuner.count import Flag, TrainingCounts, as_parameter
+from tuner.drafting.command_lines import Setting, settings
 from tuner.errors import StudyError
 from tuner.study import LADDER, Value, doublings, written
 
@@ -182,10 +182,10 @@ class Known:
     @property
     def all(self) -> list[Flag]:
         """The flags of the command and of its script, each with the value that the command uses."""
-        typed = [Flag(names=(one.full or one.name,), default=one.value) for one in self.typed.values()]
+        typed = [Flag(names=(one.full or one.name,), value=one.value) for one in self.typed.values()]
         named = {one.parameter for one in typed}
         listed = {one.parameter: one for one in self.flags}
-        both = [replace(listed.get(one.parameter, one), names=one.names, default=one.default) for one in typed]
+        both = [replace(listed.get(one.parameter, one), names=one.names, value=one.value) for one in typed]
         return [*both, *(one for one in self.flags if one.parameter not in named)]
 
 
@@ -290,7 +290,7 @@ def _of_loader(flag: Flag, known: Known) -> Iterator[SearchedFlag]:
 
 def _switched(flag: Flag, known: Known) -> SearchedFlag | None:
     """Return a switch that is there or not, or a flag with its own value and the opposite; None for any other flag."""
-    name, own = flag.names[0], flag.default or ""
+    name, own = flag.names[0], flag.value or ""
     stands_alone = flag.is_switch or f"--{name}" in known.words
     if stands_alone and flag.off and flag.is_on and not flag.typed:
         return SearchedFlag(flag=flag.off[0], values=(False, True), typed=False, is_switch=True)
@@ -400,13 +400,13 @@ def _asked(text: str, known: Known) -> SearchedFlag:
             raise StudyError(
                 f"--search {text}: the command has no number for it; write {flag}=8,16,32 or {flag}=8..1024"
             )
-        return _size(Flag(names=(setting.full or setting.name,), default=setting.value), free=True)
+        return _size(Flag(names=(setting.full or setting.name,), value=setting.value), free=True)
     if setting is None and {value.strip().lower() for value in values.split(",")} <= _SWITCHED:
         plain = SearchedFlag(flag=flag, values=(False, True), typed=f"--{flag}" in known.words, is_switch=True)
         return (_switched(listed, known) if listed else None) or plain  # spelt as the script spells its own value
     own = _value(setting.value) if setting and setting.value != f"{{{setting.parameter}}}" else None
-    if listed and not setting and listed.default:
-        own = _value(listed.default)
+    if listed and not setting and listed.value:
+        own = _value(listed.value)
     if bounds := _BOUNDS.fullmatch(values):
         first, last = int(bounds[1]), int(bounds[2])
         if not 0 < first < last:

@@ -8,11 +8,11 @@ from statistics import fmean
 from typing import Any
 
 from tuner.export.bound import Bound, Profile, bound
-from tuner.kept.case_record import RECORDED, KeptCase, KeptRun, KeptStudy, newest_scored
-from tuner.kept.stored import INELIGIBLE
-from tuner.kept.trial import INTERRUPTED, OK, PRUNED, RUNNING, KeptTrial, pooled
 from tuner.probe import SAMPLES_PER_S
-from tuner.search.comparable import resumed, unlike
+from tuner.records.case_record import RECORDED, CaseRecord, RunRecord, StudyAttributes, newest_scored
+from tuner.records.schema import INELIGIBLE
+from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord, pooled
+from tuner.search.comparable import unlike
 from tuner.search.standing import (
     Leader,
     Standing,
@@ -37,10 +37,10 @@ class CaseView:
 
     study_id: int = 0
     name: str
-    kept: KeptCase = field(default_factory=KeptCase)
-    facts: KeptStudy = field(default_factory=lambda: KeptStudy({}))
+    kept: CaseRecord = field(default_factory=CaseRecord)
+    facts: StudyAttributes = field(default_factory=lambda: StudyAttributes({}))
     """What the study keeps beside the trials."""
-    trials: Sequence[KeptTrial] = ()
+    trials: Sequence[TrialRecord] = ()
     """All trials, in the order of their numbers."""
     left_out: int = 0
     """The trials that do not count: another program added them, or their records are damaged."""
@@ -67,7 +67,7 @@ class CaseView:
         return f"{self.name}.parquet of {recorded}" if recorded else None
 
     @cached_property
-    def race(self) -> tuple[KeptRun, ...]:
+    def race(self) -> tuple[RunRecord, ...]:
         """The runs of the case's race. Where a study has changed what it takes as the score, those of the newest."""
         return tuple(newest_scored(self.facts.race))
 
@@ -145,11 +145,6 @@ class CaseView:
         return unlike(one.trials, self.best.trials) if one and self.best else None
 
     @cached_property
-    def assumes(self) -> str | None:
-        """Why no speeds may be comparable: runs go on where others have saved."""
-        return resumed(self._ran)
-
-    @cached_property
     def failed_again(self) -> str | None:
         """That the default config ran, and failed when it was measured again; None where it did not."""
         again = [one for one in ended(self.trials) if self.default and one.launch == self.default.launch]
@@ -161,7 +156,7 @@ class CaseView:
     @property
     def doubts(self) -> tuple[str, ...]:
         """Why some measurements cannot be compared, as sentences."""
-        return tuple(filter(None, [self.unlike_best(self.default), self.assumes, self.failed_again]))
+        return tuple(filter(None, [self.unlike_best(self.default), self.failed_again]))
 
     def rung(self, config: Mapping[str, Any]) -> int | None:
         """Return the rung of a config; None where there is no ladder."""
@@ -194,7 +189,7 @@ class CaseView:
         return None
 
     @cached_property
-    def _ran(self) -> list[KeptTrial]:
+    def _ran(self) -> list[TrialRecord]:
         return [one for one in ended(self.trials) if one.probe.status in {OK, PRUNED} and one.samples_per_s is not None]
 
     @property
@@ -239,7 +234,7 @@ class CaseView:
         return Profile.of(pooled(self.best.trials).metrics, on_gpu=self.kept.source == "nvml") if self.best else None
 
 
-def _end(trial: KeptTrial) -> str:
+def _end(trial: TrialRecord) -> str:
     return INELIGIBLE if trial.probe.ineligible is not None else trial.status or INTERRUPTED
 
 

@@ -1,14 +1,12 @@
-"""Copies a study for optuna-dashboard: records as attributes, files and a plot as artifacts, and notes."""
+"""Copies a study for optuna-dashboard: records as attributes, files as artifacts, and notes."""
 
 import json
 import mimetypes
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
-from xml.sax.saxutils import escape
 
 from sqlalchemy import Connection, MetaData, NullPool, Table, create_engine, insert, select
 
@@ -16,69 +14,16 @@ from tuner.errors import OutputError
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader, reading
 from tuner.export.wording import markdown
-from tuner.kept.case_record import masked
-from tuner.kept.stored import CASE, IDENTITY, STUDIES, TRIALS, of_study, read_json
-from tuner.kept.trial import KeptTrial
-from tuner.probe import SERIES_FILE, DeviceSeries, FailureKind, folder_of, make_private, read_series
+from tuner.probe import SERIES_FILE, FailureKind, folder_of, make_private
+from tuner.records.case_record import masked
+from tuner.records.schema import CASE, IDENTITY, STUDIES, TRIALS, of_study, read_json
+from tuner.records.trial import TrialRecord
 from tuner.search.standing import Standing
 from tuner.study import PATIENCE
 
-WIDTH, HEIGHT = 720, 300
-LEFT, RIGHT, TOP, BOTTOM = 46, 12, 30, 40
-"""The margins around the lines, in the same units as width and height."""
-COLOURS = ("#2584ad", "#b0731a", "#76839a", "#cf4358")
-MOST_POINTS = 400
-"""A device's line has at most this many points; more would not be seen at this width."""
-MOST_MARKS = 200
-
-
-def utilisation_svg(series: DeviceSeries, title: str) -> str:
-    """Return a picture of each device's utilisation in percent, with the window and the ends of iterations."""
-    end_s = max((one.t_s for one in series.readings), default=0.0) or 1.0
-
-    def across(t_s: float) -> float:
-        return round(LEFT + (WIDTH - LEFT - RIGHT) * t_s / end_s, 1)
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
-        f'font-size="12" role="img"><title>{escape(title)}</title>',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
-        f'<text x="{LEFT}" y="18" fill="#1d2433">{escape(title)}</text>',
-    ]
-    if series.window_s:
-        begin, end = map(across, series.window_s)
-        height = HEIGHT - TOP - BOTTOM
-        parts.append(f'<rect x="{begin}" y="{TOP}" width="{end - begin:.1f}" height="{height}" fill="#dcebf3"/>')
-    upright = f'y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="#76839a" stroke-dasharray="2 3"/>'
-    parts += [f'<line x1="{x}" x2="{x}" {upright}' for x in map(across, series.marks_s[-MOST_MARKS:])]
-    parts += [_level(share) for share in (0, 25, 50, 75, 100)]
-    for place, device in enumerate(series.devices):
-        colour = COLOURS[place % len(COLOURS)]
-        times, values = series.of(device, "util_pct", MOST_POINTS)
-        points = " ".join(f"{across(t_s)},{_height(value)}" for t_s, value in zip(times, values, strict=True))
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.2"/>')
-        x = LEFT + 90 * place
-        parts.append(f'<text x="{x}" y="{HEIGHT - 6}" fill="{colour}">{escape(device)}</text>')
-    parts.append(
-        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end" fill="#565f70">'
-        f"utilisation, %, over {end_s:.0f} s; shaded: the window; lines: ends of iterations</text></svg>"
-    )
-    return "\n".join(parts)
-
-
-def _height(share: float) -> float:
-    return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * min(max(share, 0.0), 100.0) / 100.0, 1)
-
-
-def _level(share: int) -> str:
-    y = _height(share)
-    line = f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" stroke="#d5dae4"/>'
-    return f'{line}<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end" fill="#565f70">{share}</text>'
-
-
+LOG = "console.log"
 FOLDER, DATABASE, ARTIFACTS = "dashboard", "study.db", "artifacts"
 """The copy's folder inside the study's folder, and what is in it."""
-LOG, PLOT = "console.log", "utilisation.svg"
 NOTE_CHARACTERS = 2000
 """A note is stored in pieces of at most this many characters; optuna-dashboard allows 2,045."""
 METRIC_NAMES = "study:metric_names"
@@ -94,7 +39,7 @@ def copy_study(reader: StudyReader, folder: Path, notes: Mapping[str, str]) -> P
     """Copy a study into `FOLDER` of the study's folder, and return the copy's folder. A copy from before is replaced.
 
     `notes`: case → what its note says, in Markdown. Artifacts are links to the probes' files, with the names that
-    Optuna's `FileSystemArtifactStore` expects; only the plots are new files.
+    Optuna's `FileSystemArtifactStore` expects.
     Raises StoreError where there is no study, and OutputError where the copy cannot be written.
     """
     target = folder / FOLDER
@@ -168,13 +113,13 @@ def _ids(source: Connection, reader: StudyReader) -> dict[tuple[str, int], int]:
     return {(names[row.study_id], row.number): row.trial_id for row in source.execute(query)}
 
 
-def _attributes(rows: Iterable[tuple[int, KeptTrial]]) -> Iterator[Row]:
+def _attributes(rows: Iterable[tuple[int, TrialRecord]]) -> Iterator[Row]:
     for trial_id, trial in rows:
         for name, fact in _facts(trial).items():
             yield {"trial_id": trial_id, "key": name, "value_json": json.dumps(fact)}
 
 
-def _facts(trial: KeptTrial) -> dict[str, Any]:
+def _facts(trial: TrialRecord) -> dict[str, Any]:
     """Return what a person wants to see of a trial; unknown facts are left out."""
     probe, failure = trial.probe, trial.probe.failure
     facts = {
@@ -195,7 +140,7 @@ def _facts(trial: KeptTrial) -> dict[str, Any]:
     return {name: round(fact, 3) if isinstance(fact, float) else fact for name, fact in known.items()}
 
 
-def _artifacts(rows: Iterable[tuple[int, KeptTrial]], folder: Path) -> Iterator[Row]:
+def _artifacts(rows: Iterable[tuple[int, TrialRecord]], folder: Path) -> Iterator[Row]:
     store = folder / FOLDER / ARTIFACTS
     for trial_id, trial in rows:
         for name in _files(trial, folder, store):
@@ -205,22 +150,13 @@ def _artifacts(rows: Iterable[tuple[int, KeptTrial]], folder: Path) -> Iterator[
             yield {"trial_id": trial_id, "key": f"artifacts:{number}", "value_json": json.dumps(json.dumps(meta))}
 
 
-def _files(trial: KeptTrial, folder: Path, store: Path) -> Iterator[str]:
-    """Link a probe's files into the store, and draw its plot; yield the names of those that are there."""
+def _files(trial: TrialRecord, folder: Path, store: Path) -> Iterator[str]:
+    """Link a probe's files into the store; yield the names of those that are there."""
     probe = folder_of(folder, trial.probe.out_dir)
-    if probe is None:
-        return
     for name in (LOG, SERIES_FILE):
-        if (probe / name).is_file() and not (probe / name).is_symlink():
+        if probe and (probe / name).is_file() and not (probe / name).is_symlink():
             _link(probe / name, store / _artifact_id(trial, name))
             yield name
-    plot = store / _artifact_id(trial, PLOT)
-    with suppress(OSError):
-        drawn_s = plot.stat().st_mtime if plot.exists() else 0.0
-        if drawn_s < (probe / SERIES_FILE).stat().st_mtime and (series := read_series(probe)):
-            plot.write_text(utilisation_svg(series, f"{trial.case} #{trial.number}"), encoding="utf-8")
-        if plot.exists():
-            yield PLOT
 
 
 def _link(file: Path, link: Path) -> None:
@@ -231,7 +167,7 @@ def _link(file: Path, link: Path) -> None:
     os.replace(beside, link)  # noqa: PTH105 - Path.replace would follow no link either; this says what is done
 
 
-def _artifact_id(trial: KeptTrial, name: str) -> str:
+def _artifact_id(trial: TrialRecord, name: str) -> str:
     return str(uuid5(NAMESPACE_URL, f"{trial.case}/{trial.number}/{trial.probe.out_dir}/{name}"))
 
 
@@ -239,7 +175,7 @@ def _study_rows(
     copy: Connection,
     tables: Mapping[str, Table],
     reader: StudyReader,
-    rows: Sequence[tuple[int, KeptTrial]],
+    rows: Sequence[tuple[int, TrialRecord]],
     notes: Mapping[str, str],
 ) -> Iterator[Row]:
     """Yield what the copy keeps of a case beside its trials: the names of its values, and notes."""
@@ -270,7 +206,7 @@ def above_the_best(case: CaseView) -> str | None:
     )
 
 
-def _why_not(highest: KeptTrial, best: Standing) -> str:
+def _why_not(highest: TrialRecord, best: Standing) -> str:
     if highest.probe.ineligible:
         return f"That config must not be the best: {highest.probe.ineligible}."
     if highest.warm and not best.is_warm:

@@ -13,11 +13,11 @@ from sqlalchemy.exc import DBAPIError
 
 from tuner.errors import EmptyStoreError, StoreError
 from tuner.export.case_view import CaseSummary, CaseView, summary
-from tuner.kept import stored
-from tuner.kept.case_record import KeptCase, KeptStudy
-from tuner.kept.stored import STEPS, STUDIES, TRIALS, Rows, of_study, read_json
-from tuner.kept.trial import COMPLETE, FAIL, FINISHED, RUNNING, KeptTrial, is_kept, read, stored_facts
-from tuner.kept.urls import checked_url, remedy, shown
+from tuner.records import schema
+from tuner.records.case_record import CaseRecord, StudyAttributes
+from tuner.records.schema import STEPS, STUDIES, TRIALS, Rows, of_study, read_json
+from tuner.records.trial import COMPLETE, FAIL, FINISHED, RUNNING, TrialRecord, is_kept, read, stored_facts
+from tuner.records.urls import checked_url, remedy, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +59,7 @@ def _check_tables(connection: Connection, filled_by: str) -> None:
     tables = set(inspector.get_table_names())
     if not tables:
         raise EmptyStoreError(f"{shown(connection.engine.url)} holds no study yet; `{filled_by}` creates one there")
-    for wanted in (STUDIES, stored.FACTS, TRIALS, stored.VALUES, STEPS, stored.ATTRIBUTES):
+    for wanted in (STUDIES, schema.FACTS, TRIALS, schema.VALUES, STEPS, schema.ATTRIBUTES):
         found = {known["name"] for known in inspector.get_columns(wanted.name)} if wanted.name in tables else set()
         if missing := [part.name for part in wanted.c if part.name not in found]:
             raise StoreError(
@@ -103,14 +103,14 @@ class StudyReader:
             if not begun:
                 raise self._missing(connection)
             ids = [row.study_id for row in begun]
-            facts = connection.execute(select(*stored.FACTS.c).where(stored.FACTS.c.study_id.in_(ids))).all()
-            tables, wanted = (stored.VALUES, stored.ATTRIBUTES), TRIALS.c.study_id.in_(ids)
-            queries = stored.trial_queries(wanted, tables)
-            found = list(stored.of_trials(lambda query: connection.execute(query).all(), queries))
+            facts = connection.execute(select(*schema.FACTS.c).where(schema.FACTS.c.study_id.in_(ids))).all()
+            tables, wanted = (schema.VALUES, schema.ATTRIBUTES), TRIALS.c.study_id.in_(ids)
+            queries = schema.trial_queries(wanted, tables)
+            found = list(schema.of_trials(lambda query: connection.execute(query).all(), queries))
         cases: list[CaseView] = []
         for study_id, study_name in begun:
-            kept = KeptStudy({one.key: read_json(one.value_json) for one in facts if one.study_id == study_id})
-            name, record = study_name.removeprefix(f"{self.study}/"), kept.case or KeptCase()
+            kept = StudyAttributes({one.key: read_json(one.value_json) for one in facts if one.study_id == study_id})
+            name, record = study_name.removeprefix(f"{self.study}/"), kept.case or CaseRecord()
             known = [self._trial(name, record, row, *rows) for row, rows in found if row.study_id == study_id]
             whole = [one for one in known if one]
             left_out = len(known) - len(whole)
@@ -128,7 +128,7 @@ class StudyReader:
         """The state of each case, as scripts read it."""
         return [summary(case) for case in self.cases]
 
-    def trials(self) -> Iterator[KeptTrial]:
+    def trials(self) -> Iterator[TrialRecord]:
         """Return all trials, case by case, in the order of their numbers."""
         return chain.from_iterable(case.trials for case in self.cases)
 
@@ -178,10 +178,12 @@ class StudyReader:
         known = ", ".join(sorted({name.split("/", 1)[0] for name in names})) or "none"
         return EmptyStoreError(f"{shown(self.engine.url)} has no study {self.study!r}; its studies are {known}")
 
-    def _trial(self, case: str, record: KeptCase, row: Row[Any], values: Rows, attributes: Rows) -> KeptTrial | None:
+    def _trial(
+        self, case: str, record: CaseRecord, row: Row[Any], values: Rows, attributes: Rows
+    ) -> TrialRecord | None:
         """Return a trial; None for a trial of another program, or one whose record is damaged."""
         facts = stored_facts(attributes)
-        state = FAIL if row.state == RUNNING and not self._is_held(facts.get(stored.LEASE)) else row.state
+        state = FAIL if row.state == RUNNING and not self._is_held(facts.get(schema.LEASE)) else row.state
         told = sorted(values, key=lambda one: one.objective)
         numbers = tuple(one.value for one in told if isinstance(one.value, int | float) and abs(one.value) < math.inf)
         objectives = (record.objective or "value").split(",")
@@ -198,6 +200,6 @@ class StudyReader:
             number=row.number,
             case=case,
             values=numbers,
-            started=stored.moment(row.datetime_start),
-            completed=stored.moment(row.datetime_complete),
+            started=schema.moment(row.datetime_start),
+            completed=schema.moment(row.datetime_complete),
         )

@@ -16,10 +16,10 @@ from tuner.errors import StudyError
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader, connect
 from tuner.export.write import write_files
-from tuner.kept.stored import storable
-from tuner.kept.trial import FINISHED, INTERRUPTED, NO_READING, OK, KeptTrial
 from tuner.probe import METRICS, MOST, OBJECTIVES, Device, DeviceSummary, Failure, FailureKind, ProbeResult
-from tuner.search.needs import Frontier, out_of_memory
+from tuner.records.schema import storable
+from tuner.records.trial import FINISHED, INTERRUPTED, NO_READING, OK, TrialRecord
+from tuner.search.frontier import Frontier, out_of_memory
 from tuner.study import Config, ParameterSpec, ProbeSpec, Space, Strict, StudySpec, Value, config_digest, launched
 
 
@@ -95,12 +95,12 @@ def export_tables(url: str, study: str, folder: Path) -> list[Path]:
     cannot be read, EmptyStoreError if no case has been begun, and OutputError if a file cannot be written.
     """
     reader = StudyReader(connect(url, filled_by="tuner record"), study)
-    files: dict[str, Iterable[bytes]] = {}
+    files: dict[str, bytes] = {}
     for case in reader.cases:
         ended = [trial for trial in case.trials if trial.state in FINISHED and trial.status != INTERRUPTED]
         if case.kept.recording and ended:
             files |= _files(reader, case, ended)
-    return write_files(folder, files, private=True)
+    return write_files(folder, files)
 
 
 def columns(space: Mapping[str, ParameterSpec]) -> pa.Schema:
@@ -122,7 +122,7 @@ def _type(name: str, parameter: ParameterSpec) -> pa.DataType:
     return _TYPES[max(kinds, key=list(_TYPES).index)]
 
 
-def _files(reader: StudyReader, case: CaseView, trials: list[KeptTrial]) -> Iterator[tuple[str, list[bytes]]]:
+def _files(reader: StudyReader, case: CaseView, trials: list[TrialRecord]) -> Iterator[tuple[str, bytes]]:
     rows = [_row(trial, reader.series.get((case.name, trial.number), [])) for trial in trials]
     facts = Header(
         **dict(Circumstances.model_validate(case.kept.recording)),
@@ -138,8 +138,8 @@ def _files(reader: StudyReader, case: CaseView, trials: list[KeptTrial]) -> Iter
     )
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=columns(facts.space)), sink)
-    yield f"{case.name}{TABLE_SUFFIX}", [sink.getvalue().to_pybytes()]
-    yield f"{case.name}{HEADER_SUFFIX}", [facts.model_dump_json(indent=2, exclude_none=True).encode(), b"\n"]
+    yield f"{case.name}{TABLE_SUFFIX}", sink.getvalue().to_pybytes()
+    yield f"{case.name}{HEADER_SUFFIX}", f"{facts.model_dump_json(indent=2, exclude_none=True)}\n".encode()
 
 
 _OF_PROBE = (
@@ -149,7 +149,7 @@ _OF_PROBE = (
 _OF_FAILURE = ("kind", "rule", "detail", "rank")
 
 
-def _row(trial: KeptTrial, series: list[float | None]) -> dict[str, Any]:
+def _row(trial: TrialRecord, series: list[float | None]) -> dict[str, Any]:
     probe, failure = trial.probe, trial.probe.failure
     return {
         **trial.config,
@@ -165,7 +165,7 @@ def _row(trial: KeptTrial, series: list[float | None]) -> dict[str, Any]:
     }
 
 
-def _invalidity(trial: KeptTrial) -> str:
+def _invalidity(trial: TrialRecord) -> str:
     """Return whether the config counts, in T4's words: `correct`, or what was wrong."""
     word = _INVALIDITY.get(trial.status or "", "runtime")
     return "constraints" if word == "runtime" and not trial.probe.launched else word

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader
 from tuner.export.wording import in_words
-from tuner.kept.case_record import KeptRun
-from tuner.kept.trial import OK, KeptTrial, pooled
 from tuner.probe import METRICS, DeviceSummary
+from tuner.records.case_record import RunRecord
+from tuner.records.trial import OK, TrialRecord, pooled
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
 from tuner.study import FILES, LADDER, VARIANT, grouped, launch_digest
@@ -91,12 +91,12 @@ RACE_COLUMNS = ("race_winner", "race_score", "race_score_se", "race_s", "race_ru
 """The columns about a race, in `best_by_case.tsv` if a case had a race."""
 
 
-def runs_by_config(runs: Iterable[KeptRun]) -> dict[str, list[KeptRun]]:
+def runs_by_config(runs: Iterable[RunRecord]) -> dict[str, list[RunRecord]]:
     """Return the runs of a race by the digest of their config."""
     return grouped(runs, lambda run: launch_digest(run.config))
 
 
-def race_row(runs: Sequence[KeptRun]) -> Row:
+def race_row(runs: Sequence[RunRecord]) -> Row:
     """Return the cells about the winner of a race; empty where there was none."""
     by_config = runs_by_config(runs)
     first = next(iter(standings(by_config)), None)
@@ -135,12 +135,12 @@ def best_row(case: CaseView, best: Standing) -> Row:
     }
 
 
-def _pooled(one: Standing) -> KeptTrial:
+def _pooled(one: Standing) -> TrialRecord:
     """Return the newest trial of a config with the numbers of all its trials."""
     return replace(pooled(one.trials), values=one.values)
 
 
-def trial_row(case: CaseView, trial: KeptTrial) -> Row:
+def trial_row(case: CaseView, trial: TrialRecord) -> Row:
     """Return the row of any trial, with or without a result."""
     probe, failure = trial.probe, trial.probe.failure
     metrics = {name: rounded(name, value) for name, value in trial.metrics.items()}

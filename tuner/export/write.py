@@ -2,22 +2,15 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from fcntl import LOCK_EX, LOCK_NB, flock
-from functools import partial
-from glob import escape
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import BinaryIO
-from uuid import uuid4
+from tempfile import NamedTemporaryFile, TemporaryFile
 
 from tuner.errors import OutputError
 from tuner.export.reader import StudyReader, connect
 from tuner.export.tables import Sheet, all_trials, best_by_case, case_manifest, method_summary, pareto, tsv
 
-PRIVATE, USUAL = 0o600, 0o666
-"""The modes of a new file that only its owner reads and writes, and of one whose readers the umask names."""
 _REMEDIES = {
     errno.ENOSPC: "free some disk space",
     errno.EDQUOT: "free some of your disk quota",
@@ -36,7 +29,7 @@ def export_study(url: str, study: str, folder: Path) -> list[Path]:
     reader = StudyReader(connect(url), study)
     several = any(len(case.objectives) > 1 for case in reader.cases)
     tables = TABLES | ({"pareto.tsv": pareto} if several else {})
-    return write_files(folder, {name: [tsv(table(reader)).encode()] for name, table in tables.items()}, private=True)
+    return write_files(folder, {name: tsv(table(reader)).encode() for name, table in tables.items()})
 
 
 def prepare_folder(folder: Path) -> None:
@@ -46,19 +39,16 @@ def prepare_folder(folder: Path) -> None:
         TemporaryFile(dir=folder).close()
 
 
-def write_files(folder: Path, files: Mapping[str, Iterable[bytes]], *, private: bool = False) -> list[Path]:
-    """Write files, name → pieces of content, into `folder` and return their paths. A missing folder is created.
+def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
+    """Write files, name → content, into `folder` and return their paths. A missing folder is created.
 
-    A `private` file is its owner's alone from before its first byte. Old files are replaced only when all new files are
-    complete. Raises OutputError if a file cannot be written.
+    A file is its owner's alone from before its first byte. Old files are replaced only when all new files are complete.
+    Raises OutputError if a file cannot be written.
     """
-    mode = PRIVATE if private else USUAL
     prepare_folder(folder)
-    for name in files:
-        _remove_leftovers(folder / name)
     with ExitStack() as stack:
         staged = {
-            folder / name: stack.enter_context(_staged(folder / name, pieces, mode)) for name, pieces in files.items()
+            folder / name: stack.enter_context(_staged(folder / name, content)) for name, content in files.items()
         }
         for path, temporary in staged.items():
             with _explained(path):
@@ -67,38 +57,17 @@ def write_files(folder: Path, files: Mapping[str, Iterable[bytes]], *, private: 
 
 
 @contextmanager
-def _staged(path: Path, pieces: Iterable[bytes], mode: int) -> Iterator[Path]:
-    """Write the pieces to a temporary file beside `path`. If the caller does not move the file, it is deleted."""
+def _staged(path: Path, content: bytes) -> Iterator[Path]:
+    """Write the content to a temporary file beside `path`. If the caller does not move the file, it is deleted."""
     if path.exists() and not path.is_file():
         raise OutputError(f"cannot write {path}: it is no file; choose another name, then run the command again")
-    with _explained(path), ExitStack() as stack:  # on a full disk the end of the stack fails, too: it flushes again
-        file, temporary = _locked_beside(path, mode)
-        stack.callback(temporary.unlink, missing_ok=True)
-        stack.enter_context(file)
-        file.writelines(pieces)
-        file.flush()
-        os.fsync(file.fileno())
-        yield temporary
-
-
-def _locked_beside(path: Path, mode: int) -> tuple[BinaryIO, Path]:
-    """Make a hidden file beside `path`. Its lock shows other commands that it is being written."""
-    while True:
-        temporary = path.with_name(f".{path.name}.{uuid4().hex}")
-        file = open(temporary, "xb", opener=partial(os.open, mode=mode))  # noqa: SIM115 - the caller closes it
-        with suppress(OSError):  # some network file systems have no locks
-            flock(file, LOCK_EX)
-        if os.fstat(file.fileno()).st_nlink:
-            return file, temporary
-        file.close()  # another command has removed it before it was locked
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Remove the hidden files that killed commands have left beside `path`: those that nobody has locked."""
-    for left in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * 32}"):
-        with suppress(OSError), left.open("rb") as file:
-            flock(file, LOCK_EX | LOCK_NB)
-            left.unlink()
+    with _explained(path), ExitStack() as stack:
+        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            stack.callback(Path(file.name).unlink, missing_ok=True)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        yield Path(file.name)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The metrics of a probe. Each metric is one row here, and tables, objectives and constraints use these rows."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from operator import attrgetter
@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.errors import StudyError
 from tuner.probe.result import DeviceSummary, ProbeResult
-from tuner.probe.steady import FULL_PCT
+from tuner.probe.steady import FULL_PCT, over
 from tuner.probe.summaries import NO_RATE
 from tuner.study import StudySpec
 
@@ -29,12 +29,6 @@ class Metric:
     """Combines the values of several probes of one config into one value."""
     edge_of: Callable[[ProbeResult], float] = lambda _: 0.0
     """Returns the part of the standard error that more iterations of the same kind do not reduce."""
-
-
-def over(rule: Callable[[Sequence[float]], float], numbers: Iterable[float | None]) -> float | None:
-    """Apply a rule to the numbers that are known; None where none is known."""
-    known = [number for number in numbers if number is not None]
-    return rule(known) if known else None
 
 
 def _of_devices(

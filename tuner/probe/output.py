@@ -183,8 +183,6 @@ class Tail:
         """How often it has started at the beginning of the file."""
         self.left = 0
         """The bytes that the last call has left unread, beside the beginning of a line."""
-        self.unended = 0
-        """The bytes at the end of the file that are no whole line."""
 
     def read(self) -> list[str]:
         """Return the lines since the last call; none while there is no file.
@@ -205,7 +203,6 @@ class Tail:
         whole, newline, _ = chunk.rpartition(b"\n")
         if self._offset == 0 and newline:
             self._first_line = whole.partition(b"\n")[0] + newline
-        self.unended = len(chunk) - len(whole) - len(newline)
         self.left = status.st_size - self._offset - len(chunk) if len(chunk) == self._most_bytes else 0
         if self._offset == 0:
             whole = whole.removeprefix(codecs.BOM_UTF8)

@@ -17,7 +17,7 @@ from tuner.probe.count_files import CountFiles
 from tuner.probe.guard import MARK, identity
 from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Mask, Tail, unwritable
 from tuner.probe.probe_plan import ProbePlan, search_path
-from tuner.probe.progress_file import UNREAD, ProgressFileReader
+from tuner.probe.progress_file import ProgressFileReader
 from tuner.probe.protocols import Clock, OutputLine
 from tuner.study import open_anew, shell_join
 
@@ -146,7 +146,7 @@ class Process:
         except OSError as error:
             said, self._is_unread = self._is_unread, True
             detail = f"the reports in {error.filename} cannot be read: {error.strerror}"
-            return [] if said else [json.dumps({"type": UNREAD, "detail": detail, "missing": True})]
+            return [] if said else [json.dumps({"type": "unread", "detail": detail, "missing": True})]
 
     def exit_code(self) -> int | None:
         """Return the trainer's exit code once no process of the probe is left; None before that."""

@@ -5,28 +5,23 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner.errors import TrainerError, installs
-from tuner.probe.counting import Unwrapped, number
+from tuner.probe.counting import EpochCounter, number
 from tuner.probe.evidence import quoted
 from tuner.probe.output import Tail, plain
 from tuner.probe.probe_plan import STEP, ProgressFile
 from tuner.probe.progress_reader import BOM, record
 from tuner.probe.protocols import Clock
 
-MOST_EVENTS = 10_000
-"""The most events of TensorBoard that are read at once."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FileRow:
+class FileRow(NamedTuple):
     """One row of a file."""
 
     number: int
@@ -55,13 +50,15 @@ class TextRows:
         self._is_csv = is_csv
         self._starts = self._number = 0
         self._columns: list[str] = []
-        self.left = self.unended = 0
-        """The bytes that the last call has left unread, and those at the end of the file that are no whole row yet."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the last call has left bytes unread."""
+        return self._tail.left > 0
 
     def read(self) -> Iterator[FileRow]:
-        """Return the rows since the last call, at most a bounded number. Raises OSError."""
+        """Yield the rows since the last call, at most a bounded number. Raises OSError."""
         lines = self._tail.read()
-        self.left, self.unended = self._tail.left, self._tail.unended
         if self._tail.starts != self._starts:
             self._starts, self._number, self._columns = self._tail.starts, 0, []
         for line in lines:
@@ -70,33 +67,32 @@ class TextRows:
                 continue
             self._number += 1
             values = dict(zip(self._columns, _cells(line), strict=False)) if self._is_csv else record(line)
-            yield FileRow(number=self._number, values=values)
+            yield FileRow(self._number, values)
 
 
 class EventRows:
     """Reads TensorBoard's events with TensorBoard's own reader. The scalars of one step are a row.
 
-    A row is whole as soon as it has all wanted tags, or where the next step begins.
+    A row is complete as soon as it has all wanted tags, or where the next step begins.
     """
 
-    left = unended = 0
+    is_behind = False
 
     def __init__(self, path: Path, tags: frozenset[str]) -> None:
         """Raises OSError where the file cannot be opened. TensorBoard must be installed."""
         self._tags = tags
-        self._loader: Any = import_module("tensorboard.backend.event_processing.event_file_loader").EventFileLoader(
-            str(path)
-        )
+        loader: Any = import_module("tensorboard.backend.event_processing.event_file_loader")
+        self._loader = loader.EventFileLoader(str(path))
         self._as_array: Any = import_module("tensorboard.util.tensor_util").make_ndarray
         self._broken: type[Exception] = import_module("google.protobuf.message").DecodeError
         self._values: dict[str, object] = {}
         self._number = 0
-        self._is_told = True
+        self._is_complete = True
 
     def read(self) -> Iterator[FileRow]:
-        """Return the rows since the last call, at most `MOST_EVENTS`. Raises OSError or ValueError."""
+        """Yield the rows since the last call, from at most 10,000 events. Raises OSError or ValueError."""
         try:
-            for event in islice(self._loader.Load(), MOST_EVENTS):
+            for event in islice(self._loader.Load(), 10_000):
                 yield from self._rows(event)
         except self._broken as error:
             raise ValueError(f"it holds an event that cannot be read: {error}") from error
@@ -105,23 +101,21 @@ class EventRows:
         if not event.summary.value:
             return
         if event.step != self._values.get(STEP):
-            if not self._is_told:
+            if not self._is_complete:
                 yield self._row(event)
-            self._values, self._is_told = {STEP: event.step}, False
-        for value in event.summary.value:
-            self._values[value.tag] = self._scalar(value) if value.tag in self._tags else None
-        if not self._is_told and self._tags <= self._values.keys():
+            self._values, self._is_complete = {STEP: event.step}, False
+        for scalar in event.summary.value:
+            if scalar.tag in self._tags:
+                with suppress(TypeError, ValueError):
+                    self._values[scalar.tag] = self._as_array(scalar.tensor).item()
+            self._values.setdefault(scalar.tag, None)
+        if not self._is_complete and self._tags <= self._values.keys():
             yield self._row(event)
 
     def _row(self, event: Any) -> FileRow:
-        self._is_told = True
+        self._is_complete = True
         self._number += 1
-        return FileRow(number=self._number, values=dict(self._values), unix_s=event.wall_time)
-
-    def _scalar(self, value: Any) -> object:
-        with suppress(TypeError, ValueError):
-            return self._as_array(value.tensor).item()
-        return None
+        return FileRow(self._number, dict(self._values), event.wall_time)
 
 
 def check_reader(file: ProgressFile) -> None:
@@ -139,18 +133,12 @@ def _cells(line: str) -> list[str]:
         return []
 
 
-UNREAD, BACKLOG = "unread", "backlog"
-"""The types of the messages that say why a progress file gives no iteration, and that it grows too fast."""
-UNENDED = 3
-"""A first line that has grown so many times and has no end will probably get none."""
-
-
 class ProgressFileReader:
     """Follows one progress file: from before it exists, to its last row.
 
     Rows that appear together count as one iteration, because it is not known when each of them was written. The rows
-    of TensorBoard hold their times, so that each of them counts. While more rows wait than are read at once, none
-    counts. A count that falls to its first value goes on, because a new epoch has begun.
+    of TensorBoard hold their times, so that each of them counts. A count that falls to its first value goes on, because
+    a new epoch has begun. While more rows wait than are read at once, nothing is known of speeds.
     """
 
     def __init__(
@@ -164,84 +152,62 @@ class ProgressFileReader:
         self._unix_s = unix_s
         self._rows: TextRows | EventRows | None = None
         self._name = file.pattern
-        self._counts: dict[str, Unwrapped] = {}
-        self._is_behind = self._has_rows = False
-        self._unended: list[int] = []
-        self._said: set[str] = set()
+        self._counters: dict[str, EpochCounter] = {}
+        self._complaints: set[str] = set()
         self._messages: list[dict[str, Any]] = []
 
     def read(self) -> list[str]:
         """Return the new messages as JSON texts: the iterations, and once each why there are none."""
         reports: list[dict[str, Any]] = []
         try:
-            for row in self._new_rows():
-                if report := self._report(row):
-                    reports.append(report)
+            reports = [report for row in self._new_rows() if (report := self._report(row))]
         except (OSError, ValueError) as error:
-            self._say("broken", str(error))
-        self._note_left()
-        messages = [*self._messages, *(() if self._is_behind else _together(reports))]
-        self._messages = []
+            self._complain("broken", str(error))
+        messages, self._messages = [*self._messages, *_together(reports)], []
         return [json.dumps(message) for message in messages]
 
     def _new_rows(self) -> Iterator[FileRow]:
-        if self._rows is None and (found := min(self._file.folder.glob(self._file.pattern), default=None)):
-            self._name = found.name
-            self._rows = open_rows(self._file, found, self._most_bytes)
+        if self._rows is None and (path := min(self._file.folder.glob(self._file.pattern), default=None)):
+            self._name = path.name
+            self._rows = open_rows(self._file, path, self._most_bytes)
         if self._rows is None:
-            self._say("missing", "it has not appeared", missing=True)
+            self._complain("missing", "it has not appeared")
             return
         yield from self._rows.read()
 
-    def _note_left(self) -> None:
-        """Report the bytes that wait, where they are too many, and a first line without an end."""
-        if self._rows is None:
-            return
-        was_behind, self._is_behind = self._is_behind, self._rows.left > 0
-        if self._is_behind:
-            detail = f"progress_file {self._name} grows faster than it is read: report less often"
-            self._messages.append({"type": BACKLOG, "detail": detail})
-        elif was_behind:
-            self._messages.append({"type": BACKLOG})
-        if self._rows.unended > max(self._unended, default=0) and len(self._unended) < UNENDED:
-            self._unended.append(self._rows.unended)
-            if len(self._unended) == UNENDED and not self._has_rows:
-                self._say("endless", f"its first line has {self._unended[-1]} bytes and no end: end each row's line")
-
     def _report(self, row: FileRow) -> dict[str, Any] | None:
         """Return the message for a row; None for a row without a number in each of the wanted columns."""
-        self._has_rows = True
         if row.number == 1:
-            self._counts = {name: Unwrapped(restart_drop=1) for name in ("iteration", "samples")}
+            self._counters = {name: EpochCounter(restart_drop=1) for name in ("iteration", "samples")}
         report: dict[str, Any] = {"type": "iteration", "iteration": row.number}
         for field, column in self._file.columns.items():
             value = row.values.get(column)
-            report[field] = number(value)
-            if report[field] is None:
-                self._complain(row, column, value)
+            if (read := number(value)) is None:
+                self._complain_of(row, column, value)
                 return None
-        counts = {field: self._counts[field] for field in self._file.columns if field in self._counts}
-        report |= {field: count(report[field]) for field, count in counts.items()}
-        what_counts = counts.get("samples") or (
-            None if "samples_per_s" in self._file.columns else counts.get("iteration")
-        )
-        if what_counts and what_counts.doubt:
-            report["doubt"] = f"{what_counts.doubt} in progress_file {self._name}"
+            report[field] = self._counters[field](read) if field in self._counters else read
+        fields = [field for field in ("samples", "samples_per_s", "iteration") if field in self._file.columns]
+        counter = self._counters.get(fields[0]) if fields else None
+        doubt = counter and counter.doubt
+        if self._rows and self._rows.is_behind:
+            doubt = "rows come faster than they are read"
+        if doubt:
+            report["doubt"] = f"{doubt} in progress_file {self._name}"
         return report if row.unix_s is None else {**report, "t_s": self._clock.now() - self._unix_s() + row.unix_s}
 
-    def _complain(self, row: FileRow, column: str, value: object) -> None:
+    def _complain_of(self, row: FileRow, column: str, value: object) -> None:
         """Report a value that cannot be used. A row may leave a column empty."""
         if column not in row.values:
-            self._say("column", f"it has no column {column!r}; found: {', '.join(row.values) or 'no columns'}")
+            self._complain("column", f"it has no column {column!r}; found: {', '.join(row.values) or 'no columns'}")
         elif value not in (None, ""):
-            self._say("number", f"row {row.number}: {value!r} in column {column!r} is no number")
+            self._complain("number", f"row {row.number}: {value!r} in column {column!r} is no number")
 
-    def _say(self, what: str, detail: str, *, missing: bool = False) -> None:
+    def _complain(self, kind: str, detail: str) -> None:
         """Add a complaint of this kind, if it is the first one."""
-        if what not in self._said:
-            self._said.add(what)
-            detail = plain(quoted(f"progress_file {self._name}: {detail}"))
-            self._messages.append({"type": UNREAD, "detail": detail, "missing": missing})
+        if kind not in self._complaints:
+            self._complaints.add(kind)
+            text = plain(quoted(f"progress_file {self._name}: {detail}"))
+            self._messages.append({"type": "unread", "detail": text, "missing": kind == "missing"})
 
 
 def _together(reports: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:

@@ -5,67 +5,56 @@ import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from math import nan
-from typing import Any, TypeVar
+from typing import Any
 
 from tuner.probe.count_files import COUNTED
 from tuner.probe.counting import (
     EVALUATES,
     MOST,
     MOST_ITERATIONS,
-    Unwrapped,
+    EpochCounter,
     is_aside,
     is_rounded,
     number,
+    numeral,
     printed_end,
-    whole_numeral,
 )
 from tuner.probe.evidence import quoted
 from tuner.probe.probe_plan import SCORE_GROUP, LinePatterns
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Pause, Progress, Score, Thin
 
-RECURS = 3
-"""The number of lines, each with a count that has grown, that show progress."""
-
-_SHOWN = 3
 FORMS = tuple(
-    rf"(?i)\b{word}s?\b[\s:=#\[(|]{{0,9}}(?P<iteration>\d[\d,_]*)"
-    for word in ("(?:iteration|iter)", "step", "batch", "epoch")
+    rf"(?i)\b(?:{words})s?\b[\s:=#\[(|]{{0,9}}(?P<iteration>\d[\d,_]*)"
+    for words in ("iteration|iter|step|batch", "epoch")
 )
 """The plain forms of progress, such as `iteration 12`. An epoch counts where nothing else does."""
-_BAR = r"(?P<iteration>\d+)/\d+ \["
+BOM = "\ufeff"
+"""The byte order mark with which some programs begin a file; it is no text."""
+_COUNTS = ("iteration", "samples")
+"""The groups of counts that may start again at each epoch."""
+_SAVES = re.compile(r"(?i)(?<![a-z])(?:checkpoint|saving|saved)")
 
 
 class Unmatched:
-    """Collects lines that look like progress: those of a plain form whose count grows."""
+    """Collects lines that look like progress: those of a plain form, or bars, whose count grows."""
 
     def __init__(self) -> None:
-        self._readers = [ProgressReader(LinePatterns(patterns=(form,)), 0.0) for form in (*FORMS, _BAR)]
+        forms = (*FORMS, r"(?P<iteration>\d+)/\d+ \[")
+        self._readers = [ProgressReader(LinePatterns(patterns=(form,)), 0.0) for form in forms]
         self._grown = 0
-        self._last: deque[str] = deque(maxlen=_SHOWN)
+        self._latest: deque[str] = deque(maxlen=3)
 
     @property
     def lines(self) -> Sequence[str]:
-        """The last lines that look like progress. Empty until lines clearly show progress."""
-        return list(self._last) if self._grown >= RECURS else []
+        """The last lines that look like progress. Empty until three lines have shown a growing count."""
+        return list(self._latest) if self._grown >= 3 else []
 
     def feed(self, text: str) -> None:
         """Consider a line that no pattern has matched."""
         if any(reader.feed(OutputLine(t_s=0.0, text=text)) for reader in self._readers):
             self._grown += 1
-            self._last.append(quoted(text.strip()))
-
-
-N = TypeVar("N", int, float)
-BOM = "\ufeff"
-"""The byte order mark with which some programs begin a file; it is no text."""
-_NOT_FINITE = r"(?i:[-+]?(?:nan|inf(?:inity)?)\b)"
-_SCORE = f"(?P<{SCORE_GROUP}>"
-_COUNTS = ("iteration", "samples")
-"""The groups of counts that may start again at each epoch."""
-_NAME, _AFTER = "name", "after"
-"""The fields for the text before the iteration, such as the name of a bar, and for the text after it."""
-_SAVES = re.compile(r"(?i)(?<![a-z])(?:checkpoint|saving|saved)")
+            self._latest.append(quoted(text.strip()))
 
 
 class ProgressReader:
@@ -73,29 +62,33 @@ class ProgressReader:
 
     A line without a finite, growing iteration is not a report. If no pattern has the group `iteration`, each printed
     match counts as one iteration, except where it repeats the samples of an earlier match. Other fields that are not
-    finite or have decreased are unknown in their report. `origin_s` is the monotonic time at which the probe's clock
-    is 0.
+    finite or have decreased are unknown in their report. Where only speeds are printed, the samples are those speeds
+    times the seconds since the line before. `origin_s` is the monotonic time at which the probe's clock is 0.
     """
 
     def __init__(self, patterns: LinePatterns, origin_s: float) -> None:
         self.patterns = patterns
         compiled = [re.compile(_with_any_score(pattern)) for pattern in patterns.patterns]
         self._marks = [pattern for pattern in compiled if pattern.groupindex.keys() != {SCORE_GROUP}]
-        self._returns = [pattern for pattern in compiled if SCORE_GROUP in pattern.groupindex]
+        self._scores = [pattern for pattern in compiled if SCORE_GROUP in pattern.groupindex]
         self._counts_lines = not any("iteration" in pattern.groupindex for pattern in self._marks)
         self._counted: Counter[int | None] = Counter()
         self._origin_s = origin_s
         self._partial: dict[str, Any] = {}
-        self._counters: dict[tuple[str | None, str], Unwrapped] = defaultdict(Unwrapped)
+        self._counters: dict[tuple[str | None, str], EpochCounter] = defaultdict(EpochCounter)
         self.score: Score | None = None
         """The newest score; of the first rank, if ranks report for themselves."""
         self.matched = 0
         """The number of times that a printed line has matched a pattern."""
         self.doubt: str | None = None
         """Why the samples may be wrong: something that was counted once made no sense, so no later count is trusted."""
+        self.adds_speeds = False
+        """Whether the samples are worked out from printed speeds."""
+        self._added: dict[int | None, tuple[float, float]] = {}
+        """The samples that were worked out so, and the time up to which."""
         self._pause: Pause | None = None
         """What the lines since the last report tell of."""
-        self._reports = self._counts_inside = self._is_first_count = False
+        self._reports = self._counts_inside = False
         self._highest: dict[tuple[int | None, str], float] = {}
 
     @property
@@ -105,66 +98,75 @@ class ProgressReader:
 
     def feed(self, line: OutputLine) -> Progress | None:
         """Return the progress report that this line completes, or None."""
-        told = record(line.text) if line.stream == "progress" else None
-        self._note_score(line, told)
-        fields = self._printed(line.text) if told is None else told
-        if fields is None:
+        if line.stream == "progress":
+            message = record(line.text)
+            self._note_score(line.t_s, None if message.get("rank") else message.get("score"))
+            return self._reported(message, line)
+        match = next(filter(None, (pattern.search(line.text) for pattern in self._scores)), None)
+        self._note_score(line.t_s, match and match[SCORE_GROUP])
+        fields = self._printed(line.text)
+        if fields is None or self._counts_inside:
             self._note_pause(line.text)
             return None
-        if told is not None and told.get("doubt"):
-            self._suspect(str(told["doubt"]))
-        if not self._takes(told):
-            if told is None:
-                self._note_pause(line.text)
+        if self._counts_lines:
+            fields["iteration"] = self._count_line(_count(fields.get("rank")), _count(fields.get("samples")))
+        return self._report(fields, line)
+
+    def _reported(self, message: dict[str, Any], line: OutputLine) -> Progress | None:
+        """Return the report of a message: what the trainer reports itself goes before what is counted inside."""
+        if message.get("doubt"):
+            self._suspect(str(message["doubt"]))
+        begins_anew = bool(message.get(COUNTED)) and not self._reports and not self._counts_inside
+        if begins_anew:
+            self._counts_inside, self.doubt = True, None
+            self._highest.clear()
+        elif message.get(COUNTED) and not self._counts_inside:
             return None
+        if not message.get(COUNTED):
+            self._reports = self._reports or "iteration" in message
+        if self._counts_inside:
+            self._pause = _pause(message.get("pause"))
+        return self._report(message, line, begins_anew=begins_anew)
+
+    def _report(self, fields: dict[str, Any], line: OutputLine, *, begins_anew: bool = False) -> Progress | None:
         rank = _count(fields.get("rank"))
         if rank is None and fields.get("rank") is not None:
             return None
-        if line.stream == "console" and self._counts_lines:
-            fields["iteration"] = self._count_line(rank, _count(fields.get("samples")))
         before = self._highest.get((rank, "iteration"), -1)
         iteration = self._grown(rank, "iteration", _count(fields.get("iteration"), MOST_ITERATIONS))
-        is_drawn = told is None and iteration == 0 and "?" in fields.get(_AFTER, "")  # tqdm's bar before a step
-        if iteration is None or iteration == before or is_drawn:
+        if iteration is None or iteration == before:
             return None
-        pause, self._pause = _pause(told) if self._counts_inside else self._pause, None
-        begins_anew, self._is_first_count = self._is_first_count, False
+        pause, self._pause = self._pause, None
         began_s = self._highest.get((rank, "t_s"), 0.0)
         t_s = self._time_s(rank, number(fields.get("t_s")), line)
+        samples, speed = _count(fields.get("samples")), number(fields.get("samples_per_s"))
+        if samples is None and speed is not None:
+            samples = self._add_speed(rank, speed, t_s)
         return Progress(
-            iteration=iteration,
+            iteration=int(iteration),
             rank=rank,
-            samples=self._total(rank, _count(fields.get("samples"))),
-            samples_per_s=number(fields.get("samples_per_s")),
+            samples=self._total(rank, samples),
             busy_s=self._grown(rank, "busy_s", number(fields.get("busy_s"))),
-            alloc_retries=self._grown(rank, "alloc_retries", _count(fields.get("alloc_retries"))),
-            allocated_mib=number(fields.get("allocated_mib")),
-            reserved_mib=number(fields.get("reserved_mib")),
+            alloc_retries=_whole(self._grown(rank, "alloc_retries", _count(fields.get("alloc_retries")))),
             t_s=t_s,
             thin=self._thin(number(fields.get("thin_from_s")), number(fields.get("thin_by")), began_s, t_s),
             pause=pause,
             begins_anew=begins_anew,
         )
 
-    def _takes(self, told: dict[str, Any] | None) -> bool:
-        """Return whether a report counts: what the trainer reports itself, else what is counted inside, else lines."""
-        if told is None:
-            return not self._counts_inside
-        if not told.get(COUNTED):
-            self._reports = self._reports or "iteration" in told
-            return True
-        if not self._reports and not self._counts_inside:
-            self._counts_inside = self._is_first_count = True
-            self.doubt = None
-            self._highest.clear()
-        return self._counts_inside
-
     def _total(self, rank: int | None, samples: int | None) -> int | None:
         """Return the samples so far; None for a number that is below an earlier one, so that it is no total."""
         before = self._highest.get((rank, "samples"), 0)
         if samples is not None and samples < before:
             self._suspect(f"`samples` fell from {before:.0f} to {samples}, so it is not the total since the start")
-        return self._grown(rank, "samples", samples)
+        return _whole(self._grown(rank, "samples", samples))
+
+    def _add_speed(self, rank: int | None, speed: float, t_s: float) -> int:
+        """Return the samples so far by printed speeds, which are those since the line before."""
+        self.adds_speeds = True
+        samples, since_s = self._added.get(rank, (0.0, t_s))
+        self._added[rank] = samples + speed * (t_s - since_s), t_s
+        return round(self._added[rank][0])
 
     def _suspect(self, why: str | None) -> None:
         self.doubt = self.doubt or why
@@ -176,14 +178,9 @@ class ProgressReader:
         elif self._pause is None and _SAVES.search(text):
             self._pause = Pause("a checkpoint")
 
-    def _note_score(self, line: OutputLine, told: dict[str, Any] | None) -> None:
-        if told is not None:
-            value = None if told.get("rank") else _score(told.get("score"))
-        else:
-            found = next(filter(None, (pattern.search(line.text) for pattern in self._returns)), None)
-            value = found and _score(found[SCORE_GROUP])
-        if value is not None:
-            self.score = Score(line.t_s, value)
+    def _note_score(self, t_s: float, printed: object) -> None:
+        if (score := _score(printed)) is not None:
+            self.score = Score(t_s, score)
 
     def _count_line(self, rank: int | None, samples: int | None) -> int:
         """Count a match of a rank as an iteration, unless its samples are those of an earlier match."""
@@ -191,7 +188,7 @@ class ProgressReader:
             self._counted[rank] += 1
         return self._counted[rank]
 
-    def _grown(self, rank: int | None, name: str, value: N | None) -> N | None:
+    def _grown(self, rank: int | None, name: str, value: float | None) -> float | None:
         """Return the value, or None when it is below the rank's earlier values of the same name."""
         if value is None or value < self._highest.get((rank, name), 0):
             return None
@@ -204,8 +201,8 @@ class ProgressReader:
         Returns the time at which the tuner read the line instead, if the stamp did not grow or lies in the future.
         """
         before_s = self._highest.get((rank, "t_s"), 0.0)
-        own_s = None if stamp_s is None else stamp_s - self._origin_s
-        t_s = own_s if own_s is not None and before_s < own_s <= line.t_s else line.t_s
+        own_s = line.t_s if stamp_s is None else stamp_s - self._origin_s
+        t_s = own_s if before_s < own_s <= line.t_s else line.t_s
         self._highest[rank, "t_s"] = t_s
         return t_s
 
@@ -218,69 +215,69 @@ class ProgressReader:
 
     def _over_epochs(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Make printed counts continue when the trainer starts them again at a new epoch."""
-        epoch, rank, name = number(fields.get("epoch")), fields.get("rank"), fields.get(_NAME, "")
+        epoch, rank, name = number(fields.get("epoch")), fields.get("rank"), fields.get("name", "")
         for count in _COUNTS:
-            text, end, counter = fields.get(count, ""), fields.get(_end_of(count)), self._counters[rank, count]
+            text, end, counter = fields.get(count, ""), fields.get(f"{count} end"), self._counters[rank, count]
             if (printed := number(text)) is None:
                 continue
-            is_iteration, over = count == "iteration", len(counter.epoch_ends)
-            is_other = is_iteration and end is not None and is_aside(name, fields.get(_AFTER, ""))
+            is_iteration, epochs, after = count == "iteration", len(counter.epoch_ends), fields.get("after", "")
+            is_drawn = printed == 0 and "?" in after  # tqdm's bar before its first step
+            is_other = is_iteration and (is_drawn or (end is not None and is_aside(name, after)))
             fields[count] = None if is_other else counter(printed, epoch=epoch, end=end)
             self._suspect(counter.doubt and f"{counter.doubt}{'' if is_iteration else ', where samples are counted'}")
             if is_rounded(text):
                 self._suspect(f"a count is rounded, as {text}, so that steps are lost")
-            if is_iteration and len(counter.epoch_ends) > over:
+            if is_iteration and len(counter.epoch_ends) > epochs:
                 self._pause = Pause("an epoch's end", counter.epoch_ends[-1])
             elif is_iteration and fields[count] is None:
                 self._note_pause(name)
         return fields
 
     def _printed(self, text: str) -> dict[str, Any] | None:
-        """Return the fields that the patterns have found, once the last pattern matches; None before that."""
+        """Return the fields that the patterns have found, once the last pattern matches; None before that.
+
+        `name` and `after` are the texts before and after the iteration, such as the name of a bar.
+        """
         for pattern in self._marks:
-            if found := pattern.search(text):
+            if match := pattern.search(text):
                 self.matched += 1
-                groups = {name: found.span(name) for name, value in found.groupdict().items() if value is not None}
-                printed = {name: whole_numeral(text, *span) for name, span in groups.items()}
-                counts = {name: groups[name][0] + len(printed[name]) for name in _COUNTS if name in groups}
-                self._partial |= printed | {_end_of(name): printed_end(text, at) for name, at in counts.items()}
-                if "iteration" in groups:
-                    self._partial |= {_NAME: text[: groups["iteration"][0]], _AFTER: text[groups["iteration"][1] :]}
+                for group in (name for name, value in match.groupdict().items() if value is not None):
+                    begin, end = match.span(group)
+                    self._partial[group] = numeral(text, begin, end)
+                    if group in _COUNTS:
+                        self._partial[f"{group} end"] = printed_end(text, begin + len(self._partial[group]))
+                    if group == "iteration":
+                        self._partial |= {"name": text[:begin], "after": text[end:]}
                 if pattern is self._marks[-1]:
-                    whole, self._partial = self._partial, {}
-                    return self._over_epochs(whole)
+                    fields, self._partial = self._partial, {}
+                    return self._over_epochs(fields)
         return None
 
 
-def _pause(told: dict[str, Any] | None) -> Pause | None:
+def _pause(told: object) -> Pause | None:
     """Return the pause that a message tells of; None where it tells of none."""
-    pause = (told or {}).get("pause")
-    return Pause(str(pause.get("what")), number(pause.get("every"))) if isinstance(pause, dict) else None
-
-
-def _end_of(name: str) -> str:
-    """Return the field for the end of a count."""
-    return f"{name} end"
+    return Pause(str(told.get("what")), number(told.get("every"))) if isinstance(told, dict) else None
 
 
 def record(text: str) -> dict[str, Any]:
     """Return the JSON object on a line of the progress file, or an empty dictionary when there is none."""
     try:
-        found = json.loads(text.removeprefix(BOM))
+        message = json.loads(text.removeprefix(BOM))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return message if isinstance(message, dict) else {}
 
 
 def _with_any_score(pattern: str) -> str:
     """Let the group of the score match `nan` and `inf` as well: a training that diverges prints them."""
-    return pattern.replace(_SCORE, f"{_SCORE}{_NOT_FINITE}|")
+    group = f"(?P<{SCORE_GROUP}>"
+    return pattern.replace(group, rf"{group}(?i:[-+]?(?:nan|inf(?:inity)?)\b)|")
 
 
 def _score(value: object) -> float | None:
     """Read a score; NaN where it is not finite, or larger than any score; None where it is no number."""
-    if (found := number(value, least=-MOST)) is not None or not isinstance(value, int | float | str):
-        return found
+    if (known := number(value, least=-MOST)) is not None or not isinstance(value, int | float | str):
+        return known
     try:
         float(value)
     except ValueError:
@@ -291,5 +288,8 @@ def _score(value: object) -> float | None:
 
 
 def _count(value: object, most: float = MOST) -> int | None:
-    found = number(value, most)
-    return None if found is None else int(found)
+    return _whole(number(value, most))
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)

@@ -66,16 +66,10 @@ class Progress:
     """The reporting rank; None when one report speaks for all ranks."""
     samples: int | None = None
     """Samples collected so far: by `rank` where it is set, else by all ranks together."""
-    samples_per_s: float | None = None
-    """The speed that the trainer prints for the time since its last report: of `rank`, else of all ranks together."""
     busy_s: float | None = None
     """For how many seconds so far the rank's device did tensor work."""
     alloc_retries: int | None = None
     """How often so far the rank's allocator freed its cache and tried again."""
-    allocated_mib: float | None = None
-    """The most memory of tensors so far on the rank's device."""
-    reserved_mib: float | None = None
-    """The most memory so far that the rank's allocator took from its device."""
     thin: Thin | None = None
     """The part of the iteration that was not run in full."""
     pause: Pause | None = None

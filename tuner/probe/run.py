@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tuner.probe.metrics import over, spread
+from tuner.probe.metrics import spread
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import (
@@ -25,19 +25,17 @@ from tuner.probe.protocols import (
 )
 from tuner.probe.result import DeviceSummary, ProbeResult, other_training
 from tuner.probe.series import write_series
+from tuner.probe.steady import over
 from tuner.probe.summaries import (
     Estimate,
     busy_shares,
     doubtful,
-    floors,
-    fragmentation,
     notes,
     pace,
     rate,
-    rises,
     step_share,
     summarise,
-    tops,
+    with_reported,
 )
 from tuner.probe.watch import ProbeEnd, Watch, idle_device
 from tuner.probe.window import Window, find_window
@@ -158,7 +156,7 @@ class _Probe:
         if window is None:
             return known
         shares = busy_shares(self._watch.progress, window, len(self._plan.slot.devices))
-        doubt = self._reader.doubt or doubtful(window)
+        doubt = self._reader.doubt or doubtful(window, adds_speeds=self._reader.adds_speeds)
         speed, devices = Estimate() if doubt else rate(window), self._summaries(window, shares)
         steps = Estimate() if self._reader.doubt or window.is_queued else pace(window)
         return replace(
@@ -176,7 +174,7 @@ class _Probe:
             alloc_retries=self._alloc_retries(),
             level_changed=window.last_level is not None,
             devices=devices,
-            notes=(*notes(window, shares, devices, doubt), *filter(None, [fragmentation(self._watch.progress)])),
+            notes=tuple(notes(window, shares, devices, doubt)),
         )
 
     def _window(self, *, ran_out: bool) -> Window | None:
@@ -191,38 +189,12 @@ class _Probe:
         )
 
     def _summaries(self, window: Window, shares: list[Estimate] | None) -> tuple[DeviceSummary, ...]:
-        """Summarise the devices.
-
-        On the CPU the busy share that a rank reports replaces the measured utilisation of its process. Utilisation is
-        unknown where the reported busy times do not cover the window, because the two numbers cannot be mixed.
-        """
-        source, samples = self._recorder.source, self._recorder.samples()
-        begin_s, end_s = self._watch.marks[0].t_s, self._watch.marks[-1].t_s
-        each = [[sample for sample in samples if sample.device == place] for place in range(len(source.devices))]
-        summaries = tuple(
-            replace(
-                one,
-                mem_rises=rises(own, begin_s),
-                mem_floors=floors(own, begin_s, end_s),
-                mem_tops=tops(own, begin_s, end_s),
-            )
-            for one, own in zip(summarise(samples, window, source.devices, source.label), each, strict=True)
-        )
-        reported = any(one.busy_s is not None for one in self._watch.progress)
-        if not reported or any(device.is_gpu for device in source.devices):
-            return summaries
-        known = shares or [Estimate()] * len(summaries)
-        return tuple(
-            replace(
-                summary,
-                source="busy_share",
-                util_mean_pct=share.mean,
-                util_se_pct=share.error,
-                util_edge_pct=share.edge_error,
-                util_max_pct=None,
-            )
-            for summary, share in zip(summaries, known, strict=True)
-        )
+        """Summarise the devices. On the CPU the busy share that a rank reports replaces the measured utilisation."""
+        source, last_s = self._recorder.source, self._watch.marks[-1].t_s
+        summaries = summarise(self._recorder.samples(), window, source.devices, source.label, until_s=last_s)
+        is_reported = any(report.busy_s is not None for report in self._watch.progress)
+        is_cpu = not any(device.is_gpu for device in source.devices)
+        return with_reported(summaries, shares) if is_reported and is_cpu else summaries
 
     def _alloc_retries(self) -> int | None:
         latest = {one.rank: one.alloc_retries for one in self._watch.progress if one.alloc_retries is not None}

@@ -1,10 +1,17 @@
 """Finds where iterations change to another level, and estimates the standard error of a mean. Pure."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean, stdev
+
+
+def over(rule: Callable[[Sequence[float]], float], numbers: Iterable[float | None]) -> float | None:
+    """Return what a rule gives for the numbers that are known; None where none is known."""
+    known = [number for number in numbers if number is not None]
+    return rule(known) if known else None
+
 
 LEAST_S, LEAST_SHARE = 0.05, 0.01
 """Iterations are averaged over at least this many seconds and this share of all: reports may come in bursts."""

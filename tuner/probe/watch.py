@@ -81,8 +81,6 @@ class Watch:
         self._unmatched = Unmatched()
         self._unread: str | None = None
         self._unusable = False
-        self.backlog: str | None = None
-        """Why the newest rows of the progress file are not known yet; None where all are."""
         self.training: TrainingCounts | None = None
         """What was counted inside the training; None where nothing was."""
         self.progress: list[Progress] = []
@@ -117,8 +115,6 @@ class Watch:
                 self.evidence.feed_report(message, t_s)
             case "unread":
                 self._unread, self._unusable = str(message.get("detail")), not message.get("missing")
-            case "backlog":
-                self.backlog = message.get("detail")
             case "training":
                 self.training = counts(message.get("counts")) or self.training
                 self._paused_s = t_s if message.get("paused") else self._paused_s
@@ -142,7 +138,7 @@ class Watch:
         """Return why the probe is over at `now_s`, whatever it measures; None while it may go on."""
         if self._rank_is_dead(now_s):
             return ProbeEnd.FATAL
-        if now_s >= self._limits.longest_start_s and (self.unmatched or (self.backlog and not self.progress)):
+        if now_s >= self._limits.longest_start_s and self.unmatched:
             return ProbeEnd.UNMATCHED
         if now_s >= self._limits.max_seconds:
             return ProbeEnd.HANG if self._stalled(now_s, HICCUP_FACTOR) else ProbeEnd.OUT_OF_TIME
@@ -222,9 +218,6 @@ class Watch:
             return unreadable(lost)
         if oom_kills and (named is None or named.rule == KILLED):
             return Failure(kind=FailureKind.HOST_OOM, rule="kernel", detail=f"the kernel ended {oom_kills} process(es)")
-        is_well = named is None and evidence.fatal_t_s is None and (finished or end is not ProbeEnd.EXITED)
-        if self.backlog and is_well:
-            return Failure(kind=FailureKind.NO_READING, rule="backlog", detail=self.backlog)
         silent = self._first_line_s is None and not in_session
         return named or self._untold(end, finished, silent) or self._unexplained(end, exit_code, missing, behind)
 

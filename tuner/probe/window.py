@@ -18,8 +18,6 @@ class Mark:
     t_s: float
     samples: int | None = None
     """The number of samples of all ranks together so far."""
-    samples_per_s: float | None = None
-    """The speed of all ranks together since the mark before, as the trainer prints it."""
     thin: Thin | None = None
     """The part of the iteration that was shortened on all ranks at the same time, if there was one."""
     pause: Pause | None = None
@@ -48,15 +46,15 @@ def marks(progress: Sequence[Progress], ranks: int) -> list[Mark]:
 
 
 def _mark(closed: Sequence[Progress], ranks: int) -> Mark:
-    counts = [one.samples for one in closed if one.samples is not None]
-    speeds = [one.samples_per_s for one in closed if one.samples_per_s is not None]
+    counts = [report.samples for report in closed if report.samples is not None]
+    thin = [report.thin for report in closed if report.thin is not None]
     return Mark(
         iteration=closed[0].iteration,
-        t_s=max(one.t_s for one in closed),
+        t_s=max(report.t_s for report in closed),
         samples=sum(counts) if len(counts) == ranks else None,
-        samples_per_s=sum(speeds) if len(speeds) == ranks else None,
-        thin=_thin_on_all([one.thin for one in closed]),
-        pause=next((one.pause for one in closed if one.pause), None),
+        # a part is thin once the last rank has reached it: until then the other ranks wait
+        thin=max(thin, key=attrgetter("from_s")) if len(thin) == len(closed) else None,
+        pause=next((report.pause for report in closed if report.pause), None),
     )
 
 
@@ -70,15 +68,6 @@ def counted(marks: Sequence[Mark], samples_per_iteration: float | None) -> list[
     return [replace(mark, samples=round(mark.iteration * samples_per_iteration)) for mark in marks]
 
 
-def _thin_on_all(parts: Sequence[Thin | None]) -> Thin | None:
-    """Return the part that is thin on all ranks. It begins when the last rank reaches its thin part.
-
-    Until then the other ranks wait for the last one.
-    """
-    known = [thin for thin in parts if thin is not None]
-    return max(known, key=attrgetter("from_s")) if len(known) == len(parts) else None
-
-
 LEAST_SPAN_S = 0.5
 """The shortest span in seconds over which utilisation is averaged; shorter iterations are joined.
 
@@ -89,32 +78,10 @@ OWN_COUNT = 2.25
 
 A trainer may number its iterations from 0 or from 1, and its first iteration may have more samples than the others.
 """
-
-
-PAUSE_FACTOR, LEAST_PAUSE_S = 1.5, 0.5
-"""An iteration in which the output tells of something else than training may be a pause.
-
-It is one if it takes so many times as long as the longest other iteration, and so many seconds more than their mean.
-"""
-LEAST_USUAL = 2
-"""The fewest iterations of which the output tells nothing, for each one of which it tells something."""
-BURSTY = 0.3
-"""Batches come in bursts if the standard deviation of the iterations is at least this share of their mean."""
-LONGEST_QUEUE_S = 60.0
-"""A loader's queue counts as used up after this many seconds, however few batches have been taken."""
 JUMP = 10.0
 """A span in which iterations came so many times as fast as in the median span shows that they were counted wrongly."""
-MOSTLY = 0.8
-"""The least share of a window whose samples stand for all of the window."""
-LEAST_SPEEDS = 4
-"""The fewest spans that show whether printed speeds fit the time that passed."""
-MISFIT, DRIFT = 0.1, 0.03
-"""How much the samples of an iteration may vary by the printed speeds: the standard deviation as a share of the mean,
-and the change from the first half of the window to the second.
-
-In real runs on a busy machine, speeds since the line before (rsl_rl) varied by 0.01, and averages since the start
-(CleanRL, Stable-Baselines3) by 0.23 to 0.76.
-"""
+LEAST_SPANS = 4
+"""The fewest spans that show whether speeds are steady, and the fewest iterations that show how long a usual one is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,48 +158,45 @@ class Window:
 
     @property
     def samples_per_s(self) -> float | None:
-        """The samples of all ranks per second of training.
-
-        The total number of samples decides if the trainer reports it. Otherwise it is the mean of the printed speeds,
-        each weighted by the time since the mark before. None where neither is known, and where the speeds grow
-        throughout.
-        """
-        return self._told._counted_rate() or (self._printed_rate() if self._speeds_fit else None)
-
-    @property
-    def counts_own_samples(self) -> bool:
-        """Whether the trainer seems to report the samples of each iteration, not the total since its start.
-
-        A total of N iterations is about N times what an iteration adds. A count of each iteration's own starts far
-        above this, unless it soon grows to several times its first value.
-        """
-        return self._told._grown is not None and not self._told._counts_total
-
-    @property
-    def has_unfit_speeds(self) -> bool:
-        """Whether the trainer prints speeds that do not count, because they do not fit the time, or are too few."""
-        return self.samples_per_s is None and any(mark.samples_per_s is not None for mark in self.marks)
+        """The samples of all ranks per second of training; None where the trainer tells no total."""
+        counted = self._counted
+        return (counted._grown or 0) / counted.trained_s if counted._is_total else None
 
     @property
     def counts_samples(self) -> bool:
         """Whether the trainer counts samples or prints speeds, or the study says how many an iteration has."""
-        return any(mark.samples is not None or mark.samples_per_s is not None for mark in self.marks)
+        return any(mark.samples is not None for mark in self.marks)
 
     @property
     def has_jumps(self) -> bool:
         """Whether iterations came ten times as fast for a while, as lines of an earlier run do."""
-        speeds = [one.value for one in self.paces()]
-        return len(speeds) >= LEAST_SPEEDS and max(speeds) >= JUMP * median(speeds)
+        speeds = [block.value for block in self.paces()]
+        return len(speeds) >= LEAST_SPANS and max(speeds) >= JUMP * median(speeds)
 
     @property
-    def _told(self) -> "Window":
-        """The part from the first mark that tells samples to the last, if that is most of the window.
+    def has_steady_iterations(self) -> bool:
+        """Whether an iteration has about equally many samples throughout the window.
+
+        Samples from printed speeds have that only if these are the speeds since the line before. In real runs on a busy
+        machine such samples varied by a standard deviation of 0.01 of their mean (rsl_rl), and those from averages
+        since the start (CleanRL, Stable-Baselines3) by 0.23 to 0.76.
+        """
+        spans = [(span.last.iteration - span.first.iteration, span._grown) for span in self.spans()]
+        made = [grown / iterations for iterations, grown in spans if grown]
+        if len(made) < max(LEAST_SPANS, len(spans)):
+            return False
+        early, late = fmean(made[: len(made) // 2]), fmean(made[len(made) // 2 :])
+        return stdev(made) <= 0.1 * fmean(made) and abs(late - early) <= 0.03 * early
+
+    @property
+    def _counted(self) -> "Window":
+        """The part from the first mark with samples to the last, if that is most of the window.
 
         An iteration may tell none, as in reinforcement learning where no episode ends.
         """
-        told = [place for place, mark in enumerate(self.marks) if mark.samples is not None] or [0]
-        part = Window(self.marks[told[0] : told[-1] + 1], round=self.round, origin=self.origin)
-        return part if part.seconds >= MOSTLY * self.seconds else self
+        counted = [place for place, mark in enumerate(self.marks) if mark.samples is not None] or [0]
+        part = Window(self.marks[counted[0] : counted[-1] + 1], round=self.round, origin=self.origin)
+        return part if part.seconds >= 0.8 * self.seconds else self
 
     @property
     def _grown(self) -> int | None:
@@ -240,7 +204,12 @@ class Window:
         return None if before is None or after is None else after - before
 
     @property
-    def _counts_total(self) -> bool:
+    def _is_total(self) -> bool:
+        """Whether the samples are the total since the start, not those of each iteration.
+
+        A total of N iterations is about N times what an iteration adds. A count of each iteration's own starts far
+        above this, unless it soon grows to several times its first value.
+        """
         if not self._grown:
             return False
         begin = self.origin if self.origin and self.origin.samples is not None else self.first
@@ -286,34 +255,8 @@ class Window:
         """Return the samples per second of each span, or nothing when `samples_per_s` is unknown."""
         if self.samples_per_s is None:
             return []
-        if not self._told._counts_total:
-            return [
-                Block(span.trained_s, found) for span in self.spans() if (found := span._printed_rate()) is not None
-            ]
-        spans = self._told.spans(lambda mark: mark.samples is not None)
+        spans = self._counted.spans(lambda mark: mark.samples is not None)
         return [Block(span.trained_s, (span._grown or 0) / span.trained_s) for span in spans]
-
-    def _counted_rate(self) -> float | None:
-        """Return the rate by the totals at both ends; None where the samples are no total."""
-        return (self._grown or 0) / self.trained_s if self._counts_total else None
-
-    def _printed_rate(self) -> float | None:
-        speeds = [(later.t_s - mark.t_s, later.samples_per_s) for mark, later in pairwise(self.marks)]
-        known = [(seconds, speed) for seconds, speed in speeds if speed is not None]
-        return sum(seconds * speed for seconds, speed in known) / self.seconds if len(known) == len(speeds) else None
-
-    @property
-    def _speeds_fit(self) -> bool:
-        """Whether the printed speeds are those since the line before, and no averages over a longer time.
-
-        Speed times seconds is then the same number of samples in each iteration, however long the iteration takes.
-        """
-        rates = [(span, span._printed_rate()) for span in self.spans()]
-        made = [rate * span.seconds / (span.last.iteration - span.first.iteration) for span, rate in rates if rate]
-        if len(made) < max(LEAST_SPEEDS, len(rates)):
-            return False
-        early, late = fmean(made[: len(made) // 2]), fmean(made[len(made) // 2 :])
-        return stdev(made) <= MISFIT * fmean(made) and abs(late - early) <= DRIFT * early
 
 
 def _trained_s(before: Mark, mark: Mark) -> float:
@@ -337,7 +280,8 @@ def _lengths(marks: Sequence[Mark]) -> list[float]:
 def first_mark(marks: Sequence[Mark], warmup_iterations: int, queue: int = 0) -> int | None:
     """Return the position of the mark at which a window may begin; None where there is no such mark yet.
 
-    A loader's `queue` of so many batches is used up by then: they were ready before the first iteration.
+    A loader's `queue` of so many batches is used up by then: they were ready before the first iteration. It counts as
+    used up after a minute, however few batches have been taken.
     """
     begin = warmup_iterations - 1
     if queue and marks:
@@ -345,7 +289,7 @@ def first_mark(marks: Sequence[Mark], warmup_iterations: int, queue: int = 0) ->
         after = (
             place
             for place, mark in enumerate(marks)
-            if mark.iteration - first.iteration >= queue or mark.t_s - first.t_s >= LONGEST_QUEUE_S
+            if mark.iteration - first.iteration >= queue or mark.t_s - first.t_s >= 60.0
         )
         begin = max(begin, next(after, len(marks)))
     return begin if begin < len(marks) else None
@@ -360,22 +304,21 @@ def _last_at_once(marks: Sequence[Mark], begin: int) -> int:
 def with_pauses(marks: Sequence[Mark]) -> list[Mark]:
     """Return the marks with the seconds of their pauses: ends of epochs, evaluations and checkpoints.
 
-    The output must tell of a pause, and the iteration must last clearly longer than all others.
+    The output must tell of a pause. The iteration must take 1.5 times as long as the longest of which it tells nothing,
+    and half a second more than their mean. Of these there must be twice as many as of the others.
     """
     steps = [
         (max(1, mark.iteration - before.iteration), mark.t_s - before.t_s, mark) for before, mark in pairwise(marks)
     ]
-    usual = [seconds / count for count, seconds, mark in steps if mark.pause is None]
-    told = len(steps) - len(usual)
-    if not told or len(usual) < max(LEAST_SPEEDS, LEAST_USUAL * told):
+    usual_s = [seconds / count for count, seconds, mark in steps if mark.pause is None]
+    if len(usual_s) == len(steps) or len(usual_s) < max(LEAST_SPANS, 2 * (len(steps) - len(usual_s))):
         return list(marks)
-    longest_s, mean_s = max(usual), fmean(usual)
-    found = [marks[0]]
+    paused = [marks[0]]
     for count, seconds, mark in steps:
-        more_s = seconds - count * mean_s
-        is_long = more_s >= LEAST_PAUSE_S and seconds > PAUSE_FACTOR * count * longest_s
-        found.append(replace(mark, pause_s=more_s) if mark.pause and is_long else mark)
-    return found
+        more_s = seconds - count * fmean(usual_s)
+        is_long = more_s >= 0.5 and seconds > 1.5 * count * max(usual_s)
+        paused.append(replace(mark, pause_s=more_s) if mark.pause and is_long else mark)
+    return paused
 
 
 def find_window(
@@ -423,7 +366,7 @@ def find_window(
         times = fmean(lengths[:level_from]) / fmean(lengths[level_from:])
         change = Change(settled.first.iteration, settled.first.t_s - marks[0].t_s, times)
         return replace(settled, change=change) if is_long(settled.marks) else whole
-    in_bursts = queue > 1 and len(lengths) > 1 and stdev(lengths) >= BURSTY * fmean(lengths)
+    in_bursts = queue > 1 and len(lengths) > 1 and stdev(lengths) >= 0.3 * fmean(lengths)
     return _in_rounds(whole, queue, is_long) if in_bursts else whole
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tuner.devices.found import AbsentDevices
 from tuner.export.recorded_table import Recorded, Table
-from tuner.kept.case_record import RECORDED
 from tuner.probe import (
     LEAST_SPAN_S,
     STOPPED,
@@ -34,6 +33,7 @@ from tuner.probe import (
     unlaunched,
     value,
 )
+from tuner.records.case_record import RECORDED
 from tuner.running.workbench import Workbench
 from tuner.study import PATIENCE, Case, Config, ProbeSpec, config_digest, load, narrowed
 from tuner.trainers.base import STANDARD, Trainer
@@ -189,11 +189,6 @@ class TableTrainer(Trainer):
         return {**self._table.header.trainer, RECORDED: self._table.header.date}
 
 
-_NOT_RECORDED = Failure(
-    kind=FailureKind.INVALID_CONFIG, rule="not recorded", detail="the table does not hold this config"
-)
-
-
 class ReplayedProber:
     """Returns recorded results, and calls `stop` after each iteration as a real probe does; a `Prober`.
 
@@ -201,14 +196,14 @@ class ReplayedProber:
     or a command. The limits of time are those of the recording; the limits of iterations are those of the plan.
     """
 
-    def __init__(self, table: Table, objective: str, *others: str, noise: random.Random | None = None) -> None:
+    def __init__(self, table: Table, objective: str, *further: str, noise: random.Random | None = None) -> None:
         """`noise` moves each measurement of the objective by a normal deviate with the recorded standard error.
 
-        With `others`, further objectives, each probe runs to its end: the table holds the series of one objective only.
+        With `further` objectives, each probe runs to its end: the table holds the series of one objective only.
         """
         self._table = table
         self._objective = objective
-        self._alone = not others
+        self._alone = not further
         self._noise = noise
         self.open_session: str | None = None
         """The key of the open session; None where no session is open."""
@@ -221,7 +216,9 @@ class ReplayedProber:
             return unlaunched(plan.config, STOPPED, plan.digest)
         recorded = self._table.find(plan.config)
         if recorded is None:
-            return unlaunched(plan.config, _NOT_RECORDED, plan.digest)
+            detail = "the table does not hold this config"
+            failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="not recorded", detail=detail)
+            return unlaunched(plan.config, failure, plan.digest)
         if recorded.result.failure and not recorded.result.launched:
             return unlaunched(plan.config, recorded.result.failure, plan.digest)
         result = self._walk(self._started(plan, recorded), recorded, plan.slot.limits, remembering(stop))
@@ -267,7 +264,7 @@ class ReplayedProber:
         shift = self._noise.gauss(0.0, own_error) if self._noise and own_error else 0.0
         followed = self._alone and self._objective == self._table.header.objective
         series = recorded.series if followed else ()
-        whole = restated(result, self._objective, final + shift, own_error) if shift else result
+        full_result = restated(result, self._objective, final + shift, own_error) if shift else result
         for count, number in enumerate(series[: result.iterations - 1], start=1):
             if number is None:
                 continue
@@ -275,7 +272,7 @@ class ReplayedProber:
             so_far = restated(cut_short(result, count), self._objective, number + shift, known)
             if (ended := _ended(so_far, stop(so_far), limits)) is not None:
                 return ended
-        return _ended(whole, stop(whole), limits) or whole
+        return _ended(full_result, stop(full_result), limits) or full_result
 
 
 def _ended(so_far: ProbeResult, answer: Answer, limits: ProbeSpec) -> ProbeResult | None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from statistics import fmean, geometric_mean
 
 from tuner.export import CaseSummary, CaseView, StudyReader, summary
-from tuner.kept.trial import INTERRUPTED, OK, PRUNED, KeptTrial, pooled
 from tuner.probe import FULL_PCT, DeviceSeries, FailureKind, error_of_mean, folder_of, read_series
-from tuner.search.needs import Growth
+from tuner.records.trial import INTERRUPTED, OK, PRUNED, TrialRecord, pooled
+from tuner.search.resource_model import Growth
 from tuner.search.standing import Standing, of_both
 from tuner.study import LADDER, VARIANT, Parameter, Space, Value, open_regular, rung_of, without_keys
 
@@ -122,7 +122,7 @@ class Failed:
     """Some lines of one console log; None where no log can be read."""
 
 
-def failures(trials: Sequence[KeptTrial], folder: Path) -> Iterator[Failed]:
+def failures(trials: Sequence[TrialRecord], folder: Path) -> Iterator[Failed]:
     """Yield the failures by kind, the commonest first. `folder` is the study's folder, with the probes' folders."""
     kinds = {kind.value for kind in FailureKind} - {INTERRUPTED}
     failed = [trial for trial in trials if trial.status in kinds and trial.probe.failure]
@@ -133,7 +133,7 @@ def failures(trials: Sequence[KeptTrial], folder: Path) -> Iterator[Failed]:
         yield Failed(kind=str(kind), trials=count, example=example.number, detail=example.probe.detail, excerpt=excerpt)
 
 
-def _excerpt(folder: Path, trial: KeptTrial) -> str | None:
+def _excerpt(folder: Path, trial: TrialRecord) -> str | None:
     """Return the lines around the one that shows the failure, or the last lines; None where nothing can be read."""
     probe = folder_of(folder, trial.probe.out_dir)
     if probe is None:
@@ -218,19 +218,19 @@ class Spent:
 class SearchStep:
     """One trial that gave a number, as a step of the search."""
 
-    trial: KeptTrial
+    trial: TrialRecord
     value: float
     ended_s: float
     """The device-seconds that all trials up to this one took."""
 
 
-def found_at(trials: Iterable[KeptTrial], best: Standing | None) -> int | None:
+def found_at(trials: Iterable[TrialRecord], best: Standing | None) -> int | None:
     """Return the first trial that measured the best config; None without a best."""
     measured = (one for one in trials if one.status == OK)
     return next((one.number for one in measured if best and one.launch == best.launch), None)
 
 
-def spent(trials: Sequence[KeptTrial], devices: int, found: int | None) -> list[Spent]:
+def spent(trials: Sequence[TrialRecord], devices: int, found: int | None) -> list[Spent]:
     """Return what the device-seconds of the probes were spent on, the largest first.
 
     `found` is the trial that first measured the best.
@@ -245,7 +245,7 @@ def spent(trials: Sequence[KeptTrial], devices: int, found: int | None) -> list[
     return sorted((one for one in whole if one.whole_s > 0.0), key=lambda one: (-one.whole_s, one.what))
 
 
-def _parts(trial: KeptTrial) -> dict[str, float]:
+def _parts(trial: TrialRecord) -> dict[str, float]:
     """Return the seconds of one probe by what they were spent on. They add up to the whole probe."""
     probe = trial.probe
     whole = probe.total_s or 0.0
@@ -263,7 +263,7 @@ def _in_words(status: str | None) -> str:
     return {"gpu_oom": "out of memory", "host_oom": "out of the host's memory"}.get(status, status.replace("_", " "))
 
 
-def waited(trials: Iterable[KeptTrial], devices: int) -> Spent:
+def waited(trials: Iterable[TrialRecord], devices: int) -> Spent:
     """Return the device-seconds that passed within trials and outside of their probes.
 
     A replayed probe takes no real time, and a killed one is ended much later; neither waits.
@@ -276,7 +276,7 @@ def waited(trials: Iterable[KeptTrial], devices: int) -> Spent:
     return Spent(what=WAITING, until_found_s=devices * seconds, after_s=0.0)
 
 
-def steps(trials: Sequence[KeptTrial], devices: int) -> tuple[SearchStep, ...]:
+def steps(trials: Sequence[TrialRecord], devices: int) -> tuple[SearchStep, ...]:
     """Return the trials that gave a number, in their order, with the device-seconds that had passed."""
     passed_s = accumulate((trial.probe.total_s or 0.0) * devices for trial in trials)
     return tuple(
@@ -394,7 +394,7 @@ def _case(view: CaseView, folder: Path) -> CaseFacts:
 
 
 def _missing(
-    best: KeptTrial | None, series: DeviceSeries | None, failed: Iterable[Failed], measured: Sequence[Standing]
+    best: TrialRecord | None, series: DeviceSeries | None, failed: Iterable[Failed], measured: Sequence[Standing]
 ) -> Iterable[str]:
     if not measured:
         yield "no trial has given a number yet"
@@ -409,7 +409,7 @@ def _missing(
         yield "the activity of multiprocessors: these devices do not report it"
 
 
-def _machine(trials: Iterable[KeptTrial]) -> dict[str, tuple[str, ...]]:
+def _machine(trials: Iterable[TrialRecord]) -> dict[str, tuple[str, ...]]:
     found: dict[str, dict[str, None]] = {}
     for trial in trials:
         for name, fact in trial.probe.host.items():

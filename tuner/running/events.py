@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from pydantic_core import to_jsonable_python
 
 from tuner.export import EXHAUSTED
-from tuner.kept.stored import adapter
 from tuner.probe import Blame, Failure, FailureKind, ProbeResult
+from tuner.records.schema import adapter
 from tuner.search.standing import BROKEN_AFTER, Standing
 from tuner.study import Case, Value
 
@@ -142,7 +142,7 @@ class ProbeEnded:
     trial: int
     config: dict[str, Value]
     total_batch: float | None
-    """The samples of all ranks in one step of the optimiser; None where they are unknown."""
+    """The samples of all ranks in one step of the optimizer; None where they are unknown."""
     status: str
     """`ok`, `pruned`, `interrupted`, `no_reading`, or the kind of failure."""
     values: tuple[float, ...]

@@ -1,11 +1,11 @@
-"""Optimises a study: works on one case after another, and probes its configs until it is over."""
+"""Optimizes a study: works on one case after another, and probes its configs until it is over."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from tuner.kept.case_record import KeptCase, KeptStudy
 from tuner.probe import Failure, FailureKind
+from tuner.records.case_record import CaseRecord, StudyAttributes
 from tuner.running import events
 from tuner.running.probing import Probing
 from tuner.running.workbench import CALIBRATE, Job, Purpose, check, fit_batch
@@ -36,7 +36,7 @@ class CaseWork:
             pruner=build_pruner(self._spec.pruner, self._spec.probe.iterations),
             objectives=self._spec.objectives,
             identity=identity,
-            case=KeptCase(
+            case=CaseRecord(
                 case=case.name,
                 method=case.method,
                 robot=case.robot,
@@ -115,7 +115,7 @@ class CaseWork:
         return events.CaseOutcome(case=self._case, ending=ending, probed=probed, failure=failure, why=why)
 
 
-def optimise(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
+def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
     """Work on each case until its target number of finished trials is reached; resume the trials in the database.
 
     A case whose set-up is at fault ends early, and the next case begins. If other workers run the last trials of a
@@ -130,7 +130,7 @@ def optimise(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
     for case in cases:
         if job.interrupted():
             break
-        outcomes.append(_optimised(replace(job, wait=None), case))
+        outcomes.append(_optimized(replace(job, wait=None), case))
         job.watcher(outcomes[-1].event)
     if job.wait is None:
         return outcomes
@@ -141,12 +141,12 @@ def _waited_for(job: Job, outcome: events.CaseOutcome) -> events.CaseOutcome:
     """Return how a case ended, after the probes of other workers if its rest ran there."""
     if outcome.ending is not events.Ending.ELSEWHERE or job.interrupted():
         return outcome
-    later = _optimised(job, outcome.case)
+    later = _optimized(job, outcome.case)
     job.watcher(later.event)
     return replace(later, probed=outcome.probed + later.probed)
 
 
-def _optimised(job: Job, case: Case) -> events.CaseOutcome:
+def _optimized(job: Job, case: Case) -> events.CaseOutcome:
     job, calibration = prepared(job, case)
     if calibration is None:
         return CaseWork(job, case).run()
@@ -193,7 +193,7 @@ def _calibrated(job: Job, case: Case) -> tuple[Job, events.CaseOutcome | None]:
 
 
 def _small_probes(
-    job: Job, case: Case, purpose: Purpose, started: events.Event, known: Callable[[KeptStudy], object]
+    job: Job, case: Case, purpose: Purpose, started: events.Event, known: Callable[[StudyAttributes], object]
 ) -> tuple[CaseWork, events.CaseOutcome | None]:
     """Return the work on small probes, and how it ended; None where the study knows already what follows from them."""
     work = CaseWork(replace(job, purpose=purpose), case)

@@ -8,7 +8,7 @@ from tuner.devices.found import describe_machine
 from tuner.errors import StudyError
 from tuner.export.recorded_table import Circumstances, columns
 from tuner.running.events import CaseOutcome
-from tuner.running.loop import optimise, prepared
+from tuner.running.loop import optimize, prepared
 from tuner.running.workbench import Job, Workbench, record
 from tuner.search.design import in_sessions, spread
 from tuner.store.opening import check_study
@@ -108,7 +108,7 @@ def _record(job: Job, recording: PlannedRecording) -> tuple[PlannedRecording, li
     limited = space.auto_bounds is None and space.auto_batch is None  # trials of a calibration count for nothing here
     purpose = record(recording.configs, limited=limited)
     job = replace(_noting(ready, recording), purpose=purpose, trials=len(recording.configs))
-    return recording, optimise(job, [case])
+    return recording, optimize(job, [case])
 
 
 def _noting(job: Job, recording: PlannedRecording) -> Job:

@@ -6,25 +6,14 @@ from itertools import takewhile
 
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.kept.case_record import KeptStudy
-from tuner.kept.trial import MEMORY_SHARE, START_S
 from tuner.probe import FailureKind
+from tuner.records.case_record import StudyAttributes
+from tuner.records.trial import MEMORY_SHARE, START_S
 from tuner.search.choosing import ALL_PROBED, Choice, Done, History, Price, Strategy, Why, retry
-from tuner.search.needs import inherited
 from tuner.search.observed import Observed
+from tuner.search.resource_model import inherited
 from tuner.search.trials import kept
 from tuner.study import BatchFit, Config, ProbeSpec, Space, Tried, fit, next_size, same_launch
-
-NEAR, FAR = 1, 4
-"""Which two doublings calibration probes first, counted from 0: both small, and so cheap, but far apart."""
-PARTS = 8
-"""A finer rung is a multiple of the doubling below it divided by this number, so that rungs are round numbers."""
-STEP = 1.25
-"""The smallest ratio of a finer rung to the doubling below it.
-
-Rungs closer together measure the same: on two H200s, 34,816 and 36,864 environments differed by less than their
-errors. A probe of either took seven minutes.
-"""
 
 Expects = Callable[[int], bool]
 """Says whether a rung is expected to be safe, or possible. If a rung is, so are all smaller rungs."""
@@ -32,9 +21,9 @@ Expects = Callable[[int], bool]
 
 def calibration_rungs(doublings: Sequence[int]) -> list[int]:
     """Return the rungs to probe, in order, until two have run: the near one, the far one, then downwards from there."""
-    far = min(FAR, len(doublings) - 1)
-    near = max(min(NEAR, far - 1), 0)
-    return list(dict.fromkeys((doublings[near], *reversed(doublings[: far + 1]))))
+    far = min(4, len(doublings) - 1)  # both are small, and so cheap, but far apart
+    second = max(min(1, far - 1), 0)
+    return list(dict.fromkeys((doublings[second], *reversed(doublings[: far + 1]))))
 
 
 def make_rungs(
@@ -43,7 +32,8 @@ def make_rungs(
     """Return the possible doublings, the finer rungs where safety ends between two doublings, and all rungs `tried`.
 
     There are up to two finer rungs: the largest safe number, and the number half-way from the last safe doubling to
-    it. Each must be at least `STEP` times that doubling. The smallest doubling is always a rung.
+    it. Each must be at least 1.25 times that doubling: on two H200s, 34,816 and 36,864 environments differed by less
+    than their errors, and a probe of either took seven minutes. The smallest doubling is always a rung.
     """
     kept = [doublings[0], *takewhile(possible, doublings)]
     return tuple(sorted({*kept, *_towards_the_end(doublings, safe), *tried}))
@@ -54,22 +44,13 @@ def _towards_the_end(doublings: Sequence[int], safe: Expects) -> list[int]:
     if not 0 < len(reached) < len(doublings):
         return []
     last, beyond = reached[-1], doublings[len(reached)]
-    part = max(last // PARTS, 1)
+    part = max(last // 8, 1)  # so that rungs are round numbers
     *_, end = takewhile(safe, range(last, beyond, part))
-    return [rung for rung in ((last + end) // 2, end) if rung >= STEP * last]
-
-
-ENOUGH = 2
-"""Calibration ends when this many rungs have run, because two points give a straight line."""
-SURE = 2.0
-"""A rung is left out only if it exceeds memory or time by this many standard deviations of the prediction."""
-
-RAN_OUT = (FailureKind.GPU_OOM, FailureKind.HOST_OOM)
-"""The failures that show that a batch was too large."""
+    return [rung for rung in ((last + end) // 2, end) if rung >= 1.25 * last]
 
 
 def _calibrating(
-    following: Callable[[History], Config | None], fixed: Callable[[KeptStudy], object | None]
+    following: Callable[[History], Config | None], fixed: Callable[[StudyAttributes], object | None]
 ) -> Strategy:
     """Make one small probe after another until enough is known, or another worker has fixed what follows.
 
@@ -78,7 +59,7 @@ def _calibrating(
     """
 
     def ended(history: History, price: Price) -> Done | None:
-        known = fixed(KeptStudy(history.study.user_attrs)) is not None
+        known = fixed(StudyAttributes(history.study.user_attrs)) is not None
         return Done(reason=ALL_PROBED) if known or following(history) is None else None
 
     def choose(history: History, price: Price) -> Choice | None:
@@ -93,8 +74,8 @@ def of_ladder(space: Space) -> Strategy:
     configs, ladder = calibration_configs(space), str(space.ladder)
 
     def following(history: History) -> Config | None:
-        complete = [one for one in history.trials if one.state == TrialState.COMPLETE]
-        if len({trial.params[ladder] for trial in complete}) >= ENOUGH:
+        complete = [trial for trial in history.trials if trial.state == TrialState.COMPLETE]
+        if len({trial.params[ladder] for trial in complete}) >= 2:  # two points give a straight line
             return None
         unfinished = [config for config in configs if not history.is_over(config)]
         return next(filter(history.is_new, unfinished), next(iter(unfinished), None))
@@ -115,8 +96,8 @@ def calibrated_at(space: Space) -> tuple[int, ...]:
 def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) -> tuple[int, ...]:
     """Make the rungs from a study's trials so far. The ladder of `space` holds the doublings.
 
-    A rung is left out only if it surely needs too much memory or time to start. A rung that has run out of memory or
-    time stays as the last rung.
+    A rung is left out only if it needs too much memory or time to start by two standard deviations of the prediction. A
+    rung that has run out of memory or time stays as the last rung.
     """
     ladder = str(space.ladder)
     observed, config_of = Observed(trials, ladder=ladder), usual(space)
@@ -126,7 +107,7 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
     def possible(rung: int) -> bool:
         config = config_of | {ladder: rung}
         needs = ((memory(config), 1.0), (start_s(config), limits.longest_start_s))
-        least = [(mean - SURE * deviation, end) for (mean, deviation), end in needs]
+        least = [(mean - 2.0 * deviation, end) for (mean, deviation), end in needs]
         return observed.frontier.beyond(config) is None and all(need <= end for need, end in least)
 
     def safe(rung: int) -> bool:
@@ -182,7 +163,11 @@ class BatchToFit:
     @property
     def most(self) -> int:
         """The largest size that the study allows."""
-        return next(one.bounds[1] for one in self.space.parameters if one.name == self.parameter and one.bounds)
+        return next(
+            parameter.bounds[1]
+            for parameter in self.space.parameters
+            if parameter.name == self.parameter and parameter.bounds
+        )
 
     def config(self, size: int) -> Config:
         """Return the config that is probed at a size: the default config of the smallest rung."""
@@ -207,7 +192,7 @@ class BatchToFit:
             share = facts.cost.get(MEMORY_SHARE)
             used_mib = share * self.total_mib if share and self.total_mib else None
             if not facts.retry:
-                ran_out = False if facts.failure in RAN_OUT else None
+                ran_out = False if facts.failure in {FailureKind.GPU_OOM, FailureKind.HOST_OOM} else None
                 tried[size] = Tried(
                     size=size, used_mib=used_mib, fits=True if trial.state == TrialState.COMPLETE else ran_out
                 )

@@ -4,18 +4,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
+from operator import attrgetter
+from typing import NamedTuple
 
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial
 
-from tuner.kept.trial import KeptTrial
-from tuner.search.needs import Frontier
+from tuner.records.trial import TrialRecord
+from tuner.search.frontier import Frontier
 from tuner.search.standing import ended, front, is_failure, leader, ways
 from tuner.search.trials import frontier, kept, meaningful, since_mended
 from tuner.study import Config, Space, launch_digest, same_launch
-
-NARROW = 1.3
-"""Where the best is ahead of the user's own config by less than this factor, the best is measured twice, too."""
 
 
 class History:
@@ -33,7 +32,7 @@ class History:
     @cached_property
     def trials(self) -> list[FrozenTrial]:
         """All trials of the study since its set-up was mended, if it was."""
-        return [one for one in since_mended(self.study) if one.number != self._asked]
+        return [trial for trial in since_mended(self.study) if trial.number != self._asked]
 
     @property
     def number(self) -> int:
@@ -43,7 +42,7 @@ class History:
     @property
     def signs(self) -> tuple[float, ...]:
         """1 for each objective that is maximised, -1 for each that is minimised."""
-        return tuple(-1.0 if one == StudyDirection.MINIMIZE else 1.0 for one in self.study.directions)
+        return tuple(-1.0 if direction == StudyDirection.MINIMIZE else 1.0 for direction in self.study.directions)
 
     @cached_property
     def meaningful(self) -> list[FrozenTrial]:
@@ -53,26 +52,30 @@ class History:
     @cached_property
     def _trials(self) -> list[FrozenTrial]:
         """The trials with a whole config."""
-        return [one for one in self.meaningful if one.params and (not kept(one).retry or one.params in self._space)]
+        return [
+            trial
+            for trial in self.meaningful
+            if trial.params and (not kept(trial).retry or trial.params in self._space)
+        ]
 
     @cached_property
-    def _kept(self) -> list[KeptTrial]:
+    def _kept(self) -> list[TrialRecord]:
         return list(map(kept, self._trials))
 
     @cached_property
     def _probed(self) -> set[str]:
-        return {one.launch for one in self._kept}
+        return {trial.launch for trial in self._kept}
 
     @cached_property
     def _frontier(self) -> Frontier:
         return frontier(self._trials, self._space.ladder)
 
     @cached_property
-    def _ended(self) -> list[KeptTrial]:
+    def _ended(self) -> list[TrialRecord]:
         """All trials that have ended, with values that are better the larger they are."""
         return [
-            replace(one, values=tuple(value * sign for value, sign in zip(one.values, self.signs, strict=False)))
-            for one in ended(self._kept)
+            replace(trial, values=tuple(value * sign for value, sign in zip(trial.values, self.signs, strict=False)))
+            for trial in ended(self._kept)
         ]
 
     def is_new(self, config: Config) -> bool:
@@ -82,21 +85,21 @@ class History:
 
     def is_over(self, config: Config) -> bool:
         """Check whether the config has been probed and needs no retry, or cannot fit into memory."""
-        over = any(not one.retry and same_launch(one.config, config) for one in self._ended)
+        over = any(not trial.retry and same_launch(trial.config, config) for trial in self._ended)
         return over or self._frontier.beyond(config) is not None
 
-    def due(self) -> KeptTrial | None:
+    def due(self) -> TrialRecord | None:
         """Return the first failed trial that is marked for retry and has not been repeated."""
         for position, trial in enumerate(self._kept):
             later = self._kept[position + 1 :] if trial.retry else ()
-            if trial.retry and not any(same_launch(one.config, trial.config) for one in later):
+            if trial.retry and not any(same_launch(repeat.config, trial.config) for repeat in later):
                 return trial
         return None
 
     def failed_before(self, config: Config) -> bool:
         """Check whether a probe of the config failed by itself and was marked for retry."""
-        same = (kept(one) for one in self.trials if same_launch(one.params, config))
-        return any(one.retry and is_failure(one.failure) for one in same)
+        same = (kept(trial) for trial in self.trials if same_launch(trial.params, config))
+        return any(trial.retry and is_failure(trial.failure) for trial in same)
 
     def unconfirmed(self) -> Config | None:
         """Return the config to confirm; None where the best is confirmed. See `standing.leader`.
@@ -104,22 +107,22 @@ class History:
         With several objectives, this is a member of the Pareto front that only sessions have measured.
         """
         if len(self.signs) > 1:
-            return next((dict(one.trials[-1].config) for one in front(self._ended) if one.is_warm), None)
-        found = leader(self._ended)
-        return dict(found.unconfirmed.trials[-1].config) if found and found.unconfirmed else None
+            return next((dict(member.trials[-1].config) for member in front(self._ended) if member.is_warm), None)
+        first = leader(self._ended)
+        return dict(first.unconfirmed.trials[-1].config) if first and first.unconfirmed else None
 
     def unsure_gain(self, own: Config) -> Config | None:
         """Return what one more probe must show before a gain over the user's own config is told; None where nothing.
 
         The own config often runs first, and another program may have been busy then. So it is measured again at the
-        end. Where the best is narrowly ahead, the best is measured twice, too.
+        end. Where the best is ahead by less than the factor 1.3, the best is measured twice, too.
         """
         cold, _ = ways(self._ended)
-        mine, found = cold.get(launch_digest(own)), leader(self._ended, [own])
-        if mine is None or found is None or mine.value >= found.best.value:
+        mine, first = cold.get(launch_digest(own)), leader(self._ended, [own])
+        if mine is None or first is None or mine.value >= first.best.value:
             return None
-        pair = (mine, found.best) if found.best.value < NARROW * mine.value else (mine,)
-        return next((one.config for one in pair if one.readings == 1), None)
+        pair = (mine, first.best) if first.best.value < 1.3 * mine.value else (mine,)
+        return next((standing.config for standing in pair if standing.readings == 1), None)
 
     def confirmed(self) -> list[Config]:
         """Return the configs that may be the best according to their cold trials, the best one first.
@@ -127,7 +130,7 @@ class History:
         They come without the pruner's patience.
         """
         cold, _ = ways(self._ended)
-        return [one.config for one in sorted(cold.values(), key=lambda one: one.value, reverse=True)]
+        return [standing.config for standing in sorted(cold.values(), key=attrgetter("value"), reverse=True)]
 
 
 Price = Callable[[Config], float]
@@ -171,8 +174,7 @@ class Choice:
     """The trials after which the search probably ends, this trial included; None where nothing tells."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """Nothing is left to probe."""
 
     reason: str

@@ -1,112 +1,66 @@
-"""Says which measurements of a case cannot stand beside each other. Pure."""
+"""Says which measured speeds of a case cannot be compared. Pure."""
 
 import math
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
-from operator import itemgetter
+from collections.abc import Sequence
 
-from tuner.kept.trial import COMPLETE, KeptTrial
 from tuner.probe import Change
+from tuner.records.trial import TrialRecord
 
 CHANGED = 1.5
-"""A change of the speed by a smaller factor may have another cause than the iteration at which it came."""
-APART, SURELY = 1.3, 3.0
-"""Readings of one config are far apart by this factor, if the difference is more than so many standard errors."""
-AHEAD, LATER, SAVED = 1.5, 2.0, 0.8
-"""A run that begins at 0 comes to an iteration at most so many times as fast as its later iterations take.
-
-The run that goes on begins at an iteration at least so many times as late, or at least at such a share of the last one
-of the run before, which saves now and then.
-"""
+"""The factor from which a change of the speed counts; a smaller one may have another cause than its iteration."""
+APART = 1.3
+"""The factor from which two readings of one config are far apart."""
+STANDARD_ERRORS = 3.0
+"""The least difference of two readings that are far apart, in standard errors of the difference."""
 
 
-def unlike(one: Sequence[KeptTrial], other: Sequence[KeptTrial]) -> str | None:
+def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
     """Return why the speeds of two configs cannot be compared; None where nothing speaks against it.
 
     They cannot where two readings of one config are far apart, or where the speed of one config changed for good and
     the other has not come so far.
+
+    Args:
+        first: The trials of one config, in their order.
+        second: Those of the other config.
     """
-    for some, others in ((one, other), (other, one)):
-        if why := _far_apart(some):
-            return why
-        for trial in some:
+    for trials, rivals in ((first, second), (second, first)):
+        if reason := _far_apart(trials):
+            return reason
+        for trial in trials:
             change = trial.probe.change
             if change is None or max(change.times, 1.0 / change.times) < CHANGED:
                 continue
-            if not any(_has_reached(its, change, change.iteration * _each(trial)) for its in others):
-                at, short = f"iteration {change.iteration}, after {change.seconds:.1f} s", others[-1]
-                ended = f"#{short.number} ended at iteration {short.probe.iteration}, after {_trained_s(short):.1f} s"
-                return f"#{trial.number} became {change.times:.2g} times as fast at {at}, and {ended}"
+            if not any(_has_reached(rival, change, trial) for rival in rivals):
+                at, short = f"iteration {change.iteration}, after {change.seconds:.1f} s", rivals[-1]
+                end = f"#{short.number} ended at iteration {short.probe.iteration}, after {_trained_s(short):.1f} s"
+                return f"#{trial.number} became {change.times:.2g} times as fast at {at}, and {end}"
     return None
 
 
-def resumed(trials: Iterable[KeptTrial]) -> str | None:
-    """Return that a run went on where another one had saved; None where nothing shows it.
-
-    Such a run tells at first of an iteration to which it cannot have come in its time. But what comes before learning
-    may be faster than learning. So one more sign is needed. Either the first run, or an earlier run of the same config,
-    has begun nearer to 0. Or each run begins where the one before has ended.
-    """
-    known = [one for one in trials if one.state == COMPLETE and one.probe.began and not one.warm]
-    if _is_chain(known) and _is_ahead(known[-1]):
-        return _goes_on(known[0], known[-1])
-    for later in filter(_is_ahead, known):
-        first = next(one for one in known if one.launch == later.launch or not _is_ahead(known[0]))
-        if _began(later) >= LATER * _began(first):
-            return _goes_on(first, later)
-    return None
-
-
-def _far_apart(trials: Sequence[KeptTrial]) -> str | None:
+def _far_apart(trials: Sequence[TrialRecord]) -> str | None:
     """Return that two readings of one config differ by far more than their errors; None where they do not."""
-    probes = [(one.number, one.probe) for one in trials]
-    samples = [(its.samples_per_s, its.samples_per_s_se, number) for number, its in probes if its.samples_per_s]
-    rates = [(its.iterations_per_s, its.iterations_per_s_se, number) for number, its in probes if its.iterations_per_s]
-    known, unit = (samples, "samples/s") if samples else (rates, "iterations/s")
-    if not known:
-        return None
-    (slow, doubt, first), (fast, unsure, second) = min(known, key=itemgetter(0)), max(known, key=itemgetter(0))
-    if fast < APART * slow or fast - slow <= SURELY * math.hypot(doubt or 0.0, unsure or 0.0):
-        return None
-    return f"#{first} and #{second} read {slow:.4g} and {fast:.4g} {unit} of one config: was another program busy?"
+    for unit, name in (("samples/s", "samples_per_s"), ("iterations/s", "iterations_per_s")):
+        if known := [trial for trial in trials if getattr(trial.probe, name)]:
+            ordered = sorted(known, key=lambda trial: getattr(trial.probe, name))
+            slow, fast = (getattr(trial.probe, name) for trial in (ordered[0], ordered[-1]))
+            error = math.hypot(*(getattr(trial.probe, f"{name}_se") or 0.0 for trial in (ordered[0], ordered[-1])))
+            if fast < APART * slow or fast - slow <= STANDARD_ERRORS * error:
+                return None
+            readings = f"#{ordered[0].number} and #{ordered[-1].number} read {slow:.4g} and {fast:.4g} {unit}"
+            return f"{readings} of one config: was another program busy?"
+    return None
 
 
-def _is_ahead(trial: KeptTrial) -> bool:
-    """Return whether the first iteration that a run tells of would have taken longer than the run had."""
-    probe = trial.probe
-    return _began(trial) > AHEAD * (probe.start_up_s or math.inf) * (probe.iterations_per_s or math.inf)
-
-
-def _is_chain(runs: Sequence[KeptTrial]) -> bool:
-    """Return whether each of several runs begins about where the one before has ended, and later than that one."""
-    pairs = list(pairwise(runs))
-    later = (_began(other) > max(_began(one), SAVED * (one.probe.iteration or 0)) for one, other in pairs)
-    return len(pairs) > 1 and all(later)
-
-
-def _goes_on(first: KeptTrial, later: KeptTrial) -> str:
-    begun = f"#{first.number} began at iteration {_began(first)}, and #{later.number} at {_began(later)}"
-    return f"{begun}: runs seem to go on where others have saved; let each run begin anew"
-
-
-def _began(trial: KeptTrial) -> int:
-    """Return the first iteration that a run told of; 0 where none is known."""
-    return trial.probe.began or 0
-
-
-def _has_reached(trial: KeptTrial, change: Change, samples: float) -> bool:
-    """Return whether a trial has come so far: in iterations or samples, and in seconds."""
+def _has_reached(trial: TrialRecord, change: Change, changed: TrialRecord) -> bool:
+    """Return whether a trial has come as far as a change of another one: in iterations or samples, and in seconds."""
+    iteration, samples = changed.probe.iteration, changed.probe.samples
+    least = change.iteration * samples / iteration if samples and iteration else math.inf
     reached = trial.probe.iteration
-    is_as_far = reached is None or reached >= change.iteration or 0.0 < samples <= (trial.probe.samples or 0)
+    is_as_far = reached is None or reached >= change.iteration or (trial.probe.samples or 0) >= least
     return is_as_far and _trained_s(trial) >= change.seconds
 
 
-def _trained_s(trial: KeptTrial) -> float:
+def _trained_s(trial: TrialRecord) -> float:
     """Return the seconds from the first mark of a trial to its end."""
     return (trial.total_s or 0.0) - (trial.probe.start_up_s or 0.0)
-
-
-def _each(trial: KeptTrial) -> float:
-    """Return the samples of an iteration; 0 where they are unknown."""
-    iteration, samples = trial.probe.iteration, trial.probe.samples
-    return samples / iteration if samples and iteration else 0.0

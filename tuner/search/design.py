@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 
-from tuner.search.needs import DEVICE_MEMORY
+from tuner.search.frontier import DEVICE_MEMORY
 from tuner.study import LADDER, Config, Parameter, Space, Value
 
 
@@ -20,13 +20,13 @@ def spread(space: Space, count: int, seed: int = 0) -> list[Config]:
     pool = list(space.configs())
     random.Random(seed).shuffle(pool)  # noqa: S311 - decides between equals only
     distances = [math.inf] * len(pool)
-    seen: set[tuple[str, Value]] = set()
+    covered: set[tuple[str, Value]] = set()
     chosen: list[Config] = []
     while pool and len(chosen) < count:
-        best = max(range(len(pool)), key=lambda place: (len(pool[place].items() - seen), distances[place]))
+        best = max(range(len(pool)), key=lambda place: (len(pool[place].items() - covered), distances[place]))
         distances.pop(best)
         chosen.append(pool.pop(best))
-        seen |= chosen[-1].items()
+        covered |= chosen[-1].items()
         distances = [
             min(known, distance(space, config, chosen[-1])) for config, known in zip(pool, distances, strict=True)
         ]
@@ -58,18 +58,18 @@ def _memory(config: Config, names: Sequence[str]) -> tuple[float, ...]:
     return tuple(value if isinstance(value, int | float) else 0 for value in values)
 
 
-def distance(space: Space, config: Config, other: Config) -> float:
+def distance(space: Space, config: Config, second: Config) -> float:
     """Return how far two configs are apart: the sum over the parameters, each at most 1."""
     return sum(
-        _apart(parameter, config.get(parameter.name), other.get(parameter.name)) for parameter in space.parameters
+        _apart(parameter, config.get(parameter.name), second.get(parameter.name)) for parameter in space.parameters
     )
 
 
-def _apart(parameter: Parameter, value: Value | None, other: Value | None) -> float:
+def _apart(parameter: Parameter, value: Value | None, second: Value | None) -> float:
     """Return 0 for equal values, 1 for different words, and for numbers the distance of their ranks, at most 1."""
-    if value == other:
+    if value == second:
         return 0.0
-    if value is None or other is None or any(isinstance(one, str) for one in parameter.values):
+    if value is None or second is None or any(isinstance(number, str) for number in parameter.values):
         return 1.0
     ranks = sorted(parameter.values)  # pyright: ignore[reportArgumentType] - all are numbers
-    return abs(ranks.index(value) - ranks.index(other)) / (len(ranks) - 1)
+    return abs(ranks.index(value) - ranks.index(second)) / (len(ranks) - 1)

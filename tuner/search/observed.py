@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe import FailureKind
-from tuner.search.needs import DEVICE_MEMORY, HOST_MEMORY, MEMORYLESS, Amounts, Frontier, Need, OutOfMemory
+from tuner.search.frontier import DEVICE_MEMORY, HOST_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
+from tuner.search.resource_model import Amounts
 from tuner.search.standing import eligible, is_failure
 from tuner.search.trials import all_kept, kept
 from tuner.search.verdict import SAYS_NOTHING
@@ -33,7 +34,7 @@ NEAREST = 3
 """A case learns from this many siblings, the most similar ones. Each may supply one of the first configs."""
 
 Cost = tuple[Config, Mapping[str, float]]
-"""A config, and what a probe of it took: see `tuner.kept.trial.cost`."""
+"""A config, and what a probe of it took: see `tuner.records.trial.cost`."""
 Reading = tuple[Config, float, float | None]
 """A config, a measured value and its standard error, None where that is unknown."""
 
@@ -121,8 +122,8 @@ class Observed:
             if not (trial.state == TrialState.COMPLETE and kept(trial).soaks):  # a soak may provoke what costs time
                 self._note(trial, launched(trial.params), sign)
         known = eligible(ended)
-        for digest, one in self.measured.items():
-            one.eligible = digest in known
+        for digest, measured in self.measured.items():
+            measured.eligible = digest in known
         self.frontier = Frontier(self._failures, ladder=ladder)
         """Where memory or time ends: the configs that ran out of memory or time."""
 
@@ -132,7 +133,8 @@ class Observed:
         The sibling that is least similar comes first.
         """
         return [
-            amounts(costs, name, space) for costs in (*(one.costs for one in reversed(self._siblings)), self._costs)
+            amounts(costs, name, space)
+            for costs in (*(sibling.costs for sibling in reversed(self._siblings)), self._costs)
         ]
 
     def _note(self, trial: FrozenTrial, config: Config, sign: float) -> None:
@@ -143,8 +145,8 @@ class Observed:
             return
         self.closed.discard(digest)
         facts = kept(trial)
-        one = self.measured.setdefault(digest, Measured(config))
-        one.values.append(MeasuredValue(sign * number, facts.error, facts.measured_on))
+        measured = self.measured.setdefault(digest, Measured(config))
+        measured.values.append(MeasuredValue(sign * number, facts.error, facts.measured_on))
         self.newest_devices, self.warm = facts.measured_on, facts.warm
         if took := facts.cost:
             self._costs.append((config, took))

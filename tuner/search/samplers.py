@@ -96,12 +96,6 @@ def ask_for(study: Study, space: Space, config: Config) -> Trial:
     return study.ask()
 
 
-DRAWS = 4
-"""The number of configs drawn at a time. The cheapest of them is probed."""
-NEAR = 1000
-"""The most new configs among which the nearest to a draw is looked for."""
-
-
 def seeded(space: Space, per_variant: int) -> Chooser:
     """Return what chooses the first configs of a search in their order: see `Space.seeds`."""
     configs = space.seeds(per_variant)
@@ -119,11 +113,11 @@ def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
     A trial of such a config names the sibling (`ORIGIN`). A sibling that finds a better config later gets no second
     turn. Configs outside the space, configs probed already and configs sure to run out of memory are left out.
     """
-    nearest = {one.case: space.nearest(one.best) for one in siblings}
+    nearest = {sibling.case: space.nearest(sibling.best) for sibling in siblings}
     firsts = {case: config for case, config in nearest.items() if config in space}
 
     def choose(history: History, price: Price) -> Choice | None:
-        had = {kept(one).origin for one in history.trials}
+        had = {kept(trial).origin for trial in history.trials}
         new = ((case, config) for case, config in firsts.items() if case not in had and history.is_new(config))
         return next((Choice(config=config, origin=case) for case, config in new), None)
 
@@ -141,19 +135,19 @@ class Drawn:
         self._inner = _inner(search, resumed_at)
 
     def choose(self, history: History, price: Price) -> Choice | None:
-        """Choose the cheapest new config of a few draws.
+        """Choose the cheapest new config of four draws.
 
         TPE repeats itself in small spaces. If no draw is new, the new config nearest to the first draw is chosen, out
-        of the first `NEAR` new ones in a random order.
+        of the first 1,000 new ones in a random order.
         """
         if not any(map(history.is_new, self._space.configs())):
             return None
         study, trial = _next(history)
         searched = self._inner.infer_relative_search_space(study, trial)
-        draws = [self._draw(study, trial, searched) for _ in range(DRAWS)]
+        draws = [self._draw(study, trial, searched) for _ in range(4)]
         if new := list(filter(history.is_new, draws)):
             return Choice(config=min(new, key=price))
-        left = list(islice(filter(history.is_new, self._space.configs()), NEAR))
+        left = list(islice(filter(history.is_new, self._space.configs()), 1000))
         self._random.shuffle(left)
         return Choice(config=min(left, key=lambda config: distance(self._space, config, draws[0])))
 

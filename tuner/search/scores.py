@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from math import inf, sqrt
 from statistics import fmean, variance
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from tuner.kept.case_record import KeptRun
+from tuner.records.case_record import RunRecord
 
-RECENT = 0.25
-"""The last part of the time whose scores count: one score alone is noisy."""
 MOST_POINTS = 300
 """The most points that are kept of a curve."""
 
@@ -33,8 +31,7 @@ class Mean:
         return None if self.variance is None else sqrt(self.variance / self.runs)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lead:
+class Lead(NamedTuple):
     """How far one mean is above another."""
 
     errors: float
@@ -48,14 +45,14 @@ def score_at(curve: Curve, seconds: float) -> float | None:
 
     None where there is no score by then.
     """
-    begin = seconds * (1.0 - RECENT)
+    begin = seconds * 0.75  # one score alone is noisy
     known = [(at, score) for at, score in curve if at <= seconds]
     if not known:
         return None
     steps = [(max(at, begin), score) for at, score in known] + [(seconds, known[-1][1])]
     held = [(max(0.0, until - since), score) for (since, score), (until, _) in pairwise(steps)]
-    whole = sum(duration for duration, _ in held)
-    return sum(duration * score for duration, score in held) / whole if whole > 0.0 else known[-1][1]
+    total_s = sum(duration for duration, _ in held)
+    return sum(duration * score for duration, score in held) / total_s if total_s > 0.0 else known[-1][1]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,9 +66,9 @@ class RaceStanding(Generic[Key]):
     """Its mean score after this time; None where no run has a score."""
 
 
-def counted(runs: Iterable[KeptRun]) -> list[KeptRun]:
+def counted(runs: Iterable[RunRecord]) -> list[RunRecord]:
     """Return the runs of a config that count: the longest whole run of each seed; none where a run has failed."""
-    longest: dict[int, KeptRun] = {}
+    longest: dict[int, RunRecord] = {}
     for run in runs:
         if run.failure is not None:
             return []
@@ -81,20 +78,20 @@ def counted(runs: Iterable[KeptRun]) -> list[KeptRun]:
     return list(longest.values())
 
 
-def standings(runs: Mapping[Key, Sequence[KeptRun]]) -> list[RaceStanding[Key]]:
+def standings(runs: Mapping[Key, Sequence[RunRecord]]) -> list[RaceStanding[Key]]:
     """Return where each config of a race stands: those that trained longest first, then by score."""
     longest = {config: max((run.seconds for run in counted(made)), default=0.0) for config, made in runs.items()}
     scores = {seconds: means(runs, seconds) for seconds in set(longest.values()) if seconds}
-    found = [
+    ranks = [
         RaceStanding(config=config, seconds=seconds, mean=scores.get(seconds, {}).get(config))
         for config, seconds in longest.items()
     ]
-    return sorted(found, key=lambda one: (-one.seconds, -(one.mean.value if one.mean else -inf)))
+    return sorted(ranks, key=lambda rank: (-rank.seconds, -(rank.mean.value if rank.mean else -inf)))
 
 
-def means(runs: Mapping[Key, Sequence[KeptRun]], seconds: float) -> dict[Key, Mean]:
+def means(runs: Mapping[Key, Sequence[RunRecord]], seconds: float) -> dict[Key, Mean]:
     """Return config → its mean score at a time, over the runs that count and have trained so long."""
-    found = {
+    scores_of = {
         config: [
             score
             for run in counted(made)
@@ -104,23 +101,23 @@ def means(runs: Mapping[Key, Sequence[KeptRun]], seconds: float) -> dict[Key, Me
     }
     return {
         config: Mean(value=fmean(scores), variance=variance(scores) if len(scores) > 1 else None, runs=len(scores))
-        for config, scores in found.items()
+        for config, scores in scores_of.items()
         if scores
     }
 
 
-def ahead(one: Mean, other: Mean) -> Lead | None:
+def ahead(first: Mean, second: Mean) -> Lead | None:
     """Return how far a mean is above another; None where their runs do not differ, or each is a single run.
 
     The variance is pooled over the runs of the two, as in Student's t test. Other configs do not count: the scores of
     a config that hardly learns can scatter a hundred times as much.
     """
-    freedom = one.runs + other.runs - 2
-    squares = sum((mean.runs - 1) * (mean.variance or 0.0) for mean in (one, other))
+    freedom = first.runs + second.runs - 2
+    squares = sum((mean.runs - 1) * (mean.variance or 0.0) for mean in (first, second))
     if not freedom or not squares:
         return None
-    error = sqrt(squares / freedom * (1 / one.runs + 1 / other.runs))
-    return Lead(errors=(one.value - other.value) / error, freedom=freedom)
+    error = sqrt(squares / freedom * (1 / first.runs + 1 / second.runs))
+    return Lead(errors=(first.value - second.value) / error, freedom=freedom)
 
 
 def constant(curves: Sequence[Curve]) -> bool:
@@ -148,5 +145,5 @@ def agreement(first: Sequence[float], second: Sequence[float]) -> float | None:
         ((a - b > 0) - (a - b < 0), (c - d > 0) - (c - d < 0))
         for (a, c), (b, d) in combinations(zip(first, second, strict=True), 2)
     ]
-    known = sqrt(sum(bool(one) for one, _ in pairs) * sum(bool(other) for _, other in pairs))
-    return sum(one * other for one, other in pairs) / known if known else None
+    known = sqrt(sum(bool(sign) for sign, _ in pairs) * sum(bool(other_sign) for _, other_sign in pairs))
+    return sum(sign * other_sign for sign, other_sign in pairs) / known if known else None

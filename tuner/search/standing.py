@@ -8,12 +8,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from operator import attrgetter, itemgetter
 from statistics import fmean
-from typing import TypeGuard
 
-from tuner.kept.trial import COMPLETE, FAIL, FINISHED, KeptTrial
 from tuner.probe import FailureKind, error_of_mean, over
-from tuner.study import LADDER, Config, Value, grouped, launched
+from tuner.records.trial import COMPLETE, FAIL, FINISHED, TrialRecord
+from tuner.search.frontier import is_number
+from tuner.study import LADDER, Config, grouped, launched
 
 Values = tuple[float, ...]
 """The value of each objective. Larger values are better."""
@@ -32,7 +33,7 @@ FAR = 1.5
 class Standing:
     """What is known of a config that has been measured."""
 
-    trials: tuple[KeptTrial, ...]
+    trials: tuple[TrialRecord, ...]
     """The trials that count, in their order: either all cold or all warm."""
     values: Values
     """The means of the measurements."""
@@ -78,12 +79,12 @@ class Standing:
     @property
     def memory_share_pct(self) -> float | None:
         """The largest share of a device's memory in use, in percent."""
-        return over(max, [one.memory_share_pct for one in self.trials])
+        return over(max, [trial.memory_share_pct for trial in self.trials])
 
     @property
     def sm_pct(self) -> float | None:
         """The mean share of active multiprocessors, in percent."""
-        return over(fmean, [one.metrics.get("min_avg_sm") for one in self.trials])
+        return over(fmean, [trial.metrics.get("min_avg_sm") for trial in self.trials])
 
 
 Standings = Mapping[str, Standing]
@@ -104,25 +105,25 @@ class Leader:
     """
 
 
-def ended(trials: Iterable[KeptTrial]) -> list[KeptTrial]:
+def ended(trials: Iterable[TrialRecord]) -> list[TrialRecord]:
     """Return the trials that have ended."""
-    return [one for one in trials if one.state in FINISHED]
+    return [trial for trial in trials if trial.state in FINISHED]
 
 
-def with_newest_soaks(trials: Sequence[KeptTrial]) -> list[KeptTrial]:
+def with_newest_soaks(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
     """Return the trials without the soaks that count no more.
 
     Once a soak has other flags, or another limit of memory, the soaks before it say nothing. Of several soaks of one
     config, the last one counts.
     """
-    soaks = [one for one in trials if one.soaks and one.counts]
+    soaks = [trial for trial in trials if trial.soaks and trial.counts]
     kind = soaks[-1].soak.kind if soaks and soaks[-1].soak else None
-    alike = [*takewhile(lambda one: (one.soak and one.soak.kind) == kind, reversed(soaks))]
-    left = {one.number for one in {one.launch: one for one in reversed(alike)}.values()}
-    return [one for one in trials if not (one.soaks and one.counts) or one.number in left]
+    alike = [*takewhile(lambda trial: (trial.soak and trial.soak.kind) == kind, reversed(soaks))]
+    newest = {trial.launch: trial.number for trial in reversed(alike)}.values()
+    return [trial for trial in trials if not (trial.soaks and trial.counts) or trial.number in newest]
 
 
-def ways(trials: Iterable[KeptTrial]) -> tuple[Standings, Standings]:
+def ways(trials: Iterable[TrialRecord]) -> tuple[Standings, Standings]:
     """Return what is known of each config that may be the best: from its cold trials, and from its warm trials.
 
     `trials` come in their order. A config is left out if one of its trials was not eligible or has counted something
@@ -133,61 +134,59 @@ def ways(trials: Iterable[KeptTrial]) -> tuple[Standings, Standings]:
     Where that leaves none whose memory has lasted, the smaller ones count without a soak.
     """
     known = with_newest_soaks(ended(trials))
-    lasted = {one.launch: one.may_be_best for one in known if one.soaks and one.counts}
-    void = _too_large(known)
-    known = [replace(one, is_barred=True) if one.number in void else one for one in known]
+    lasted = {trial.launch: trial.may_be_best for trial in known if trial.soaks and trial.counts}
+    too_large = _too_large(known)
+    known = [replace(trial, is_barred=True) if trial.number in too_large else trial for trial in known]
     excused = broken(known)
-    cold: dict[str, list[KeptTrial]] = {}
-    warm: dict[str, list[KeptTrial]] = {}
-    for one in known:
-        if one.counts and one.number not in excused:
-            (warm if one.warm else cold).setdefault(one.launch, []).append(one)
-    plain = {launch: found for launch, same in cold.items() if (found := _eligible(same))}
+    cold: dict[str, list[TrialRecord]] = {}
+    warm: dict[str, list[TrialRecord]] = {}
+    for trial in known:
+        if trial.counts and trial.number not in excused:
+            (warm if trial.warm else cold).setdefault(trial.launch, []).append(trial)
+    plain = {launch: standing for launch, same in cold.items() if (standing := _eligible(same))}
     if not all(lasted.values()):  # memory has been too short for a training: only configs whose memory lasts are left
-        left = {one: _averaged([its for its in cold[one] if its.soaks]) for one in plain if lasted.get(one)}
-        if left or not any(one.told for one in known):
-            return left, {}
+        lasting = {
+            launch: _averaged([trial for trial in cold[launch] if trial.soaks])
+            for launch in plain
+            if lasted.get(launch)
+        }
+        if lasting or not any(trial.told for trial in known):
+            return lasting, {}
     session = {
-        launch: found
+        launch: standing
         for launch, same in warm.items()
-        if (launch in plain or launch not in cold) and (found := _eligible(same))
+        if (launch in plain or launch not in cold) and (standing := _eligible(same))
     }
     return plain, session
 
 
-def _too_large(known: Sequence[KeptTrial]) -> set[int]:
+def _too_large(known: Sequence[TrialRecord]) -> set[int]:
     """Return the trials of configs that need as much memory as one that was told to run out of it."""
-    told = [one for one in known if one.told is not None and one.failed]
-    if not told:
-        return set()
+    short = [trial for trial in known if trial.told is not None and trial.failed]
     peaks: dict[str, float] = {}
-    for one in known:
-        if one.memory_share_pct is not None and not one.soaks:
-            peaks[one.launch] = max(one.memory_share_pct, peaks.get(one.launch, 0.0))
-    return {one.number for one in known if any(_needs_as_much(one, other, peaks) for other in told)}
+    for trial in known if short else ():
+        if trial.memory_share_pct is not None and not trial.soaks:
+            peaks[trial.launch] = max(trial.memory_share_pct, peaks.get(trial.launch, 0.0))
+    return {trial.number for trial in known if any(_needs_as_much(trial, limit, peaks) for limit in short)}
 
 
-def _needs_as_much(one: KeptTrial, told: KeptTrial, peaks: Mapping[str, float]) -> bool:
-    """Return whether a config needs as much memory as another one, by its rung and by what probes have measured.
+def _needs_as_much(trial: TrialRecord, short: TrialRecord, peaks: Mapping[str, float]) -> bool:
+    """Return whether a config needs as much memory as one that ran out, by its rung and by what probes have measured.
 
     A larger rung always does. A smaller one does where its probes have needed clearly more.
     """
-    rung, limit = one.config.get(told.told or ""), told.config.get(told.told or "")
-    by = rung / limit if _is_number(rung) and _is_number(limit) and limit > 0 else 1.0
-    mine, known = peaks.get(one.launch), peaks.get(told.launch)
-    if by > 1.0 or one.launch == told.launch:
+    rung, limit = trial.config.get(short.told or ""), short.config.get(short.told or "")
+    by = rung / limit if is_number(rung) and is_number(limit) and limit > 0 else 1.0
+    peak, limit_peak = peaks.get(trial.launch), peaks.get(short.launch)
+    if by > 1.0 or trial.launch == short.launch:
         return True
-    if mine is not None and known is not None:
-        return mine > (1.0 + ALIKE if by < 1.0 else 1.0 - ALIKE) * known
-    sizes = [(one.config.get(name), size) for name, size in told.config.items() if _is_number(size)]
-    return by == 1.0 and all(_is_number(size) and size >= other for size, other in sizes)
+    if peak is not None and limit_peak is not None:
+        return peak > (1.0 + ALIKE if by < 1.0 else 1.0 - ALIKE) * limit_peak
+    sizes = [(trial.config.get(name), size) for name, size in short.config.items() if is_number(size)]
+    return by == 1.0 and all(is_number(size) and size >= least for size, least in sizes)
 
 
-def _is_number(value: Value | None) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def eligible(trials: Iterable[KeptTrial]) -> Standings:
+def eligible(trials: Iterable[TrialRecord]) -> Standings:
     """Return what is known of each config that may be the best: from its cold trials, if it has any, or its warm ones.
 
     See `ways`.
@@ -196,40 +195,40 @@ def eligible(trials: Iterable[KeptTrial]) -> Standings:
     return {**warm, **cold}
 
 
-def all_measured(trials: Sequence[KeptTrial]) -> list[Standing]:
+def all_measured(trials: Sequence[TrialRecord]) -> list[Standing]:
     """Return what is known of every config that was measured, also of those that may not be the best.
 
     The order is that of the first measurements.
     """
     may_be_best = eligible(trials)
-    measured = (one for one in trials if one.state == COMPLETE and one.values)
-    by_launch = grouped(measured, lambda one: one.launch)
+    measured = (trial for trial in trials if trial.state == COMPLETE and trial.values)
+    by_launch = grouped(measured, attrgetter("launch"))
     return [may_be_best.get(launch) or _barred(same) for launch, same in by_launch.items()]
 
 
-def leader(trials: Iterable[KeptTrial], defaults: Sequence[Config] = ()) -> Leader | None:
+def leader(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Leader | None:
     """Return the best config; None where none may be the best. `defaults`: the default config of each rung.
 
     The plain command decides: a config that only sessions have measured is the best only in two cases. Either the plain
     command has measured no config, or the config has a higher value and more samples/s than the best in sessions, too.
     """
     cold, warm = ways(trials)
-    waiting = [one for launch, one in warm.items() if launch not in cold]
+    waiting = [standing for launch, standing in warm.items() if launch not in cold]
     if not cold:
         return _led(waiting, defaults, unconfirmed=True) if waiting else None
-    found = _led(list(cold.values()), defaults)
-    own = warm.get(found.best.launch)
-    ahead = [one for one in waiting if own and _beats(one, own)]
-    refuted = [one for launch, one in warm.items() if launch in cold]
-    if ahead := [one for one in ahead if not any(_beats(other, one) for other in refuted)]:
+    first = _led(list(cold.values()), defaults)
+    own = warm.get(first.best.launch)
+    refuted = [standing for launch, standing in warm.items() if launch in cold]
+    ahead = [rival for rival in waiting if own and _beats(rival, own)]
+    if ahead := [rival for rival in ahead if not any(_beats(standing, rival) for standing in refuted)]:
         return _led(ahead, defaults, unconfirmed=True)
-    return replace(found, unconfirmed=_strongest(waiting, cold, warm))
+    return replace(first, unconfirmed=_strongest(waiting, cold, warm))
 
 
-def best(trials: Iterable[KeptTrial], defaults: Sequence[Config] = ()) -> Standing | None:
+def best(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Standing | None:
     """Return the best config; None where none may be the best. See `leader`."""
-    found = leader(trials, defaults)
-    return found.best if found else None
+    first = leader(trials, defaults)
+    return first.best if first else None
 
 
 def rival(best: Standing, standings: Iterable[Standing]) -> Standing | None:
@@ -241,33 +240,34 @@ def rival(best: Standing, standings: Iterable[Standing]) -> Standing | None:
 
 def fastest(standings: Iterable[Standing]) -> Standing | None:
     """Return the eligible config with the most samples/s; None where no speed is known."""
-    return max((one for one in standings if one.is_eligible and one.samples_per_s), key=_speed, default=None)
+    known = (standing for standing in standings if standing.is_eligible and standing.samples_per_s)
+    return max(known, key=_speed, default=None)
 
 
-def leads(trials: Iterable[KeptTrial], value: float | None) -> bool:
+def leads(trials: Iterable[TrialRecord], value: float | None) -> bool:
     """Return whether one config alone has the largest mean of the first objective, and this is about its mean."""
-    means = sorted((one.value for one in eligible(trials).values()), reverse=True)
+    means = sorted(map(_value, eligible(trials).values()), reverse=True)
     if value is None or not means:
         return False
     tie = TIE * means[0]
     return abs(means[0] - value) <= tie and (len(means) == 1 or means[0] - means[1] > tie)
 
 
-def incumbent(trials: Iterable[KeptTrial]) -> float | None:
+def incumbent(trials: Iterable[TrialRecord]) -> float | None:
     """Return the largest mean of the first objective among the eligible configs; None where there are none.
 
     A running probe must beat this mean. It may come from a session, unlike the mean of the best config.
     """
-    return max((one.value for one in eligible(trials).values()), default=None)
+    return max(map(_value, eligible(trials).values()), default=None)
 
 
-def broken(trials: Sequence[KeptTrial]) -> set[int]:
+def broken(trials: Sequence[TrialRecord]) -> set[int]:
     """Return the numbers of the trials that failed because the trainer was broken at first, and has been fixed since.
 
     These are the failures before the first complete trial, if there are at least `BROKEN_AFTER`.
     """
-    first = next((place for place, one in enumerate(trials) if one.state == COMPLETE), 0)
-    failed = {one.number for one in trials[:first] if one.state == FAIL and is_failure(one.failure)}
+    first = next((place for place, trial in enumerate(trials) if trial.state == COMPLETE), 0)
+    failed = {trial.number for trial in trials[:first] if trial.state == FAIL and is_failure(trial.failure)}
     return failed if len(failed) >= BROKEN_AFTER else set()
 
 
@@ -276,7 +276,7 @@ def is_failure(kind: str | None) -> bool:
     return kind not in {None, FailureKind.INTERRUPTED}
 
 
-def front(trials: Iterable[KeptTrial]) -> list[Standing]:
+def front(trials: Iterable[TrialRecord]) -> list[Standing]:
     """Return the Pareto front: the configs that no other config dominates, the largest first objective first.
 
     `counting` says which configs count, and with which values. The members have their own values.
@@ -287,13 +287,13 @@ def front(trials: Iterable[KeptTrial]) -> list[Standing]:
 def _undominated(known: Iterable[tuple[Values, Standing]]) -> list[Standing]:
     """Return the configs whose values no other config's values dominate, the largest first value first."""
     members: list[tuple[Values, Standing]] = []
-    for values, one in sorted(known, key=lambda one: one[0], reverse=True):
+    for values, standing in sorted(known, key=itemgetter(0), reverse=True):
         if not any(dominates(member, values) for member, _ in members):  # sorted: none dominates one before it
-            members.append((values, one))
-    return [one for _, one in members]
+            members.append((values, standing))
+    return [standing for _, standing in members]
 
 
-def counting(trials: Iterable[KeptTrial]) -> list[tuple[Values, Standing]]:
+def counting(trials: Iterable[TrialRecord]) -> list[tuple[Values, Standing]]:
     """Return each config that may be the best, with the values to compare.
 
     Warm values count only until the config is measured cold. They are lowered by the share by which warm values exceed
@@ -301,7 +301,7 @@ def counting(trials: Iterable[KeptTrial]) -> list[tuple[Values, Standing]]:
     sessions counts as at least as good as that one is cold, unless another one of those beats it in sessions.
     """
     cold, warm = ways(trials)
-    pairs = [(one.values, cold[launch].values) for launch, one in warm.items() if launch in cold]
+    pairs = [(session.values, cold[launch].values) for launch, session in warm.items() if launch in cold]
 
     def counted(values: Values) -> Values:
         lowered = tuple(value * (1 - share) for value, share in zip(values, flattery, strict=True)) if pairs else values
@@ -312,22 +312,20 @@ def counting(trials: Iterable[KeptTrial]) -> list[tuple[Values, Standing]]:
 
     shares = [[1 - truth / read if read else 0.0 for read, truth in zip(*pair, strict=True)] for pair in pairs]
     flattery = [_shrunk(each) for each in zip(*shares, strict=True)]
-    waiting = [one for launch, one in warm.items() if launch not in cold]
-    return [
-        *((one.values, one) for one in cold.values()),
-        *((counted(one.values), one) for one in waiting),
-    ]
+    waiting = [standing for launch, standing in warm.items() if launch not in cold]
+    measured = [(standing.values, standing) for standing in cold.values()]
+    return measured + [(counted(standing.values), standing) for standing in waiting]
 
 
-def dominates(values: Values, others: Values) -> bool:
-    """Check whether no value is below its counterpart in `others`, and at least one is above."""
-    pairs = list(zip(values, others, strict=True))
-    return all(one >= other for one, other in pairs) and any(one > other for one, other in pairs)
+def dominates(values: Values, rivals: Values) -> bool:
+    """Check whether no value is below its counterpart in `rivals`, and at least one is above."""
+    pairs = list(zip(values, rivals, strict=True))
+    return all(value >= rival for value, rival in pairs) and any(value > rival for value, rival in pairs)
 
 
 def of_both(standings: Iterable[Standing]) -> list[Standing]:
     """Return the eligible configs that no other one dominates in the first objective and samples/s."""
-    return _undominated(((one.value, _speed(one)), one) for one in standings if one.is_eligible)
+    return _undominated(((each.value, _speed(each)), each) for each in standings if each.is_eligible)
 
 
 def _led(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconfirmed: bool = False) -> Leader:
@@ -341,18 +339,19 @@ def _led(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconfirmed:
     Where samples/s are the objective, they say nothing beside it. Then a default is chosen where it is among those, so
     that a command changes only for a gain; otherwise the one with the largest mean.
     """
-    is_speed = all(one.value == one.samples_per_s for one in rivals)
+    is_speed = all(rival.value == rival.samples_per_s for rival in rivals)
     left = rivals if is_speed else _unbeaten(rivals)
     top = max(left, key=_value)
     tie = TIE * top.value
-    equal = [one for one in left if top.value - one.value <= _noise(one.error, top.error, least=tie)]
+    equal = [rival for rival in left if top.value - rival.value <= max(tie, _noise(rival.error, top.error))]
     if is_speed:
-        chosen = min(equal, key=lambda one: (_distance(one.config, defaults) > 0, -one.value))
+        chosen = min(equal, key=lambda rival: (_distance(rival.config, defaults) > 0, -rival.value))
     else:
         first = max(equal, key=_speed)
-        fast = [one for one in equal if _speed(first) - _speed(one) <= _noise(one.speed_error, first.speed_error)]
+        fast = [each for each in equal if _speed(first) - _speed(each) <= _noise(each.speed_error, first.speed_error)]
         chosen = min(
-            fast, key=lambda one: (round(one.memory_share_pct or 0.0), _distance(one.config, defaults), -one.value)
+            fast,
+            key=lambda rival: (round(rival.memory_share_pct or 0), _distance(rival.config, defaults), -rival.value),
         )
     return Leader(
         best=chosen,
@@ -364,18 +363,18 @@ def _led(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconfirmed:
 def _unbeaten(rivals: Sequence[Standing]) -> list[Standing]:
     """Return the configs that no other one beats, in their order."""
     fastest_at: dict[float, float] = {}
-    for one in rivals:
-        fastest_at[one.value] = max(_speed(one), fastest_at.get(one.value, 0.0))
+    for rival in rivals:
+        fastest_at[rival.value] = max(_speed(rival), fastest_at.get(rival.value, 0.0))
     most, beaten_below = -math.inf, {}
     for value in sorted(fastest_at, reverse=True):
         beaten_below[value] = most
         most = max(most, fastest_at[value])
-    return [one for one in rivals if _speed(one) >= beaten_below[one.value]]
+    return [rival for rival in rivals if _speed(rival) >= beaten_below[rival.value]]
 
 
-def _beats(one: Standing, other: Standing) -> bool:
-    """Check whether a config has a higher first objective and more samples/s than another one."""
-    return one.value > other.value and _speed(one) > _speed(other)
+def _beats(rival: Standing, standing: Standing) -> bool:
+    """Check whether a rival has a higher first objective and more samples/s than a config."""
+    return rival.value > standing.value and _speed(rival) > _speed(standing)
 
 
 def _strongest(waiting: Sequence[Standing], cold: Standings, warm: Standings) -> Standing | None:
@@ -388,9 +387,9 @@ def _strongest(waiting: Sequence[Standing], cold: Standings, warm: Standings) ->
     top = max(waiting, key=_value, default=None)
     if top is None:
         return None
-    both = [(one, cold[launch]) for launch, one in warm.items() if launch in cold]
+    both = [(session, cold[launch]) for launch, session in warm.items() if launch in cold]
     differences = [session.value - plain.value for session, plain in both]
-    errors = [math.hypot(one.error or 0.0, other.error or 0.0) for one, other in both]
+    errors = [_noise(session.error, plain.error) for session, plain in both]
     rival = max(cold.values(), key=_value)
     noise = math.hypot(top.error or 0.0, rival.error or 0.0, error_of_mean(differences, errors) or 0.0)
     return top if top.value - _shrunk(differences) > rival.value + noise else None
@@ -403,43 +402,43 @@ def _shrunk(differences: Sequence[float]) -> float:
 
 def _distance(config: Config, defaults: Sequence[Config]) -> int:
     """Return in how many parameters a config differs from the default of its rung."""
-    default = next((one for one in defaults if one.get(LADDER) == config.get(LADDER)), {})
+    default = next((default for default in defaults if default.get(LADDER) == config.get(LADDER)), {})
     return sum(default.get(name) != value for name, value in config.items())
 
 
-def _noise(one: float | None, other: float | None, *, least: float = 0.0) -> float:
-    """Return the standard error of the difference of two values, and at least `least`."""
-    return max(least, math.hypot(one or 0.0, other or 0.0))
+def _noise(first: float | None, second: float | None) -> float:
+    """Return the standard error of the difference of two values, from the standard error of each."""
+    return math.hypot(first or 0.0, second or 0.0)
 
 
-def _value(one: Standing) -> float:
-    return one.value
+def _value(standing: Standing) -> float:
+    return standing.value
 
 
-def _speed(one: Standing) -> float:
-    return one.samples_per_s or 0.0
+def _speed(standing: Standing) -> float:
+    return standing.samples_per_s or 0.0
 
 
-def _eligible(same: Sequence[KeptTrial]) -> Standing | None:
+def _eligible(same: Sequence[TrialRecord]) -> Standing | None:
     """Average a config's trials; None where the last trial failed, or where a trial was not eligible."""
-    ran = [one for one in same if not one.failed]
-    if same[-1].failed or not all(one.may_be_best for one in ran):
+    ran = [trial for trial in same if not trial.failed]
+    if same[-1].failed or not all(trial.may_be_best for trial in ran):
         return None
-    return _averaged([one for one in ran if not one.soaks] or ran)
+    return _averaged([trial for trial in ran if not trial.soaks] or ran)
 
 
-def _barred(same: Sequence[KeptTrial]) -> Standing:
+def _barred(same: Sequence[TrialRecord]) -> Standing:
     """Average the trials that gave a number, of a config that may not be the best."""
-    return replace(_averaged([one for one in same if not one.warm] or same), is_eligible=False)
+    return replace(_averaged([trial for trial in same if not trial.warm] or same), is_eligible=False)
 
 
-def _averaged(ran: Sequence[KeptTrial]) -> Standing:
-    speeds = [(one.samples_per_s, one.probe.samples_per_s_se) for one in ran]
+def _averaged(ran: Sequence[TrialRecord]) -> Standing:
+    speeds = [(trial.samples_per_s, trial.probe.samples_per_s_se) for trial in ran]
     known = [(speed, error) for speed, error in speeds if speed is not None]
     return Standing(
         trials=tuple(ran),
-        values=tuple(map(fmean, zip(*(one.values for one in ran), strict=True))),
-        error=error_of_mean([one.values[0] for one in ran], [one.error for one in ran]),
+        values=tuple(map(fmean, zip(*(trial.values for trial in ran), strict=True))),
+        error=error_of_mean([trial.values[0] for trial in ran], [trial.error for trial in ran]),
         samples_per_s=fmean(speed for speed, _ in known) if known else None,
         speed_error=error_of_mean([speed for speed, _ in known], [error for _, error in known]),
     )

@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.probe import full
 from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, Why, first_answer, retry
 from tuner.search.gain.chooser import Gain, by_gain
-from tuner.search.gain.prospects import Goal
+from tuner.search.gain.expected_gain import Goal
 from tuner.search.observed import Sibling
 from tuner.search.samplers import Drawn, seeded, siblings_first
 from tuner.search.standing import eligible, incumbent
@@ -32,7 +32,7 @@ def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
         if not new:
             return None
         name = ladder or LADDER
-        elsewhere = {one.params.get(name) for one in history.trials if one.state == TrialState.RUNNING}
+        elsewhere = {trial.params.get(name) for trial in history.trials if trial.state == TrialState.RUNNING}
         return Choice(config=min(new, key=lambda config: (price(config) > 0.0, config.get(name) in elsewhere)))
 
     return choose
@@ -99,10 +99,6 @@ def defaults_first(strategy: Strategy, space: Space) -> Strategy:
     return replace(strategy, choosers=(choose,))
 
 
-MARGIN_PCT = 15.0
-"""`hyperband_patient` stops only a probe that stays below the best by more than this percentage of the best."""
-
-
 class GuardedPruner(BasePruner):
     """Stops a probe that the inner pruner wants to stop, once the probe has been well below the best for long enough.
 
@@ -112,7 +108,7 @@ class GuardedPruner(BasePruner):
     for values that get worse, which here is only noise.
     """
 
-    def __init__(self, inner: BasePruner, *, patience: int, margin_pct: float = MARGIN_PCT) -> None:
+    def __init__(self, inner: BasePruner, *, patience: int, margin_pct: float = 15.0) -> None:
         self._inner = inner
         self._patience = patience
         self._margin_pct = margin_pct

@@ -9,11 +9,11 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from tuner.kept.case_record import KeptStudy
-from tuner.kept.stored import INELIGIBLE, MEMORY
-from tuner.kept.trial import KeptTrial, read
 from tuner.probe import over
-from tuner.search.needs import Frontier, OutOfMemory
+from tuner.records.case_record import StudyAttributes
+from tuner.records.schema import INELIGIBLE, MEMORY
+from tuner.records.trial import TrialRecord, read
+from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.standing import broken, is_failure
 from tuner.search.verdict import SAYS_NOTHING, Verdict
 from tuner.study import LADDER, Config, Parameter, Space, Value, same_launch
@@ -37,8 +37,8 @@ def distribution(parameter: Parameter) -> BaseDistribution:
 
 def _step(parameter: Parameter) -> float | None:
     """Return the difference between the values of a range; None for a logarithmic range and for a single value."""
-    first, *others = (Decimal(repr(value)) for value in parameter.values)
-    return float(others[0] - first) if others and not parameter.is_log else None
+    first, *later = (Decimal(repr(value)) for value in parameter.values)
+    return float(later[0] - first) if later and not parameter.is_log else None
 
 
 def suggest(trial: Trial, space: Space) -> Config:
@@ -61,7 +61,7 @@ def frontier(trials: Sequence[FrozenTrial], ladder: str | None = LADDER) -> Fron
     `ladder`: the parameter whose values are the rungs.
     """
     return Frontier(
-        (OutOfMemory(one.params, missing_gib) for one in trials if (missing_gib := kept(one).missing_gib) > 0.0),
+        (OutOfMemory(trial.params, missing_gib) for trial in trials if (missing_gib := kept(trial).missing_gib) > 0.0),
         ladder=ladder,
     )
 
@@ -77,13 +77,13 @@ def since_mended(study: Study) -> list[FrozenTrial]:
 
     A study is mended only before it has measured anything, so earlier trials say nothing about their configs.
     """
-    mended = KeptStudy(study.user_attrs).mended
-    return [one for one in study.get_trials(deepcopy=False) if one.number >= mended]
+    mended = StudyAttributes(study.user_attrs).mended
+    return [trial for trial in study.get_trials(deepcopy=False) if trial.number >= mended]
 
 
 def usual_s(trials: Sequence[FrozenTrial]) -> float | None:
     """Return the median of the seconds that complete probes took; None where none is known."""
-    return over(median, (kept(one).total_s for one in trials if one.state == TrialState.COMPLETE))
+    return over(median, (kept(trial).total_s for trial in trials if trial.state == TrialState.COMPLETE))
 
 
 def has_failed(trial: FrozenTrial) -> bool:
@@ -91,7 +91,7 @@ def has_failed(trial: FrozenTrial) -> bool:
     return is_failure(kept(trial).failure)
 
 
-def kept(trial: FrozenTrial) -> KeptTrial:
+def kept(trial: FrozenTrial) -> TrialRecord:
     """Return a trial of Optuna as the typed trial that everybody reads."""
     return read(
         trial.user_attrs,
@@ -103,27 +103,27 @@ def kept(trial: FrozenTrial) -> KeptTrial:
     )
 
 
-def all_kept(trials: Iterable[FrozenTrial]) -> list[KeptTrial]:
+def all_kept(trials: Iterable[FrozenTrial]) -> list[TrialRecord]:
     """Return the typed trial of each trial of Optuna that has ended."""
-    return [kept(one) for one in trials if one.state.is_finished()]
+    return [kept(trial) for trial in trials if trial.state.is_finished()]
 
 
 def finished(trials: Iterable[FrozenTrial]) -> int:
     """Count the trials that have ended, without those that will be repeated, that confirm or that soak."""
-    ended = (kept(one) for one in trials if one.state.is_finished())
-    return sum(not (one.retry or one.confirms or one.soaks) for one in ended)
+    ended = (kept(trial) for trial in trials if trial.state.is_finished())
+    return sum(not (trial.retry or trial.confirms or trial.soaks) for trial in ended)
 
 
 def running(trials: Iterable[FrozenTrial]) -> int:
     """Count the trials that run now."""
-    return sum(one.state == TrialState.RUNNING for one in trials)
+    return sum(trial.state == TrialState.RUNNING for trial in trials)
 
 
 def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
     """Count the failures in a row at the end of a config's trials, without failures that say nothing about a config."""
-    ended = [one for one in trials if one.state.is_finished() and same_launch(one.params, config)]
-    failed = takewhile(lambda one: one.state == TrialState.FAIL, reversed(ended))
-    return sum(has_failed(one) and kept(one).failure not in SAYS_NOTHING for one in failed)
+    ended = [trial for trial in trials if trial.state.is_finished() and same_launch(trial.params, config)]
+    failed = takewhile(lambda trial: trial.state == TrialState.FAIL, reversed(ended))
+    return sum(has_failed(trial) and kept(trial).failure not in SAYS_NOTHING for trial in failed)
 
 
 def tell(study: Study, trial: Trial, verdict: Verdict) -> None:

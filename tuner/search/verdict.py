@@ -6,25 +6,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tuner import probe
-from tuner.kept.trial import NO_READING, OK, PRUNED
-from tuner.search.lasting import Rising
-from tuner.search.needs import Frontier, out_of_memory
+from tuner.records.trial import NO_READING, OK, PRUNED
+from tuner.search.frontier import Frontier, out_of_memory
+from tuner.search.memory_growth import Rising
 from tuner.study import Config, Constraint, ProbeSpec, written
 
-HOST_ATTEMPTS = 2
-"""A config is probed at most this many times if the machine seems at fault: the config may be to blame after all."""
-USABLE_FACTOR = 3.0
-"""A probe does not end with its usual iterations while its error is this many times `probe.target_error_pct`."""
-LONG_S, ROUGH_FACTOR = 30.0, 6.0
-"""After a window of so many seconds, and as long as a start, a speed's error may be so many times the target.
-
-One more probe then takes no longer than going on. It also shows how much two runs differ, which no window can.
-"""
-NEGLIGIBLE = 0.5
-"""Iterations can hardly tell more once the error that they reduce is this share of the error that they do not reduce.
-
-All further iterations together would then reduce the whole error by a tenth.
-"""
 SAYS_NOTHING = {kind for kind in probe.FailureKind if kind.says_nothing}
 """Failures that say nothing about the config. The config is probed again until it has been measured."""
 
@@ -46,7 +32,7 @@ class Verdict:
     """For people and tables: `ok`, `pruned`, `no_reading` or the failure's kind."""
     value: float | None = None
     """The first objective."""
-    others: tuple[float, ...] = ()
+    further: tuple[float, ...] = ()
     """The other objectives, in their order."""
     error: float | None = None
     """The standard error of `value`."""
@@ -64,7 +50,7 @@ class Verdict:
     @property
     def values(self) -> list[float] | None:
         """All objectives in their order; None where the probe has no value."""
-        return None if self.value is None else [self.value, *self.others]
+        return None if self.value is None else [self.value, *self.further]
 
 
 def judge(
@@ -89,19 +75,19 @@ def judge(
         return _failed(result, result.failure, attempt)
     if result.stopped is not None:
         return Verdict(state=State.PRUNED, status=PRUNED)
-    read = {one: probe.value(result, one) for one in objectives}
+    read = {objective: probe.value(result, objective) for objective in objectives}
     values = [number for number in read.values() if number is not None]
-    if unread := tuple(one for one, number in read.items() if number is None):
+    if unread := tuple(objective for objective, number in read.items() if number is None):
         return Verdict(state=State.FAIL, status=NO_READING, unread=unread)
     numbers = probe.measured(result)
-    readings = [(one, numbers[one.metric], (default or {}).get(one.metric)) for one in constraints]
-    missed = {one.metric: one.violation(*reading) for one, *reading in readings}
-    complaints = [one.complaint(*reading) for one, *reading in readings if missed[one.metric] > 0]
+    readings = [(bound, numbers[bound.metric], (default or {}).get(bound.metric)) for bound in constraints]
+    missed = {bound.metric: bound.violation(*reading) for bound, *reading in readings}
+    complaints = [bound.complaint(*reading) for bound, *reading in readings if missed[bound.metric] > 0]
     return Verdict(
         state=State.COMPLETE,
         status=OK,
         value=values[0],
-        others=tuple(values[1:]),
+        further=tuple(values[1:]),
         error=probe.error(result, objectives[0]),
         ineligible="; ".join((*_short_of_memory(result, headroom_pct, training_hours), *complaints)) or None,
         missed=missed,
@@ -110,7 +96,7 @@ def judge(
 
 def _short_of_memory(result: probe.ProbeResult, headroom_pct: float, training_hours: float) -> Iterator[str]:
     free_pct, retries = probe.value(result, "headroom_pct"), result.alloc_retries
-    for rising, total_mib in [(Rising.of(one), one.mem_total_mib) for one in result.devices]:
+    for rising, total_mib in [(Rising.of(device), device.mem_total_mib) for device in result.devices]:
         if rising and total_mib and rising.now_mib + rising.sure_mib_per_h * training_hours > total_mib:
             yield (
                 f"memory grows by {rising.sure_mib_per_h:.0f} MiB/h at least, {training_hours:g} h are planned, and "
@@ -131,7 +117,7 @@ def _failed(result: probe.ProbeResult, failure: probe.Failure, attempt: int) -> 
             )
             return Verdict(state=State.PRUNED, status=status, constraint=missing_gib)
         case probe.Blame.HOST:
-            again = failure.kind.says_nothing or attempt < HOST_ATTEMPTS
+            again = failure.kind.says_nothing or attempt < 2  # the config may be to blame after all
             return Verdict(state=State.FAIL, status=status, retry=again)
         case probe.Blame.NOBODY | probe.Blame.SETUP:
             return Verdict(state=State.FAIL, status=status, retry=True)
@@ -144,20 +130,24 @@ def settled(
 ) -> probe.Enough | probe.LastIteration | probe.More | probe.Go:
     """Return whether a live probe may end: now, after one more iteration, or neither.
 
-    A probe may end once it has run long enough, and each objective is precise or clearly below the incumbent. A probe
-    that is far from this after one more iteration needs more iterations than usual.
+    A probe may end once it has run long enough, and each objective is precise or clearly below the incumbent. It needs
+    more iterations than usual while its error is three times the target after one more iteration. Of a speed it may be
+    six times the target after a window of 30 s that is as long as a start: one more probe then takes no longer than
+    going on, and also shows how much two runs differ.
     """
     if _settled(so_far, objectives, limits, incumbent, more=0):
         return probe.Enough()
     if _settled(so_far, objectives, limits, incumbent, more=1):
         return probe.LastIteration()
-    is_long = (so_far.window_s or 0.0) >= max(LONG_S, so_far.start_up_s or 0.0)
+    is_long = (so_far.window_s or 0.0) >= max(30.0, so_far.start_up_s or 0.0)
     read = {
-        one: ROUGH_FACTOR if is_long and probe.full(one) == math.inf else USABLE_FACTOR
-        for one in objectives
-        if probe.value(so_far, one) is not None
+        objective: 6.0 if is_long and probe.full(objective) == math.inf else 3.0
+        for objective in objectives
+        if probe.value(so_far, objective) is not None
     }
-    usable = all(_known(so_far, one, limits, incumbent, more=1, factor=factor) for one, factor in read.items())
+    usable = all(
+        _known(so_far, objective, limits, incumbent, more=1, factor=factor) for objective, factor in read.items()
+    )
     return probe.Go() if usable else probe.More()
 
 
@@ -172,7 +162,7 @@ def _settled(
     window_s = (so_far.window_s or 0.0) * (so_far.iterations + more / 2) / max(so_far.iterations, 1)
     if window_s < limits.window_seconds or iterations + limits.warmup_iterations < limits.min_iterations:
         return False
-    return all(_known(so_far, one, limits, incumbent, more=more) for one in objectives)
+    return all(_known(so_far, objective, limits, incumbent, more=more) for objective in objectives)
 
 
 def _known(
@@ -186,7 +176,8 @@ def _known(
 ) -> bool:
     """Return whether an objective is known within `factor` target errors after `more` iterations like those so far.
 
-    It also counts as known once iterations can hardly tell more: most of its error is then one that they do not reduce.
+    It also counts as known once the error that iterations reduce is half of the one that they do not reduce: all
+    further iterations together would then reduce the whole error by a tenth.
     """
     number, spread = probe.value(so_far, objective), probe.error(so_far, objective)
     if number is None or spread is None:
@@ -194,7 +185,7 @@ def _known(
     edge, narrower = probe.edge_error(so_far, objective), so_far.iterations / (so_far.iterations + more)
     scatter = math.sqrt(max(spread**2 - edge**2, 0.0) * narrower)
     target = factor * probe.target_error(so_far, objective, limits.target_error_pct)
-    return scatter < NEGLIGIBLE * edge or probe.known_well_enough(
+    return scatter < 0.5 * edge or probe.known_well_enough(
         number, math.hypot(scatter, edge), target=target, best=incumbent
     )
 

@@ -15,17 +15,30 @@ from typing import Any, NamedTuple, TypeVar
 from optuna.pruners import BasePruner
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from tuner.count import TrainingCounts
 from tuner.errors import StoreError
-from tuner.kept.case_record import KeptCase, KeptStudy, encode
-from tuner.kept.stored import BATCH, CALIBRATES, CASE, CONFIRMS, ENDED, LEASE, ORIGIN, RUNGS, SOAKS, TOLD, storable
-from tuner.kept.trial import INTERRUPTED, KeptProbe, attributes
 from tuner.probe import ProbePlan, ProbeResult, measured
+from tuner.records.case_record import CaseRecord, StudyAttributes, encode
+from tuner.records.schema import (
+    BATCH,
+    CALIBRATES,
+    CASE,
+    CONFIRMS,
+    ENDED,
+    LEASE,
+    ORIGIN,
+    RUNGS,
+    SOAKS,
+    TOLD,
+    adapter,
+    storable,
+)
+from tuner.records.trial import INTERRUPTED, ProbeRecord, attributes
 from tuner.search import trials
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why, free
-from tuner.search.needs import Frontier
+from tuner.search.frontier import Frontier
 from tuner.search.samplers import ask_for
 from tuner.search.standing import Standing, best, incumbent, leads
 from tuner.search.verdict import State, Verdict
@@ -35,17 +48,15 @@ from tuner.store.opening import check_unchanged, open_study
 from tuner.store.storage import Neighbour
 from tuner.study import BatchFit, Config, Space, launch_digest, open_anew, same_launch
 
-_COMMON = {one.name for one in fields(ProbeResult)} & {one.name for one in fields(KeptProbe)}
-"""What a result and the record of it both have."""
 
-
-def kept_probe(result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, folder: Path) -> KeptProbe:
+def kept_probe(result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, folder: Path) -> ProbeRecord:
     """Return what is kept of a probe; a refused config has no plan.
 
     Paths below the study's `folder` are kept relative to the folder, so that the folder may move.
     """
-    return KeptProbe(
-        **{name: getattr(result, name) for name in _COMMON},
+    common = {field.name for field in fields(ProbeResult)} & {field.name for field in fields(ProbeRecord)}
+    return ProbeRecord(
+        **{name: getattr(result, name) for name in common},
         digest=launch_digest(result.config),
         status=verdict.status,
         ineligible=verdict.ineligible,
@@ -73,7 +84,7 @@ class Unstored:
     number: int
     lease: Lease
     verdict: Verdict
-    record: KeptProbe
+    record: ProbeRecord
 
     def of(self, trial: FrozenTrial) -> bool:
         """Check whether the result is of this trial. A trial in another database may have the same number."""
@@ -90,12 +101,7 @@ class TakenBack(NamedTuple):
     """The trials whose configs will be probed again."""
 
 
-_FILE = TypeAdapter(Unstored)
-_DROPPED = Verdict(state=State.FAIL, status=INTERRUPTED, retry=True)
-"""The verdict on a probe whose process is gone and left no result."""
-
-
-def set_aside(error: StoreError, number: int, verdict: Verdict, record: KeptProbe, folder: Path) -> StoreError:
+def set_aside(error: StoreError, number: int, verdict: Verdict, record: ProbeRecord, folder: Path) -> StoreError:
     """Write the result of a trial of this process to a file in the probe's folder; return an error that names the file.
 
     `folder` is the study's folder. The error is returned unchanged if nothing was launched or the file cannot be
@@ -119,7 +125,7 @@ def set_aside(error: StoreError, number: int, verdict: Verdict, record: KeptProb
 def _read(probes: Path) -> Iterator[tuple[Path, Unstored]]:
     for file in probes.glob(f"*/{RESULT_FILE}"):
         try:
-            yield file, _FILE.validate_json(file.read_bytes())
+            yield file, adapter(Unstored).validate_json(file.read_bytes())
         except (OSError, ValidationError):
             continue  # the file is incomplete, or of another version
 
@@ -164,7 +170,7 @@ def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[Froze
         attempt=1 + trials.failures_in_a_row(before, config),
         cold=choice.cold,
         confirms=choice.why is Why.CONFIRM,
-        repeats=any(one.state == TrialState.COMPLETE and same_launch(one.params, config) for one in before),
+        repeats=any(trial.state == TrialState.COMPLETE and same_launch(trial.params, config) for trial in before),
         origin=choice.origin,
         left=choice.left,
     )
@@ -199,7 +205,7 @@ class CaseStudy:
         strategy: Callable[[int], Strategy],
         pruner: BasePruner,
         identity: dict[str, Any],
-        case: KeptCase,
+        case: CaseRecord,
         objectives: Sequence[str] = ("value",),
         confirm: bool = True,
     ) -> None:
@@ -250,7 +256,7 @@ class CaseStudy:
     def _read(self, *states: TrialState) -> list[FrozenTrial]:
         """Return the trials in the given states, or in any."""
         known = self._transact(lambda: trials.since_mended(self._study)) if self._known is None else self._known
-        return [one for one in known if one.state in states] if states else known
+        return [trial for trial in known if trial.state in states] if states else known
 
     @contextmanager
     def read_once(self) -> Iterator[None]:
@@ -278,7 +284,9 @@ class CaseStudy:
         These are the case's own probes. Where a confirmation waits for them, all others on this machine count, too.
         """
         running = self._transact(self._neighbours)
-        return frozenset(one.trial for one in running if one.case == self._name or (self._held_up and one.is_here))
+        return frozenset(
+            probe.trial for probe in running if probe.case == self._name or (self._held_up and probe.is_here)
+        )
 
     def _neighbours(self) -> list[Neighbour]:
         return self._database.storage.neighbours(self._name.split("/", 1)[0], self._database.signs)
@@ -320,9 +328,9 @@ class CaseStudy:
         return sum(1 for _ in takewhile(bool, failed))
 
     @property
-    def kept(self) -> KeptStudy:
+    def kept(self) -> StudyAttributes:
         """What the study keeps beside its trials: the rungs of an `auto` ladder, for example."""
-        return self._transact(lambda: KeptStudy(self._study.user_attrs))
+        return self._transact(lambda: StudyAttributes(self._study.user_attrs))
 
     def frontier(self) -> Frontier:
         """Return what the study knows about where memory ends."""
@@ -349,7 +357,7 @@ class CaseStudy:
     def _fixed(
         self,
         name: str,
-        known: Callable[[KeptStudy], Answer | None],
+        known: Callable[[StudyAttributes], Answer | None],
         make: Callable[[Sequence[FrozenTrial]], Answer],
         form: Callable[..., object],
     ) -> Answer:
@@ -379,11 +387,11 @@ class CaseStudy:
             unstored = dict(_read(probes)) if dropped else {}
             stored: list[Path] = []
             for trial in dropped:
-                gone = KeptProbe(
+                gone = ProbeRecord(
                     config=trial.params, digest=launch_digest(trial.params), status=INTERRUPTED, launched=True
                 )
-                verdict, record = _DROPPED, gone
-                if file := next((file for file, one in unstored.items() if one.of(trial)), None):
+                verdict, record = Verdict(state=State.FAIL, status=INTERRUPTED, retry=True), gone
+                if file := next((file for file, result in unstored.items() if result.of(trial)), None):
                     verdict, record = unstored[file].verdict, unstored[file].record
                     stored.append(file)
                 self._tell(self._trial(trial.number), verdict, record)
@@ -410,8 +418,8 @@ class CaseStudy:
         def leased() -> tuple[Trial, Asked] | None:
             kept = check_unchanged(self._database, self._study, self._identity)
             history = History(self._study, self._space)
-            here = [one for one in self._neighbours() if one.is_here] if self._confirm else []
-            self._held_up = any(one.confirms for one in here)
+            here = [probe for probe in self._neighbours() if probe.is_here] if self._confirm else []
+            self._held_up = any(probe.confirms for probe in here)
             choice = None if self._held_up else self._choice(history, target, price)
             if choice is not None and choice.why is Why.CONFIRM and here:
                 self._held_up, choice = True, None
@@ -483,12 +491,12 @@ class CaseStudy:
         if time.monotonic() - self._beat_s >= BEAT_S:
             self._beat_s = self._meanwhile(renewed, self._beat_s)
 
-    def tell(self, asked: Asked, verdict: Verdict, probe: KeptProbe) -> None:
+    def tell(self, asked: Asked, verdict: Verdict, probe: ProbeRecord) -> None:
         """Store the verdict and the record of the probe."""
         self._transact(lambda: self._tell(self._trials[asked.number], verdict, probe))
         del self._trials[asked.number]
 
-    def _tell(self, trial: Trial, verdict: Verdict, probe: KeptProbe) -> None:
+    def _tell(self, trial: Trial, verdict: Verdict, probe: ProbeRecord) -> None:
         for name, fact in attributes(probe, retry=verdict.retry, error=verdict.error).items():
             trial.set_user_attr(name, fact)
         trials.tell(self._study, trial, verdict)

@@ -12,15 +12,6 @@ import sqlalchemy as sql
 
 from tuner.store.leases import STALE_S, Lease
 
-_EPOCH = "unix_timestamp(now(6))"
-_NOW = {
-    "postgresql": sql.select(sql.extract("epoch", sql.func.clock_timestamp())),
-    "mysql": sql.select(sql.literal_column(_EPOCH)),
-    "mariadb": sql.select(sql.literal_column(_EPOCH)),
-}
-"""What asks a server for the seconds since 1970."""
-_USUAL = sql.select(sql.func.current_timestamp())
-
 
 def database_s(url: sql.URL, scalar: Callable[[Any], Any]) -> float:
     """Return the seconds since 1970 on the clock of a database: a server's, or that of the disk that holds the file.
@@ -29,10 +20,12 @@ def database_s(url: sql.URL, scalar: Callable[[Any], Any]) -> float:
     """
     if url.get_backend_name() == "sqlite":
         return _disk_s(Path(url.database or "").parent)
-    told = scalar(_NOW.get(url.get_backend_name(), _USUAL))
-    if isinstance(told, datetime):
-        return (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
-    return float(told)
+    if url.get_backend_name() == "postgresql":
+        return float(scalar(sql.select(sql.extract("epoch", sql.func.clock_timestamp()))))
+    answer = scalar(sql.select(sql.func.current_timestamp()))
+    if isinstance(answer, datetime):
+        return (answer if answer.tzinfo else answer.replace(tzinfo=UTC)).timestamp()
+    return float(answer)
 
 
 def _disk_s(folder: Path) -> float:

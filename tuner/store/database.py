@@ -7,7 +7,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,8 +21,8 @@ from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session, scoped_session
 
 from tuner.errors import StoreError
-from tuner.kept.urls import checked_url, remedy, shown
 from tuner.probe import make_private
+from tuner.records.urls import checked_url, remedy, shown
 from tuner.store.clock import database_s
 from tuner.store.leases import Lease, Signs
 from tuner.store.storage import NO_RECORD, TrialStorage
@@ -78,10 +78,6 @@ def notice_losses(engine: sql.Engine) -> None:
     def lost(context: sql.ExceptionContext) -> None:
         if context.is_disconnect and context.connection is not None:
             raise ConnectionLostError(str(context.original_exception)) from context.original_exception
-
-
-_IN_PROGRESS, _COMMITTED = "in progress", "committed"
-"""What PostgreSQL's `txid_status` says of a transaction."""
 
 
 class Transactions:
@@ -173,21 +169,17 @@ class Transactions:
         return connection.scalar(sql.select(sql.func.txid_current_if_assigned())) if is_numbered else None
 
     def _has_committed(self, number: int) -> bool:
+        """Return what PostgreSQL says of a transaction, as soon as it is no more in progress."""
         while True:
-            try:
-                with self._engine.connect() as connection:
-                    status = connection.scalar(sql.select(sql.func.txid_status(number)))
-            except ConnectionLostError:
-                status = _IN_PROGRESS
-            if status != _IN_PROGRESS:
-                return status == _COMMITTED
+            with suppress(ConnectionLostError), self._engine.connect() as connection:
+                status = connection.scalar(sql.select(sql.func.txid_status(number)))
+                if status != "in progress":
+                    return status == "committed"
             self._sleep(PAUSE_S)
 
 
 SLICE_S = 0.5
 """How long SQLite waits at a time."""
-SOON_S = 5.0
-"""A wait for a file that is longer than this is logged."""
 _HURRIED: ContextVar[bool] = ContextVar("hurried", default=False)
 """Whether work that meets a locked file is given up after one slice."""
 
@@ -224,7 +216,7 @@ class PatientConnection(sqlite3.Connection):
                 has_waited = error.sqlite_errorcode == sqlite3.SQLITE_BUSY and now_s - begun_s > SLICE_S / 2
                 if not has_waited or now_s >= end_s:
                     raise
-                if now_s - start_s > SOON_S and not logged:
+                if now_s - start_s > 5.0 and not logged:
                     _LOG.warning("another program locks the database; waiting for it, up to %.0f s", self.patience_s)
                     logged = True
 
@@ -240,10 +232,6 @@ class _PatientCursor(sqlite3.Cursor):
 
 LOCK_S = AWAY_S + 60.0
 """How long a worker waits for the lock. Who holds it may wait for the server or the file, and then needs seconds."""
-_ADVISORY_LOCK = 0x74756E65  # "tune": one lock for all studies of a PostgreSQL database
-_LOCK_NOT_AVAILABLE = "55P03"
-"""PostgreSQL's error code when `lock_timeout` has passed."""
-
 _OPTUNAS = {"studies", "trials", "version_info"}
 """Tables that every database of Optuna has."""
 _FAILURES = (
@@ -359,9 +347,9 @@ class Database:
             return
         try:
             connection.execute(sql.select(sql.func.set_config("lock_timeout", f"{1000 * self._lock_s:.0f}", True)))
-            connection.execute(sql.select(sql.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+            connection.execute(sql.select(sql.func.pg_advisory_xact_lock(0x74756E65)))  # "tune": for all studies
         except OperationalError as error:
-            if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+            if getattr(error.orig, "sqlstate", None) != "55P03":  # `lock_timeout` has not passed
                 raise
             who = "the server's pg_locks and pg_stat_activity name the process (locktype advisory)"
             raise self._held(who) from error
@@ -422,9 +410,9 @@ class Database:
             tables = set(sql.inspect(connection).get_table_names())
         known = tables & _OPTUNAS
         if tables and not (known if begun else known == _OPTUNAS):
-            found = ", ".join(sorted(tables)[:5])
+            names = ", ".join(sorted(tables)[:5])
             raise StoreError(
-                f"database {self.shown_url} is not an Optuna study database (its tables are {found}); name another"
+                f"database {self.shown_url} is not an Optuna study database (its tables are {names}); name another"
             )
         return tables
 

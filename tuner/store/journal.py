@@ -3,9 +3,8 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import optuna
 from optuna.storages import JournalStorage
@@ -16,12 +15,9 @@ from tuner.errors import StoreError
 from tuner.study import open_regular
 
 _SQLITE = b"SQLite format 3\0"
-_CREATE_TRIAL = 4
-"""The number of the operation that begins a trial (`JournalOperation.CREATE_TRIAL`)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JournalStudy:
+class JournalStudy(NamedTuple):
     """A study of a journal."""
 
     trials: Sequence[FrozenTrial]
@@ -40,13 +36,13 @@ def read_journal(path: Path, study: str) -> JournalStudy | None:
     """Return a study of a journal; None where it has none of this name. Raises StoreError."""
     with _explained(path):
         storage = _opened(path)
-        found = next((one for one in storage.get_all_studies() if one.study_name == study), None)
-        if found is None:
+        wanted = next((known for known in storage.get_all_studies() if known.study_name == study), None)
+        if wanted is None:
             return None
         return JournalStudy(
-            trials=storage.get_all_trials(found._study_id, deepcopy=False),
-            system_attributes=storage.get_study_system_attrs(found._study_id),
-            processes=_processes(path, found._study_id),
+            trials=storage.get_all_trials(wanted._study_id, deepcopy=False),
+            system_attributes=storage.get_study_system_attrs(wanted._study_id),
+            processes=_processes(path, wanted._study_id),
         )
 
 
@@ -75,9 +71,12 @@ def _opened(path: Path) -> JournalStorage:
 
 
 def _processes(path: Path, study_id: int) -> list[str]:
-    """Return the process that began each trial of the study, in the order of the trials."""
-    begun = (one for one in _entries(path) if one.get("op_code") == _CREATE_TRIAL and one.get("study_id") == study_id)
-    return [str(one.get("worker_id")).rpartition("-")[0] for one in begun]
+    """Return the process that began each trial of the study, in the order of the trials.
+
+    `JournalOperation.CREATE_TRIAL` is the operation 4.
+    """
+    begun = (entry for entry in _entries(path) if entry.get("op_code") == 4 and entry.get("study_id") == study_id)
+    return [str(entry.get("worker_id")).rpartition("-")[0] for entry in begun]
 
 
 def _entries(path: Path) -> Iterator[dict[str, Any]]:

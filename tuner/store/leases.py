@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from tuner.kept.stored import record_of
+from tuner.records.schema import record_of
 
 BEAT_S = 30.0
 """The seconds between two signs of life."""
@@ -18,9 +18,6 @@ STALE_S = 600.0
 """A process on another host counts as gone after this many seconds without a sign of life."""
 WATCHED_S = 3 * BEAT_S
 """Whoever says so has watched for at least this many seconds that none comes, because a clock may be wrong."""
-MOST_WATCHED = 10_000
-"""The signs of life that are remembered; the ones that were seen last stay."""
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,9 +52,9 @@ class Lease:
         """Return the lease as values of JSON."""
         return {name: fact for name, fact in asdict(self).items() if fact is not None}
 
-    def same(self, other: "Lease") -> bool:
+    def same(self, lease: "Lease") -> bool:
         """Check whether both leases are of the same process."""
-        return (self.host, self.pid, self.boot, self.ticks) == (other.host, other.pid, other.boot, other.ticks)
+        return (self.host, self.pid, self.boot, self.ticks) == (lease.host, lease.pid, lease.boot, lease.ticks)
 
     def is_here(self) -> bool:
         """Check whether the process ran on this machine, be it in another container: all share the boot."""
@@ -93,9 +90,9 @@ class Signs:
         at_s = self._elapsed_s()
         first_s, _ = self._seen.get(lease, (at_s, at_s))
         self._seen[lease] = first_s, at_s
-        if len(self._seen) > MOST_WATCHED:
-            latest = sorted(self._seen.items(), key=lambda one: one[1][1])
-            self._seen = dict(latest[MOST_WATCHED // 2 :])
+        if len(self._seen) > 10_000:  # those that were seen last stay
+            latest = sorted(self._seen.items(), key=lambda watched: watched[1][1])
+            self._seen = dict(latest[5_000:])
         silent_s = at_s - first_s
         return silent_s < WATCHED_S or (silent_s < STALE_S and self._now_s() - lease.beat < STALE_S)
 
@@ -116,7 +113,7 @@ def this_host() -> str:
 
 def _boot() -> str | None:
     try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return None
 

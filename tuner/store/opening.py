@@ -12,8 +12,8 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import StoreError
-from tuner.kept.case_record import KeptStudy, as_of_now, comparable, known_case
-from tuner.kept.stored import IDENTITY, MENDED, storable
+from tuner.records.case_record import StudyAttributes, as_of_now, comparable, known_case
+from tuner.records.schema import IDENTITY, MENDED, storable
 from tuner.search.observed import NEAREST, Observed, Sibling
 from tuner.search.standing import best
 from tuner.search.trials import all_kept, kept
@@ -31,7 +31,7 @@ def check_study(database: Database, name: str, identity: dict[str, Any]) -> None
         study_id = storage.study_id(name)
         if study_id is None:
             return None, []
-        known = KeptStudy(storage.get_study_user_attrs(study_id)).identity
+        known = StudyAttributes(storage.get_study_user_attrs(study_id)).identity
         return known, [] if known == storable(identity) else storage.get_all_trials(study_id, deepcopy=False)
 
     known, trials = database.transact(known_and_trials)
@@ -51,7 +51,7 @@ def open_study(
     if database.storage.study_id(name) is None:
         optuna.create_study(study_name=name, storage=database.storage, directions=directions)
     study = optuna.load_study(study_name=name, storage=database.storage, pruner=pruner, sampler=RandomSampler())
-    known = KeptStudy(study.user_attrs).identity
+    known = StudyAttributes(study.user_attrs).identity
     if study.directions != directions:
         there = ", ".join(direction.name.lower() for direction in study.directions) or "nothing"
         raise StoreError(
@@ -74,12 +74,12 @@ def open_study(
     return study
 
 
-def check_unchanged(database: Database, study: optuna.Study, identity: dict[str, Any]) -> KeptStudy:
+def check_unchanged(database: Database, study: optuna.Study, identity: dict[str, Any]) -> StudyAttributes:
     """Return what the study keeps.
 
     Raises StoreError where somebody has mended the study's set-up since this process opened it.
     """
-    kept = KeptStudy(study.user_attrs)
+    kept = StudyAttributes(study.user_attrs)
     if (known := kept.identity or {}) != identity:
         check_identity(known, identity, study=study.study_name, shown_url=database.shown_url)
     return kept
@@ -143,15 +143,16 @@ def siblings(database: Database, study: str, case: Case, identity: Mapping[str, 
 
     def found() -> list[Sibling]:
         cases = storage.cases(study)
-        others = [
+        candidates = [
             known_case(name, facts.case)
             for name, (_, facts) in cases.items()
             if comparable(facts.identity or {}) == mine
         ]
         known = (
-            sibling(name, storage.get_all_trials(cases[name][0], deepcopy=False)) for name in most_similar(case, others)
+            sibling(name, storage.get_all_trials(cases[name][0], deepcopy=False))
+            for name in most_similar(case, candidates)
         )
-        return list(islice((one for one in known if one), NEAREST))
+        return list(islice(filter(None, known), NEAREST))
 
     return database.transact(found)
 
@@ -164,5 +165,5 @@ def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:
         return None
     costs = [(trial.params, cost) for trial in known_trials if (cost := kept(trial).cost)]
     measured = Observed(known_trials).measured.values()
-    made = [(one.config, value.number, value.error) for one in measured for value in one.values]
+    made = [(config.config, value.number, value.error) for config in measured for value in config.values]
     return Sibling(case=case, best=dict(known.trials[-1].config), costs=costs, readings=made)

@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 
 from tuner.errors import StoreError
-from tuner.kept.case_record import Claim, KeptRun, KeptStudy, place, read_claim
-from tuner.kept.stored import RACE
+from tuner.records.case_record import Claim, RunRecord, StudyAttributes, place, read_claim
+from tuner.records.schema import RACE
 from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease
 from tuner.study import Config, same_launch
@@ -23,19 +23,19 @@ class RaceRuns:
         self._database = database
         self._claimed: tuple[int, Claim] | None = None
         self._beat_s = 0.0
-        found = database.transact(lambda: database.storage.study_id(study))
-        if found is None:
+        study_id = database.transact(lambda: database.storage.study_id(study))
+        if study_id is None:
             raise StoreError(
                 f"{database.shown_url} has no search of {study}; a race trains configs of a search: run `tuner "
                 "optimize` first"
             )
-        self._study_id: int = found
+        self._study_id: int = study_id
 
-    def read(self) -> tuple[KeptRun, ...]:
+    def read(self) -> tuple[RunRecord, ...]:
         """Return the runs so far, in the order in which they began."""
         return self._database.transact(self._runs)
 
-    def claim(self, config: Config, seed: int, is_made: Callable[[Sequence[KeptRun]], bool]) -> bool:
+    def claim(self, config: Config, seed: int, is_made: Callable[[Sequence[RunRecord]], bool]) -> bool:
         """Claim the run of a config with a seed for this process.
 
         Returns False where `is_made` says of the runs so far that it is not needed, and while a process that lives
@@ -44,9 +44,9 @@ class RaceRuns:
 
         def claimed() -> bool:
             number = self._next()
-            for at, other in self._claims():
-                if other.seed == seed and same_launch(other.config, config):
-                    if (lease := Lease.read(other.lease)) and lease.held(self._database.signs):
+            for at, claim in self._claims():
+                if claim.seed == seed and same_launch(claim.config, config):
+                    if (lease := Lease.read(claim.lease)) and lease.held(self._database.signs):
                         return False
                     number = at
             if is_made(self._runs()):
@@ -76,7 +76,7 @@ class RaceRuns:
             number, self._claimed = self._claimed[0], None
             self._database.transact(lambda: self._write(number, None), alone=True)
 
-    def add(self, run: KeptRun) -> None:
+    def add(self, run: RunRecord) -> None:
         """Store a run that has ended, in place of its claim."""
         number = self._claimed[0] if self._claimed else None
         self._database.transact(
@@ -105,5 +105,5 @@ class RaceRuns:
             if (number := place(name)) is not None and (claim := read_claim(attribute))
         ]
 
-    def _runs(self) -> tuple[KeptRun, ...]:
-        return KeptStudy(self._attributes()).race
+    def _runs(self) -> tuple[RunRecord, ...]:
+        return StudyAttributes(self._attributes()).race

@@ -14,28 +14,28 @@ from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import Row, bindparam, func, or_, select
 
-from tuner.kept import stored
-from tuner.kept.case_record import KeptStudy
-from tuner.kept.stored import ATTRIBUTES, STATE, STUDIES, TRIALS, of_study, read_json, storable
-from tuner.kept.trial import RUNNING, is_kept, stored_facts
+from tuner.records import schema
+from tuner.records.case_record import StudyAttributes
+from tuner.records.schema import ATTRIBUTES, STATE, STUDIES, TRIALS, of_study, read_json, storable
+from tuner.records.trial import RUNNING, is_kept, stored_facts
 from tuner.store.leases import Lease
 
 NO_RECORD = "Record does not exist."
 """The text of Optuna's KeyError for a study or a trial that is gone."""
-_TABLES = (stored.PARAMETERS, stored.VALUES, stored.STEPS, ATTRIBUTES, stored.CONSTRAINTS)
+_TABLES = (schema.PARAMETERS, schema.VALUES, schema.STEPS, ATTRIBUTES, schema.CONSTRAINTS)
 _Rows = Callable[..., Sequence[Row[Any]]]
 """Returns all rows of a query, with the values of its parameters."""
-_ONE = stored.trial_queries(TRIALS.c.trial_id == bindparam("trial"), _TABLES)
+_ONE = schema.trial_queries(TRIALS.c.trial_id == bindparam("trial"), _TABLES)
 _NEW = or_(TRIALS.c.trial_id > bindparam("last"), TRIALS.c.trial_id.in_(bindparam("open", expanding=True)))
-_CHANGED = stored.trial_queries((TRIALS.c.study_id == bindparam("study")) & _NEW, _TABLES)
+_CHANGED = schema.trial_queries((TRIALS.c.study_id == bindparam("study")) & _NEW, _TABLES)
 _OBJECTIVES = select(
-    select(func.count()).where(stored.DIRECTIONS.c.study_id == bindparam("study")).scalar_subquery()
+    select(func.count()).where(schema.DIRECTIONS.c.study_id == bindparam("study")).scalar_subquery()
 ).where(STUDIES.c.study_id == bindparam("study"))
 _FACTS, _SYSTEM_FACTS = (
-    select(one.c.key, one.c.value_json).where(one.c.study_id == bindparam("study"))
-    for one in (stored.FACTS, stored.SYSTEM_FACTS)
+    select(facts.c.key, facts.c.value_json).where(facts.c.study_id == bindparam("study"))
+    for facts in (schema.FACTS, schema.SYSTEM_FACTS)
 )
-_CONSTRAINTS = select(stored.CONSTRAINTS).where(stored.CONSTRAINTS.c.trial_id == bindparam("trial"))
+_CONSTRAINTS = select(schema.CONSTRAINTS).where(schema.CONSTRAINTS.c.trial_id == bindparam("trial"))
 
 
 @cache
@@ -46,7 +46,7 @@ def _running(study: str) -> Any:
         .join_from(TRIALS, STUDIES, STUDIES.c.study_id == TRIALS.c.study_id)
         .join(ATTRIBUTES, ATTRIBUTES.c.trial_id == TRIALS.c.trial_id)
         .where(of_study(study), STATE == RUNNING)
-        .where(ATTRIBUTES.c.key.in_([stored.LEASE, stored.CONFIRMS]))
+        .where(ATTRIBUTES.c.key.in_([schema.LEASE, schema.CONFIRMS]))
         .order_by(TRIALS.c.trial_id)
     )
 
@@ -145,10 +145,10 @@ class TrialStorage(BaseStorage):
     def get_trial(self, trial_id: int) -> FrozenTrial:
         """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
         with self._reading() as rows:
-            found = [trial for _, _, trial in _trials(partial(rows, trial=trial_id), _ONE, None)]
-        if not found or found[0] is None:
+            trials = [trial for _, _, trial in _trials(partial(rows, trial=trial_id), _ONE, None)]
+        if not trials or trials[0] is None:
             raise KeyError(NO_RECORD)
-        return found[0]
+        return trials[0]
 
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
@@ -174,8 +174,8 @@ class TrialStorage(BaseStorage):
                     known.ended[trial_id] = trial
         known.open = [trial_id for trial_id, is_open, _ in read if is_open]
         known.last = max((known.last, *(trial_id for trial_id, _, _ in read)))
-        found = [trial for _, trial in sorted(trials.items()) if states is None or trial.state in states]
-        return copied(found) if deepcopy else found
+        wanted = [trial for _, trial in sorted(trials.items()) if states is None or trial.state in states]
+        return copied(wanted) if deepcopy else wanted
 
     def forget(self) -> None:
         """Read everything anew from now on: what has been read may be of a transaction that was never committed."""
@@ -190,11 +190,14 @@ class TrialStorage(BaseStorage):
         """Return the id of the trial of this number in the study of this name. Raises KeyError."""
         return self.get_trial_id_from_study_id_trial_number(self.get_study_id_from_name(study), number)
 
-    def cases(self, study: str) -> dict[str, tuple[int, KeptStudy]]:
+    def cases(self, study: str) -> dict[str, tuple[int, StudyAttributes]]:
         """Return the cases of a study, in the order in which they were started: name → study id and facts."""
         query = select(STUDIES.c.study_id, STUDIES.c.study_name).where(of_study(study)).order_by(STUDIES.c.study_id)
         return {
-            row.study_name.removeprefix(f"{study}/"): (row.study_id, KeptStudy(self.get_study_user_attrs(row.study_id)))
+            row.study_name.removeprefix(f"{study}/"): (
+                row.study_id,
+                StudyAttributes(self.get_study_user_attrs(row.study_id)),
+            )
             for row in self.rows(query)
         }
 
@@ -204,8 +207,8 @@ class TrialStorage(BaseStorage):
         `lives` says it of a process on another host.
         """
         rows = self.rows(_running(study))
-        confirming = {row.trial_id for row in rows if row.key == stored.CONFIRMS}
-        leases = [(row, Lease.read(read_json(row.value_json))) for row in rows if row.key == stored.LEASE]
+        confirming = {row.trial_id for row in rows if row.key == schema.CONFIRMS}
+        leases = [(row, Lease.read(read_json(row.value_json))) for row in rows if row.key == schema.LEASE]
         return [
             Neighbour(row.trial_id, row.study_name, lease.is_here(), row.trial_id in confirming)
             for row, lease in leases
@@ -226,47 +229,47 @@ class TrialStorage(BaseStorage):
 
 
 def _trials(
-    rows: _Rows, wanted: stored.TrialQueries, objectives: int | None
+    rows: _Rows, wanted: schema.TrialQueries, objectives: int | None
 ) -> Iterator[tuple[int, bool, FrozenTrial | None]]:
     """Yield the id of each wanted trial, whether it may change, and the trial, if it is the tuner's and undamaged."""
-    for row, others in stored.of_trials(rows, wanted):
+    for row, details in schema.of_trials(rows, wanted):
         is_open = row.state in {TrialState.RUNNING.name, TrialState.WAITING.name}
-        yield row.trial_id, is_open, _trial(row, others, objectives)
+        yield row.trial_id, is_open, _trial(row, details, objectives)
 
 
-def _trial(row: Row[Any], others: Sequence[Sequence[Row[Any]]], objectives: int | None) -> FrozenTrial | None:
+def _trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int | None) -> FrozenTrial | None:
     """Return a trial as the search reads it; None where it is not the tuner's, or damaged.
 
     `objectives` is the number of values that a complete trial has; None accepts any trial that can be read.
     """
-    parameters, values, steps, attributes, constraints = others
+    parameters, values, steps, attributes, constraints = details
     try:
         state = TrialState[row.state]
         kinds = {
-            one.param_name: _distribution(one.distribution_json)
-            for one in sorted(parameters, key=lambda one: one.param_id)
+            row.param_name: _distribution(row.distribution_json)
+            for row in sorted(parameters, key=lambda row: row.param_id)
         }
-        numbers = {one.param_name: float(one.param_value) for one in parameters}
-        told = [float(one.value) for one in sorted(values, key=lambda one: one.objective)]
-        if not (isinstance(row.number, int) and all(map(math.isfinite, told))):
+        numbers = {row.param_name: float(row.param_value) for row in parameters}
+        objective_values = [float(row.value) for row in sorted(values, key=lambda row: row.objective)]
+        if not (isinstance(row.number, int) and all(map(math.isfinite, objective_values))):
             return None
         facts = stored_facts(attributes)
-        is_told = state != TrialState.COMPLETE or len(told) == objectives
-        if objectives is not None and not (is_told and is_kept(facts, finished=state.is_finished())):
+        is_whole = state != TrialState.COMPLETE or len(objective_values) == objectives
+        if objectives is not None and not (is_whole and is_kept(facts, finished=state.is_finished())):
             return None
         return FrozenTrial(
             number=row.number,
             trial_id=row.trial_id,
             state=state,
             value=None,
-            values=told or None,
+            values=objective_values or None,
             datetime_start=None,
             datetime_complete=None,
             params={name: kind.to_external_repr(numbers[name]) for name, kind in kinds.items()},
             distributions=kinds,
             user_attrs=facts,
-            system_attrs={one.key: _constraint(one.key, one.value_json) for one in constraints},
-            intermediate_values={int(one.step): _number(one.intermediate_value) for one in steps},
+            system_attrs={row.key: _constraint(row.key, row.value_json) for row in constraints},
+            intermediate_values={int(row.step): _number(row.intermediate_value) for row in steps},
         )
     except (KeyError, ValueError, TypeError, IndexError, OverflowError):
         return None

@@ -16,8 +16,6 @@ is a config of the search.
 """
 UPDATES = 64
 """The most minibatches of an epoch in the first probe. With many small updates an iteration would take too long."""
-STEP = 8
-"""The factor between the batch sizes of two probes."""
 REASON = "it only shows how much memory a batch takes"
 """Why the config of such a probe is never the best."""
 MEASURABLE_MIB = 256.0
@@ -100,20 +98,20 @@ def next_size(
 ) -> int | None:
     """Return the batch size to probe next; None once the memory per sample is known, or no probe can show it.
 
-    Sizes grow from `first` until two have run and their memory differs by `MEASURABLE_MIB`. After running out of
-    memory, and where no larger size makes sense, sizes go down until two have run. A probe that failed for another
+    Sizes grow eightfold from `first` until two have run and their memory differs by `MEASURABLE_MIB`. After running out
+    of memory, and where no larger size makes sense, sizes go down until two have run. A probe that failed for another
     reason says nothing, so sizes grow on.
     """
     sizes = probed_sizes(limit(samples, most))
     if not tried:
         return min(first, sizes[-1])
-    ran, largest = sum(one.fits is True for one in tried), max(one.size for one in tried)
-    failed = min((one.size for one in tried if one.fits is False), default=None)
+    ran, largest = sum(probe.fits is True for probe in tried), max(probe.size for probe in tried)
+    failed = min((probe.size for probe in tried if probe.fits is False), default=None)
     if failed is None and (ran < 2 or _growth_mib(tried) < MEASURABLE_MIB) and largest < sizes[-1]:
-        return min(STEP * largest, sizes[-1])
-    known = {one.size for one in tried}
+        return min(8 * largest, sizes[-1])
+    known = {probe.size for probe in tried}
     smaller = [size for size in sizes if size not in known and (failed is None or size < failed)]
-    hopeless = sum(one.fits is None for one in tried) > 1
+    hopeless = sum(probe.fits is None for probe in tried) > 1
     return max(smaller, default=None) if ran < 2 and not hopeless else None
 
 
@@ -129,10 +127,10 @@ def fit(
     free memory over the memory per sample, the samples at hand, and `most`. It is below each size that ran out of
     memory.
     """
-    ran = sorted((one for one in tried if one.fits), key=lambda one: one.size)
+    ran = sorted((probe for probe in tried if probe.fits), key=lambda probe: probe.size)
     if len(ran) < min(len(probed_sizes(limit(samples, most))), 2):
         return None
-    failed = min((one.size for one in tried if one.fits is False), default=math.inf)
+    failed = min((probe.size for probe in tried if probe.fits is False), default=math.inf)
     low, high = ran[0], ran[-1]
     grown_mib = _growth_mib(tried)
     per_sample = free = None
@@ -156,5 +154,9 @@ def fit(
 
 def _growth_mib(tried: Sequence[Tried]) -> float:
     """Return by how much the largest size that ran needs more memory than the smallest."""
-    used = [one.used_mib for one in sorted(tried, key=lambda one: one.size) if one.fits and one.used_mib is not None]
+    used = [
+        probe.used_mib
+        for probe in sorted(tried, key=lambda probe: probe.size)
+        if probe.fits and probe.used_mib is not None
+    ]
     return max(used[-1] - used[0], 0.0) if used else 0.0

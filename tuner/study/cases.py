@@ -9,8 +9,6 @@ from tuner.errors import StudyError
 
 FILES = ("agent_config", "env_config", "engine_config")
 """The options that name a case's files, where the trainer does not list others; each is a column of the manifest."""
-MOST_CHARACTERS = 200
-"""The names of cases in an error are cut to so many characters."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +60,7 @@ def select(cases: Sequence[Case], patterns: Iterable[str]) -> list[Case]:
         known = ", ".join(trainable) or "none"
         raise StudyError(
             f"no trainable case matches {', '.join(map(repr, empty))}; "
-            f"this trainer knows {shorten(known, MOST_CHARACTERS, placeholder=' …')} (`tuner cases` lists them)"
+            f"this trainer knows {shorten(known, 200, placeholder=' …')} (`tuner cases` lists them)"
         )
     return [case for name, case in trainable.items() if name in chosen]
 
@@ -71,13 +69,6 @@ def _globs(pattern: str) -> tuple[str, str]:
     """Return a pattern as a glob over names, and as the name that an argument file gives its case."""
     name = pattern.removesuffix(".txt")
     return name, name.rpartition("/")[2].removesuffix("_args")
-
-
-SAME_ROBOT = 0.5
-"""Two cases have the same robot if they share at least this part of the words that name robot and task.
-
-`amp_pi_plus` and `deepmimic_pi_plus_ppo` share two of three words.
-"""
 
 
 def lending_order(cases: Sequence[Case]) -> list[Case]:
@@ -95,30 +86,33 @@ def lending_order(cases: Sequence[Case]) -> list[Case]:
 
 def _new(case: Case, known: Sequence[Case]) -> int:
     """Return how much of method and robot no known case has: 2, 1 or 0."""
-    return (case.method not in {one.method for one in known}) + (not any(_same_robot(case, one) for one in known))
+    return (case.method not in {earlier.method for earlier in known}) + (
+        not any(_same_robot(case, earlier) for earlier in known)
+    )
 
 
-def _same_robot(case: Case, other: Case) -> bool:
-    return _in_common(case, other) >= SAME_ROBOT
+def _same_robot(case: Case, second: Case) -> bool:
+    """Return whether two cases share half of the words of robot and task, as `pi_plus` and `pi_plus_ppo` do."""
+    return _in_common(case, second) >= 0.5
 
 
-def _in_common(case: Case, other: Case) -> float:
+def _in_common(case: Case, second: Case) -> float:
     """Return the share of the words of both robots that both have."""
-    mine, others = set(case.robot), set(other.robot)
-    return len(mine & others) / max(len(mine | others), 1)
+    words, theirs = set(case.robot), set(second.robot)
+    return len(words & theirs) / max(len(words | theirs), 1)
 
 
-def likeness(case: Case, other: Case) -> tuple[int, float] | None:
+def likeness(case: Case, second: Case) -> tuple[int, float] | None:
     """Return how alike two cases are, where a larger value means more alike; None where they share nothing.
 
     Same method and same robot come first, then the same robot, then the same method. Among equals, the case with more
     words in common comes first.
     """
-    same_method, same_robot = case.method == other.method, _same_robot(case, other)
-    return (same_method + 2 * same_robot, _in_common(case, other)) if same_method or same_robot else None
+    same_method, same_robot = case.method == second.method, _same_robot(case, second)
+    return (same_method + 2 * same_robot, _in_common(case, second)) if same_method or same_robot else None
 
 
-def most_similar(case: Case, others: Iterable[Case]) -> list[str]:
+def most_similar(case: Case, cases: Iterable[Case]) -> list[str]:
     """Return the names of the other cases that are like this one, the most alike first, equals in their order."""
-    ranks = {other.name: rank for other in others if other.name != case.name and (rank := likeness(case, other))}
+    ranks = {second.name: rank for second in cases if second.name != case.name and (rank := likeness(case, second))}
     return sorted(ranks, key=ranks.__getitem__, reverse=True)

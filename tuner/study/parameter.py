@@ -1,14 +1,11 @@
 """The parameters of a study file: ladders, choices and ranges, their forms, and what several decide together."""
 
-import ast
-import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from itertools import count as counting
-from itertools import pairwise, takewhile
-from textwrap import dedent
+from itertools import takewhile
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -17,7 +14,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    GetJsonSchemaHandler,
     StrictBool,
     StrictFloat,
     StrictInt,
@@ -27,8 +23,6 @@ from pydantic import (
     WrapValidator,
     model_validator,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
 from tuner.study.batch import probed_sizes
 from tuner.study.space import LADDER, Condition, Parameter, Value, doublings
@@ -50,12 +44,12 @@ def spaced_values(first: float, last: float, step: float, *, log: bool) -> tuple
     """
     begin, end, change = map(_exact, (first, last, step))
     if not log:
-        whole = all(isinstance(one, int) for one in (first, last, step))
+        are_integers = all(isinstance(number, int) for number in (first, last, step))
         steps = (begin + place * change for place in range(count_spaced(first, last, step, log=False)))
-        return tuple(int(one) if whole else float(one) for one in steps)
-    powers = takewhile(lambda one: one < end, (begin * change**power for power in counting()))
+        return tuple(int(number) if are_integers else float(number) for number in steps)
+    powers = takewhile(lambda number: number < end, (begin * change**power for power in counting()))
     if isinstance(first, int) and isinstance(last, int):
-        return tuple(dict.fromkeys([*(round(one) for one in powers), last]))
+        return tuple(dict.fromkeys([*(round(number) for number in powers), last]))
     return (*map(float, powers), float(last))
 
 
@@ -115,37 +109,15 @@ Limit = Annotated[Number, AfterValidator(_whole)]
 """A number of a range, an integer if it is whole."""
 
 
-def _meanings(model: type[BaseModel]) -> Mapping[str, str]:
-    """Return the keys of a part of the study file → the texts below them in its source."""
-    (source,) = ast.parse(dedent(inspect.getsource(model))).body
-    below = pairwise(source.body) if isinstance(source, ast.ClassDef) else ()
-    return {
-        key.target.id: inspect.cleandoc(text.value.value)
-        for key, text in below
-        if isinstance(key, ast.AnnAssign) and isinstance(key.target, ast.Name)
-        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
-    }
-
-
 class Strict(BaseModel):
     """A part of the study file. Unknown keys are errors, numbers must be finite, and values are frozen.
 
     The text below a key is its meaning on the page of all keys. Keys of older versions are left out without an error.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
     retired: ClassVar[AbstractSet[str]] = frozenset()
     """The keys that older versions had."""
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Return the JSON schema with the meanings of the keys, which are read only when somebody asks for a schema."""
-        schema = handler(core)
-        keys = handler.resolve_ref_schema(schema)["properties"]
-        for name, meaning in _meanings(cls).items():
-            if name in keys:
-                keys[name]["description"] = meaning
-        return schema
 
     @model_validator(mode="before")
     @classmethod
@@ -289,7 +261,7 @@ class ParameterSpec(Strict):
             is_range=self.range is not None,
             is_log=self.log,
             bounds=(1, self.max) if self.batch else (self.min, self.max) if self.ladder == AUTO else None,
-            conditions=tuple(_condition(other, wanted) for other, wanted in self.when.items()),
+            conditions=tuple(_condition(name, wanted) for name, wanted in self.when.items()),
             own=self.choices[0] if self.choices else None,
         )
 
@@ -331,9 +303,9 @@ def check_together(space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
     for name, spec in space.items():
         if spec.batch and name == LADDER:
             raise ValueError(f"{LADDER}: write `ladder: auto`; `auto` alone stands for a batch size")
-        for other in spec.when:
-            if other not in space:
-                raise ValueError(f"{name}: condition on unknown parameter {other!r}; known: {', '.join(space)}")
+        for condition in spec.when:
+            if condition not in space:
+                raise ValueError(f"{name}: condition on unknown parameter {condition!r}; known: {', '.join(space)}")
     autos = [name for name, spec in space.items() if AUTO in (spec.ladder, spec.batch)]
     if len(autos) > 1:
         raise ValueError(
@@ -391,7 +363,7 @@ def ignored(raw: Mapping[str, Any]) -> list[str]:
 def _parts(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield raw
     overrides = raw.get("overrides")
-    yield from (one for one in overrides if isinstance(one, dict)) if isinstance(overrides, list) else ()
+    yield from (override for override in overrides if isinstance(override, dict)) if isinstance(overrides, list) else ()
 
 
 def _has(part: Mapping[str, Any], path: str) -> bool:

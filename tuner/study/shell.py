@@ -21,8 +21,24 @@ _SPECIAL = re.compile(
 """What a shell takes for its own syntax or for a variable where a program is named, unless it is quoted."""
 _OWN = frozenset(
     [
-        *("UID", "EUID", "PPID", "GROUPS", "BASHOPTS", "SHELLOPTS", "BASHPID", "BASH_VERSINFO", "DIRSTACK", "FUNCNAME"),
-        *("HISTCMD", "LINENO", "RANDOM", "SECONDS", "SRANDOM", "EPOCHSECONDS", "EPOCHREALTIME", "_"),
+        "UID",
+        "EUID",
+        "PPID",
+        "GROUPS",
+        "BASHOPTS",
+        "SHELLOPTS",
+        "BASHPID",
+        "BASH_VERSINFO",
+        "DIRSTACK",
+        "FUNCNAME",
+        "HISTCMD",
+        "LINENO",
+        "RANDOM",
+        "SECONDS",
+        "SRANDOM",
+        "EPOCHSECONDS",
+        "EPOCHREALTIME",
+        "_",
     ]
 )
 """Variables that bash sets itself, or refuses to set."""
@@ -46,26 +62,26 @@ def literal_line(words: Iterable[str]) -> str:
 def literal_words(line: str) -> list[str]:
     """Return the words of which `literal_line` made a line. Raises ValueError for an unclosed quote."""
     words: list[str] = []
-    for found in _WORD.finditer(line):
-        if found["stray"]:
+    for match in _WORD.finditer(line):
+        if match["stray"]:
             raise ValueError(f"no closing quotation: {line}")
-        words += shlex.split(found["usual"]) if found["usual"] else [_unspelt(found["spelt"])]
+        words += shlex.split(match["usual"]) if match["usual"] else [_unspelt(match["spelt"])]
     return words
 
 
 def quoted(word: str) -> str:
     """Quote a word of a study's command. References alone need no quotes, so `is_expansion` compares the result."""
-    found = list(parts(word))
-    literal = "".join(part.source for part in found if part.name is None)
+    pieces = list(parts(word))
+    literal = "".join(part.source for part in pieces if part.name is None)
     is_bare = len(literal) < len(word) and (not literal or shlex.quote(literal) == literal)
     return word if is_bare else shlex.quote(word)
 
 
 def shell_split(text: str) -> tuple[str, ...]:
     """Split a study's command in shell quoting into its words. A reference is never split. Raises ValueError."""
-    found = list(parts(text))
-    names = (part.source for part in found if part.name is not None)
-    words = shlex.split("".join(part.source if part.name is None else "\0" for part in found))  # no file holds a NUL
+    pieces = list(parts(text))
+    names = (part.source for part in pieces if part.name is not None)
+    words = shlex.split("".join(part.source if part.name is None else "\0" for part in pieces))  # no file holds a NUL
     return tuple(re.sub("\0", lambda _: next(names), word) for word in words)
 
 
@@ -89,11 +105,11 @@ def shell_join(words: Iterable[str], variables: Mapping[str, str] | None = None)
     for name, text in own.items():
         needs_env |= name in _OWN or any(part.is_reference and part.name in earlier for part in parts(text))
         earlier.add(name)
-    found = [shell_word(text) for text in words]
-    if found and (special := _SPECIAL.match(found[0])):
-        end = len(found[0]) if _BARE.fullmatch(found[0]) else special.end()
-        found[0] = f"'{found[0][:end]}'{found[0][end:]}"
-    return " ".join([*["env"] * needs_env, *(f"{name}={shell_word(text)}" for name, text in own.items()), *found])
+    line = [shell_word(text) for text in words]
+    if line and (special := _SPECIAL.match(line[0])):
+        end = len(line[0]) if _BARE.fullmatch(line[0]) else special.end()
+        line[0] = f"'{line[0][:end]}'{line[0][end:]}"
+    return " ".join([*["env"] * needs_env, *(f"{name}={shell_word(text)}" for name, text in own.items()), *line])
 
 
 def _reference(part: TextPart) -> str:
@@ -116,7 +132,9 @@ def _in_default(text: str, is_unquotable: bool) -> str:
 
 
 def _spelt(text: str) -> str:
-    return "".join(_NAMED.get(one) or (one if one.isprintable() else _bytes(one)) for one in text)
+    return "".join(
+        _NAMED.get(character) or (character if character.isprintable() else _bytes(character)) for character in text
+    )
 
 
 def _bytes(character: str) -> str:
@@ -125,9 +143,9 @@ def _bytes(character: str) -> str:
 
 def _unspelt(text: str) -> str:
     letters = {"n": b"\n", "t": b"\t", "\\": b"\\"}
-    place, found = 0, b""
-    for one in _SPELT.finditer(text):
-        found += os.fsencode(text[place : one.start()])
-        found += bytes.fromhex(one["byte"]) if one["byte"] else letters[one["letter"]]
-        place = one.end()
-    return os.fsdecode(found + os.fsencode(text[place:]))
+    place, content = 0, b""
+    for match in _SPELT.finditer(text):
+        content += os.fsencode(text[place : match.start()])
+        content += bytes.fromhex(match["byte"]) if match["byte"] else letters[match["letter"]]
+        place = match.end()
+    return os.fsdecode(content + os.fsencode(text[place:]))

@@ -41,8 +41,6 @@ Config = dict[str, Value]
 
 LADDER = "num_envs"
 """The parameter that has the role of the ladder where a study gives the role to none: environments per device."""
-BATCH_SIZE, FEW = "batch_size", 3
-"""The usual name of a batch size; with so many values it is a choice rather than a size."""
 VARIANT = "agent_variant"
 """The name of the parameter that selects how the agent file is changed."""
 DEFAULT = "default"
@@ -135,7 +133,7 @@ class Parameter:
         if value in self.values:
             return value
         if self.is_range and not self.is_log:
-            return min(self.values, key=lambda one: abs(float(one) - float(value)))
+            return min(self.values, key=lambda number: abs(float(number) - float(value)))
         return min(self.values, key=lambda rung: abs(math.log(float(rung) / float(value))))
 
     def up_to(self, most: int) -> "Parameter":
@@ -173,12 +171,12 @@ class Space:
     def __contains__(self, config: Mapping[str, Value]) -> bool:
         """Return whether `config` has a value for each active parameter, nothing else, and can be measured."""
         try:
-            whole = dict(config) == self.draw(lambda parameter: config[parameter.name]) and all(
+            is_complete = dict(config) == self.draw(lambda parameter: config[parameter.name]) and all(
                 config[parameter.name] in parameter.values for parameter in self.parameters if parameter.name in config
             )
         except KeyError:
             return False
-        return whole and self.holds(dict(config))
+        return is_complete and self.holds(dict(config))
 
     @property
     def idle(self) -> dict[str, Condition]:
@@ -186,11 +184,11 @@ class Space:
 
         A condition on an `auto` ladder is never listed, because rungs that are not known yet may satisfy it.
         """
-        made = {one.name: one.values for one in self.parameters if one.bounds is None}
+        made = {parameter.name: parameter.values for parameter in self.parameters if parameter.bounds is None}
         return {
-            one.name: condition
-            for one in self.parameters
-            for condition in one.conditions
+            parameter.name: condition
+            for parameter in self.parameters
+            for condition in parameter.conditions
             if condition.parameter in made
             and not any(condition.holds({condition.parameter: value}) for value in made[condition.parameter])
         }
@@ -207,12 +205,12 @@ class Space:
     @property
     def ladder(self) -> str | None:
         """The name of the parameter whose values are the rungs; None where there is none."""
-        return next((one.name for one in self.parameters if one.is_ladder), None)
+        return next((parameter.name for parameter in self.parameters if parameter.is_ladder), None)
 
     @property
     def rungs(self) -> tuple[Value, ...]:
         """The rungs of the ladder; none where there is no ladder."""
-        return next((one.values for one in self.parameters if one.is_ladder), ())
+        return next((parameter.values for parameter in self.parameters if parameter.is_ladder), ())
 
     def rung(self, config: Mapping[str, Value]) -> Value | None:
         """Return the rung of a config; None where there is no ladder."""
@@ -221,17 +219,17 @@ class Space:
     @property
     def auto_bounds(self) -> tuple[int, int] | None:
         """The smallest rung of an `auto` ladder and the largest that it may have; None for any other ladder."""
-        return next((one.bounds for one in self.parameters if one.is_ladder), None)
+        return next((parameter.bounds for parameter in self.parameters if parameter.is_ladder), None)
 
     @property
     def auto_batch(self) -> str | None:
         """The name of the parameter that is a batch size worked out by the tuner; None where there is none."""
-        return next((one.name for one in self.parameters if one.is_auto_batch), None)
+        return next((parameter.name for parameter in self.parameters if parameter.is_auto_batch), None)
 
     @property
     def own(self) -> Config | None:
         """The config of the user's own values, which is probed first; None where a ladder or a range has none."""
-        if any(one.own is None for one in self.parameters):
+        if any(parameter.own is None for parameter in self.parameters):
             return None
         config = self.draw(lambda parameter: parameter.values[0] if parameter.own is None else parameter.own)
         return config if config in self else None
@@ -249,11 +247,16 @@ class Space:
         return self._with(LADDER, lambda environments: environments.up_to(most))
 
     def _with(self, name: str | None, changed: Callable[[Parameter], Parameter]) -> "Space":
-        return replace(self, parameters=tuple(changed(one) if one.name == name else one for one in self.parameters))
+        return replace(
+            self,
+            parameters=tuple(
+                changed(parameter) if parameter.name == name else parameter for parameter in self.parameters
+            ),
+        )
 
     def nearest(self, config: Config) -> Config:
         """Return another case's config for this space. On an `auto` ladder it moves to the nearest rung."""
-        ladder = next((one for one in self.parameters if one.is_ladder), None)
+        ladder = next((parameter for parameter in self.parameters if parameter.is_ladder), None)
         if ladder is None or ladder.bounds is None or ladder.name not in config:
             return config
         return {**config, ladder.name: ladder.nearest(config[ladder.name])}
@@ -270,11 +273,11 @@ class Space:
         """Iterate over all distinct configs. The last parameter changes fastest."""
         return filter(self.holds, self._extend({}, self.parameters))
 
-    def _extend(self, config: Config, rest: Sequence[Parameter]) -> Iterator[Config]:
-        if not rest:
+    def _extend(self, config: Config, parameters: Sequence[Parameter]) -> Iterator[Config]:
+        if not parameters:
             yield config
             return
-        head, *tail = rest
+        head, *tail = parameters
         if not head.active(config):
             yield from self._extend(config, tail)
             return
@@ -320,15 +323,25 @@ class Space:
 
 
 def ladder_of(space: Space) -> str | None:
-    """Return the parameter that memory grows with: the ladder, otherwise a batch size of which there are many."""
+    """Return the parameter that memory grows with: the ladder, otherwise `batch_size` where it has four values or more.
+
+    With fewer values it is a choice rather than a size.
+    """
     if space.ladder is not None:
         return space.ladder
-    return next((one.name for one in space.parameters if one.name == BATCH_SIZE and len(one.values) > FEW), None)
+    return next(
+        (
+            parameter.name
+            for parameter in space.parameters
+            if parameter.name == "batch_size" and len(parameter.values) > 3
+        ),
+        None,
+    )
 
 
-def same_launch(config: Config, other: Config) -> bool:
+def same_launch(config: Config, second: Config) -> bool:
     """Check whether two configs launch the same probe."""
-    return launched(config) == launched(other)
+    return launched(config) == launched(second)
 
 
 def launch_digest(config: Config) -> str:

@@ -78,14 +78,14 @@ class Constraint:
 
 def read_constraint(metric: str, text: object) -> Constraint:
     """Read a bound as study files spell it. Raises ValueError with examples of the three allowed forms."""
-    found = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
-    if found is None:
+    match = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
+    if match is None:
         raise ValueError('is not a bound; write "<= 20000", ">= 10" or ">= 0.8 * default", in quotes')
     return Constraint(
         metric=metric,
-        sense="<=" if found["sense"] == "<=" else ">=",
-        number=float(found["number"]),
-        of_default=found["of_default"] is not None,
+        sense="<=" if match["sense"] == "<=" else ">=",
+        number=float(match["number"]),
+        of_default=match["of_default"] is not None,
     )
 
 
@@ -100,24 +100,19 @@ Bound = Annotated[str, BeforeValidator(_checked)]
 
 def compare_with_default(constraints: Iterable[Constraint]) -> bool:
     """Return whether one of the constraints is a multiple of what the default of a rung has."""
-    return any(one.of_default for one in constraints)
-
-
-SHORT = {"util": "min_avg_util", "sm": "min_avg_sm"}
-"""Short names that a study file may use → the full names of the metrics."""
+    return any(constraint.of_default for constraint in constraints)
 
 
 def read_objectives(text: str) -> tuple[str, ...]:
-    """Return the full names of the objectives in a comma-separated list, in the same order."""
+    """Return the full names of the objectives in a comma-separated list, in the same order.
+
+    `util` is short for `min_avg_util`, and `sm` for `min_avg_sm`.
+    """
     names = (name.strip() for name in text.split(","))
-    return tuple(SHORT.get(name, name) for name in names)
+    return tuple({"util": "min_avg_util", "sm": "min_avg_sm"}.get(name, name) for name in names)
 
 
-def _spelt_out(text: str) -> str:
-    return ",".join(read_objectives(text))
-
-
-Objective = Annotated[str, AfterValidator(_spelt_out)]
+Objective = Annotated[str, AfterValidator(lambda text: ",".join(read_objectives(text)))]
 """The type of one or several objectives in a study file. The value always has the full names, without spaces."""
 
 
@@ -162,16 +157,10 @@ class Override(Strict):
 Seconds = Annotated[Number, Field(gt=0)]
 Name = Annotated[str, StringConstraints(pattern=NAME)]
 
-SHORT_ITERATIONS_FACTOR = 1000
-"""The factor on `probe.iterations` that limits the iterations of a command.
-
-The tuner ends a probe itself once its window is long enough. A command that ended sooner would leave a window too short
-to measure.
-"""
 TRAINING_HOURS = 24.0
+"""The usual length of a training: a search ends when more probes cost more of it than they gain."""
 MOST_HOURS = 87_600
 """The longest training, in hours: ten years. Nothing that a probe shows says more."""
-"""A search ends when more probes cost more of a training than they gain. This is the usual length of the training."""
 
 
 class TrainerSpec(Strict):
@@ -234,8 +223,11 @@ class ProbeSpec(Strict):
 
     @property
     def most_iterations(self) -> int:
-        """The iterations that a command is started with: far more than a probe needs, because the tuner ends it."""
-        return SHORT_ITERATIONS_FACTOR * self.iterations
+        """The iterations that a command is started with: far more than a probe needs, because the tuner ends it.
+
+        A command that ended sooner would leave a window too short to measure.
+        """
+        return 1000 * self.iterations
 
     def timed(self, seconds: float) -> "ProbeSpec":
         """Return the limits of a run that trains for `seconds`: only its time ends it, no iteration is shortened."""
@@ -349,7 +341,7 @@ class StudySpec(Strict):
 
     @model_validator(mode="after")
     def _default_is_searched(self) -> "StudySpec":
-        compared = [one.metric for one in self.build_constraints() if one.of_default]
+        compared = [constraint.metric for constraint in self.build_constraints() if constraint.of_default]
         if compared and VARIANT in self.space and DEFAULT not in self.space[VARIANT].values:
             raise ValueError(
                 f"constraints.{compared[0]}: compares with the default variant, which the space does not contain; "

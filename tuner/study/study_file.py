@@ -26,7 +26,6 @@ from tuner.study.variables import expanded
 MOST_BYTES = 256 * 1024
 MOST_VALUES = 20_000
 """The most keys and values of a file, each alias counted as all that it stands for."""
-MOST_DEPTH = 30
 _HINTS = {
     "alias": "put text that begins with * in quotes",
     r"'\t'": "indent with spaces",
@@ -132,7 +131,7 @@ def _values(text: str) -> Any:
 
 def _count(node: Node, known: dict[int, int], depth: int) -> int:
     """Return the number of values below a node; each node is counted once, however many aliases name it."""
-    if depth > MOST_DEPTH:
+    if depth > 30:
         raise RecursionError
     if isinstance(node, ScalarNode):
         return 1
@@ -146,8 +145,6 @@ def _refused(path: Path, what: str, why: str) -> StudyError:
     return StudyError(f"{what} {path} cannot be read: {why}")
 
 
-MOST_SHOWN = 200
-"""The most characters of a wrong value that its message shows."""
 _IN_WORDS = {
     "missing": "is required",
     "string_type": "should be text; put it in quotes",
@@ -184,15 +181,15 @@ def _complaint(part: ErrorDetails, model: type[BaseModel], above: Sequence[str])
     where = ".".join(map(str, (*above, *part["loc"]))) or "study"
     if part["type"] == "extra_forbidden":
         return f"{where}: unknown key; known: {', '.join(_keys(model, part['loc'][:-1]))}"
-    found = "" if isinstance(part["input"], dict) else f" (found {_cut(repr(part['input']))})"
+    value = "" if isinstance(part["input"], dict) else f" (found {_cut(repr(part['input']))})"
     wrong = _IN_WORDS.get(part["type"]) or IN_WORDS.get(part.get("ctx", {}).get("pattern", ""))
     if part["type"] == "string_type" and isinstance(part["input"], list | tuple):
         wrong = f"should be text, not a list; write {_cut(repr(','.join(map(str, part['input']))))}"
-    return f"{where}: {wrong or part['msg'].removeprefix('Value error, ')}{found}"
+    return f"{where}: {wrong or part['msg'].removeprefix('Value error, ')}{value}"
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def _keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
@@ -209,23 +206,18 @@ def _member(kind: Any) -> Any:
 
     Of several types, a model with fixed keys is preferred. Otherwise the last type is returned.
     """
-    members = [one for one in get_args(kind) if one is not Ellipsis]
-    return next((one for one in members if hasattr(one, "model_fields")), members[-1] if members else None)
+    members = [member for member in get_args(kind) if member is not Ellipsis]
+    return next((member for member in members if hasattr(member, "model_fields")), members[-1] if members else None)
 
 
 DeviceKind = Literal["cpu", "gpu"]
-MOST_ERRORS = 20
-"""The most errors of a file that its message lists."""
-_AT_LAUNCH = (
-    *("trainer.options.command.", "trainer.options.session.", "trainer.options.env."),
-    "environment.variables.",
-)
+_AT_LAUNCH = (*(f"trainer.options.{part}." for part in ("command", "session", "env")), "environment.variables.")
 """Where references stay: their values, such as keys, are looked up when the trainer is started, and kept nowhere."""
-_OF_TRAINER = ("trainer.", "environment.")
-"""What only those need who start the trainer."""
-_UNFIT = re.compile("[\0\ud800-\udfff]")
-_PACKAGE = Path(__file__).resolve().parents[1]
-_FOLDERS = (Path("studies"), _PACKAGE / "_studies", _PACKAGE.parent / "studies")
+_FOLDERS = (
+    Path("studies"),
+    *(Path(__file__).resolve().parents[place] / name for place, name in ((1, "_studies"), (2, "studies"))),
+)
+"""Where studies of a name lie: those of the person, and those of the package."""
 
 
 def load(
@@ -349,14 +341,15 @@ def _validate(raw: dict[str, Any], errors: list[str]) -> StudySpec | None:
 
 
 def _listed(errors: Iterable[str]) -> str:
-    found = list(errors)
-    more = [f"… and {len(found) - MOST_ERRORS} more"] if len(found) > MOST_ERRORS else []
-    return "\n".join(f"  {error}" for error in (*found[:MOST_ERRORS], *more))
+    """Return the first 20 errors as lines, and how many there are more."""
+    lines = list(errors)
+    more = [f"… and {len(lines) - 20} more"] if len(lines) > 20 else []
+    return "\n".join(f"  {error}" for error in (*lines[:20], *more))
 
 
 def _expand(value: Any, environ: Mapping[str, str], where: str, errors: list[str], *, to_show: bool) -> Any:
     def missing(name: str) -> None:
-        if not (to_show and where.startswith(_OF_TRAINER)):
+        if not (to_show and where.startswith(("trainer.", "environment."))):
             errors.append(f"{where}: environment variable {name} is not set; set it or write ${{{name}:-default}}")
 
     def inside(part: Any, key: object) -> Any:
@@ -369,14 +362,14 @@ def _expand(value: Any, environ: Mapping[str, str], where: str, errors: list[str
             return [inside(part, place) for place, part in enumerate(value)]
         case str():
             text = _checked(value, where, errors)
-            found = expanded(text, environ, missing)
-            return text if f"{where}.".startswith(_AT_LAUNCH) else found
+            value = expanded(text, environ, missing)
+            return text if f"{where}.".startswith(_AT_LAUNCH) else value
         case _:
             return value
 
 
 def _checked(text: str, where: str, errors: list[str]) -> str:
-    if _UNFIT.search(text):
+    if re.search("[\0\ud800-\udfff]", text):
         errors.append(f"{where or 'study'}: contains a NUL character or half of a pair, which nothing may contain")
         return ""
     return text

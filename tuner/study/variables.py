@@ -67,14 +67,14 @@ def escaped(literal: str) -> str:
 
 def referring(pieces: Iterable[tuple[str, bool]]) -> str:
     """Return the text with references that has these pieces: literals, and references as written (True)."""
-    found, literal = [], ""
+    written, literal = [], ""
     for piece, is_reference in pieces:
         if is_reference:
-            found += [escaped(f"{literal}{{_").removesuffix("{_"), piece]  # its last dollars stand before another one
+            written += [escaped(f"{literal}{{_").removesuffix("{_"), piece]  # its last dollars stand before another one
             literal = ""
         else:
             literal += piece
-    return "".join((*found, escaped(literal)))
+    return "".join((*written, escaped(literal)))
 
 
 def expanded(text: str, environ: Mapping[str, str], missing: Callable[[str], None] = lambda _: None) -> str:
@@ -87,8 +87,8 @@ def expanded(text: str, environ: Mapping[str, str], missing: Callable[[str], Non
     def value(part: TextPart) -> str:
         if not part.is_reference or part.name is None:
             return part.literal
-        if found := environ.get(part.name):
-            return found
+        if known := environ.get(part.name):
+            return known
         if part.default is None:
             missing(part.name)
             return part.source
@@ -113,9 +113,9 @@ def is_expansion(text: str, of: str) -> bool:
         return False
     place, stop = len(begin), len(text) - len(end)
     for literal in between[1:-1]:
-        if (found := text.find(literal, place, stop)) < 0:
+        if (at := text.find(literal, place, stop)) < 0:
             return False
-        place = found + len(literal)
+        place = at + len(literal)
     return True
 
 
@@ -147,8 +147,8 @@ _OPTION = re.compile(r"(?P<before>'?-*(?P<name>[A-Za-z][\w.-]*)=)(?P<value>.*)",
 def literal_keys(words: Iterable[str], env: Mapping[str, str]) -> dict[str, str]:
     """Return the literals that are keys by the name of their option or variable, or by their look: name → value."""
     named = [*((name, value) for _, name, value in _named(words)), *env.items()]
-    found = [one for one in named if _is_literal(one[1]) and (_says_so(one[0]) or _LOOKS_SO.fullmatch(one[1]))]
-    return {name or "key": text for name, text in found}
+    literals = [pair for pair in named if _is_literal(pair[1]) and (_says_so(pair[0]) or _LOOKS_SO.fullmatch(pair[1]))]
+    return {name or "key": text for name, text in literals}
 
 
 def masked_trainer(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def masked_trainer(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _masked_env(text: str) -> str:
-    return _VARIABLE.sub(lambda found: found["before"] + _masked(found["name"], found["value"]), text)
+    return _VARIABLE.sub(lambda match: match["before"] + _masked(match["name"], match["value"]), text)
 
 
 def _masked_command(text: str) -> str:
@@ -179,8 +179,8 @@ def _named(words: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     """Yield for each word what stands before its value, the name of the value, and the value."""
     name = ""
     for word in words:
-        if found := _OPTION.fullmatch(word):
-            yield found["before"], found["name"], found["value"]
+        if match := _OPTION.fullmatch(word):
+            yield match["before"], match["name"], match["value"]
             name = ""
         elif word.startswith("-"):
             yield word, "", ""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 ACCUMULATED = " * {gradient_accumulation_steps}"
-"""The factor by which a step of an optimiser has more samples, if the trainer accumulates gradients."""
+"""The factor by which a step of an optimizer has more samples, if the trainer accumulates gradients."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

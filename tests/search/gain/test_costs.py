@@ -3,8 +3,8 @@
 import numpy as np
 from optuna.trial import FrozenTrial, create_trial
 
-from tuner.kept.stored import COST
-from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
+from tuner.records.schema import COST
+from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.gain.costs import USUAL_RUN_S, USUAL_START_S, Costs
 from tuner.search.gain.pool import Pool
 from tuner.search.observed import Observed

@@ -32,9 +32,9 @@ ELDER = Surrogate(LEVELS, measured(list(range(8)), VALUES.tolist()))
 
 
 def test_a_case_that_differs_by_a_factor_is_known_from_two_measurements() -> None:
-    mean, deviation = Surrogate(LEVELS, measured([0, 5], [0.8 * VALUES[0], 0.8 * VALUES[5]]), ELDER).believe(ALL)
+    mean, deviation = Surrogate(LEVELS, measured([0, 5], [0.8 * VALUES[0], 0.8 * VALUES[5]]), ELDER).predict(ALL)
     assert mean == pytest.approx(0.8 * VALUES, abs=1.5)
-    _, alone = Surrogate(LEVELS, measured([0, 5], [0.8 * VALUES[0], 0.8 * VALUES[5]])).believe(ALL)
+    _, alone = Surrogate(LEVELS, measured([0, 5], [0.8 * VALUES[0], 0.8 * VALUES[5]])).predict(ALL)
     assert (deviation < alone).all()
 
 
@@ -49,10 +49,10 @@ def test_the_average_of_two_models_follows_the_more_plausible_one(values: np.nda
     known = measured([0, 2, 3, 5, 7], values[[0, 2, 3, 5, 7]].tolist())
     alone, lent = Surrogate(LEVELS, known), Surrogate(LEVELS, known, ELDER)
     mixture = Mixture(alone, lent)
-    mean, _ = mixture.believe(ALL)
+    mean, _ = mixture.predict(ALL)
     assert (lent.measured, alone.measured) == (13, 5)
     assert (mixture.measured > 9.0) is is_like
-    to_lent, to_alone = (np.abs(mean - model.believe(ALL)[0]).max() for model in (lent, alone))
+    to_lent, to_alone = (np.abs(mean - model.predict(ALL)[0]).max() for model in (lent, alone))
     assert bool(to_lent < to_alone) is is_like
 
 
@@ -60,17 +60,17 @@ def test_where_two_models_disagree_the_average_is_less_certain() -> None:
     known = measured([0, 5], [24.0, 59.0])
     alone, lent = Surrogate(LEVELS, known), Surrogate(LEVELS, known, ELDER)
     mixture = Mixture(alone, lent)
-    mean, deviation = mixture.believe(ALL)
+    mean, deviation = mixture.predict(ALL)
     together, covariance = mixture.together(ALL)
     assert together == pytest.approx(mean)
     assert np.sqrt(np.diag(covariance)) == pytest.approx(deviation, rel=1e-3, abs=1e-3)
-    surer = np.minimum(alone.believe(ALL)[1], lent.believe(ALL)[1])
+    surer = np.minimum(alone.predict(ALL)[1], lent.predict(ALL)[1])
     assert (deviation >= surer - 1e-9).all()
 
 
 def test_draws_of_a_case_with_an_elder_are_spread_as_its_beliefs_are() -> None:
     surrogate = Surrogate(LEVELS, measured([0, 5], [24.0, 59.0]), ELDER)
-    mean, deviation = surrogate.believe(ALL)
+    mean, deviation = surrogate.predict(ALL)
     together, covariance = surrogate.together(ALL)
     assert together == pytest.approx(mean)
     assert np.sqrt(np.diag(covariance)) == pytest.approx(deviation, rel=1e-3, abs=1e-3)

@@ -11,11 +11,11 @@ import pytest
 from optuna.trial import TrialState, create_trial
 from tests_space import USUAL
 
-from tuner.kept.stored import COST, ERROR, FAILURE, MEASURED_ON, MEMORY, WARM
-from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S, KeptProbe, cost
+from tuner.records.schema import COST, ERROR, FAILURE, MEASURED_ON, MEMORY, WARM
+from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S, ProbeRecord, cost
 from tuner.search.choosing import Price, free
+from tuner.search.frontier import Frontier
 from tuner.search.gain.chooser import GainSampler
-from tuner.search.needs import Frontier
 from tuner.search.samplers import ask_for
 from tuner.search.trials import distribution, frontier, suggest
 from tuner.study.space import PATIENCE, Config, Parameter, Space
@@ -332,10 +332,10 @@ def test_optuna_makes_as_many_trials_as_asked() -> None:
 
 @pytest.mark.parametrize("warm", [True, False])
 def test_what_a_probe_took_is_read_off_its_record(warm: bool) -> None:
-    probe = KeptProbe(warm=warm, ready_s=30.0, start_up_s=40.0, total_s=70.0, metrics={"headroom_pct": 75.0})
+    probe = ProbeRecord(warm=warm, ready_s=30.0, start_up_s=40.0, total_s=70.0, metrics={"headroom_pct": 75.0})
     start_s = 30.0 if warm else 40.0
     assert cost(probe) == {MEMORY_SHARE: 0.25, START_S: start_s, RUN_S: 70.0 - start_s}
-    assert cost(KeptProbe()) == {}
+    assert cost(ProbeRecord()) == {}
 
 
 @pytest.mark.parametrize(("crashes", "again"), [(2, False), (3, True)])

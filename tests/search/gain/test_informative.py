@@ -33,7 +33,7 @@ def learnt() -> tuple[Surrogate, Readings]:
         errors=np.full(count, error),
         shared=np.zeros((count, count)),
         error=error,
-        whole=float(TRUTH.mean()),
+        scale=float(TRUTH.mean()),
     )
     return Surrogate(LEVELS, readings), readings
 
@@ -58,7 +58,7 @@ def test_of_two_alike_the_more_precise_is_chosen() -> None:
 
 def test_beyond_the_bound_the_belief_is_almost_the_truth(learnt: tuple[Surrogate, Readings]) -> None:
     surrogate, readings = learnt
-    mean, deviation = surrogate.believe(ALL)
+    mean, deviation = surrogate.predict(ALL)
     assert np.sqrt(np.mean((mean - TRUTH) ** 2)) < 0.4
     assert np.mean(np.abs(mean - TRUTH) < 2.0 * deviation) > 0.9
     assert abs(TRUTH[mean.argmax()] - TRUTH.max()) < 0.5
@@ -70,7 +70,7 @@ def test_beyond_the_bound_the_belief_is_almost_the_truth(learnt: tuple[Surrogate
 def test_configs_together_know_what_was_left_out(learnt: tuple[Surrogate, Readings]) -> None:
     surrogate, readings = learnt
     some = readings.codes[np.argsort(readings.values)[:60]]
-    mean, deviation = surrogate.believe(some)
+    mean, deviation = surrogate.predict(some)
     joint_mean, covariance = surrogate.together(some)
     assert (np.abs(joint_mean - mean) < deviation).all()
     share = np.sqrt(covariance.diagonal()) / deviation

@@ -25,7 +25,7 @@ def after(read: Mapping[tuple[int, str], float], error: float = 0.5, times: int 
         errors=np.full(len(configs), error),
         shared=np.zeros((len(configs), len(configs))),
         error=error,
-        whole=float(np.mean([*read.values()])),
+        scale=float(np.mean([*read.values()])),
     )
     return Surrogate(LEVELS, readings)
 
@@ -36,33 +36,33 @@ def place(rung: int, variant: str) -> int:
 
 def test_what_was_read_is_believed_to_within_its_error() -> None:
     read = {(64, "hiutil"): 30.0, (1024, "hiutil"): 60.0, (1024, "default"): 50.0}
-    mean, deviation = after(read).believe(ALL)
+    mean, deviation = after(read).predict(ALL)
     places = [place(*key) for key in read]
     assert mean[places] == pytest.approx([*read.values()], abs=1.0)
     assert (deviation[places] <= 0.6).all()
 
 
 def test_what_lies_farther_from_all_readings_is_less_certain() -> None:
-    _, deviation = after({(64, "hiutil"): 30.0, (128, "hiutil"): 35.0}).believe(ALL)
+    _, deviation = after({(64, "hiutil"): 30.0, (128, "hiutil"): 35.0}).predict(ALL)
     assert (np.diff(deviation[[place(rung, "hiutil") for rung in RUNGS[1:]]]) > 0).all()
 
 
 def test_a_config_s_belief_does_not_depend_on_the_configs_asked_with_it() -> None:
     surrogate = after({(64, "hiutil"): 30.0, (1024, "hiutil"): 60.0, (1024, "default"): 50.0}, times=30)
     many = np.tile(ALL, (1_000, 1))  # more than one comparison with 90 measurements holds
-    means, deviations = surrogate.believe(many)
-    mean, deviation = surrogate.believe(ALL)
+    means, deviations = surrogate.predict(many)
+    mean, deviation = surrogate.predict(ALL)
     assert np.allclose(means.reshape(-1, len(ALL)), mean, rtol=1e-6, atol=0.0)
     assert np.allclose(deviations.reshape(-1, len(ALL)), deviation, rtol=1e-6, atol=0.0)
 
 
 def test_a_trend_along_the_ladder_goes_on() -> None:
-    mean, _ = after({(64, "hiutil"): 30.0, (256, "hiutil"): 40.0, (1024, "hiutil"): 50.0}).believe(ALL)
+    mean, _ = after({(64, "hiutil"): 30.0, (256, "hiutil"): 40.0, (1024, "hiutil"): 50.0}).predict(ALL)
     assert mean[place(4096, "hiutil")] > 51.0
 
 
 def test_what_one_variant_gains_at_a_rung_it_is_expected_to_gain_at_the_next() -> None:
-    mean, _ = after({(256, "hiutil"): 50.0, (256, "default"): 40.0, (512, "hiutil"): 55.0}).believe(ALL)
+    mean, _ = after({(256, "hiutil"): 50.0, (256, "default"): 40.0, (512, "hiutil"): 55.0}).predict(ALL)
     assert mean[place(512, "default")] < 51.0
 
 
@@ -76,8 +76,8 @@ def test_if_measurements_jump_by_more_than_their_errors_an_unmeasured_config_may
     }
     jumps = (1.0, -1.0, -1.0, 1.0, -1.0, 1.0, 1.0, -1.0, 1.0, 1.0, -1.0, 1.0, -1.0)
     jumping = {key: value + jump for (key, value), jump in zip(smooth.items(), jumps, strict=True)}
-    _, sure = after(smooth, error=0.05).believe(ALL)
-    _, doubtful = after(jumping, error=0.05).believe(ALL)
+    _, sure = after(smooth, error=0.05).predict(ALL)
+    _, doubtful = after(jumping, error=0.05).predict(ALL)
     assert sure[place(*unread)] < 0.4
     assert 0.5 < doubtful[place(*unread)] < 2.5
 
@@ -85,7 +85,7 @@ def test_if_measurements_jump_by_more_than_their_errors_an_unmeasured_config_may
 def test_a_rung_between_two_measured_rungs_may_lie_far_off_the_line() -> None:
     variants = ("hiutil", "default")
     ends = {(rung, variant): value for rung, value in ((64, 40.0), (4096, 80.0)) for variant in variants}
-    mean, deviation = after(ends).believe(ALL)
+    mean, deviation = after(ends).predict(ALL)
     between = place(512, "hiutil")
     assert mean[between] == pytest.approx(60.0, abs=1.0)
     assert mean[between] + 2.0 * deviation[between] > 70.0
@@ -93,7 +93,7 @@ def test_a_rung_between_two_measured_rungs_may_lie_far_off_the_line() -> None:
 
 def test_a_rung_between_two_similar_rungs_may_differ_by_some_points() -> None:
     alike = {(rung, "hiutil"): 40.0 for rung in (64, 256, 512, 4096)}
-    _, deviation = after(alike).believe(ALL)
+    _, deviation = after(alike).predict(ALL)
     assert (deviation[[place(rung, "hiutil") for rung in (128, 1024, 2048)]] > 1.2).all()
 
 
@@ -110,10 +110,10 @@ def test_a_speed_that_was_read_far_too_high_once_misleads_less_than_its_error_sa
             errors=np.full(len(read), 0.01),
             shared=np.zeros((len(read), len(read))),
             error=0.01,
-            whole=1.0,
+            scale=1.0,
             logarithmic=True,
         )
-        return float(Surrogate(LEVELS, readings).believe(ALL)[0][place(128, "hiutil")])
+        return float(Surrogate(LEVELS, readings).predict(ALL)[0][place(128, "hiutil")])
 
     assert abs(believed(wrong) - believed(values)) < 0.5 / 4.0
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.search.gain.prospects import below, expected_improvement, knowledge_gradient
+from tuner.search.gain.expected_gain import below, expected_improvement, knowledge_gradient
 
 MEANS = st.lists(st.floats(-50, 50), min_size=2, max_size=6)
 

@@ -12,8 +12,6 @@ from tests.support.tests_faulty.scenarios import OK, RANKS, SCENARIOS, Scenario
 from tests.support.tests_faulty.strikes import FLOOD_BYTES
 from tuner.devices.cpu import CpuSource
 from tuner.errors import TunerError
-from tuner.kept.stored import storable_text
-from tuner.kept.trial import KeptProbe, decode, encode
 from tuner.probe.output import USUAL_BOUNDS, Bounds
 from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.probe.process import Process
@@ -22,6 +20,8 @@ from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
 from tuner.probe.series import SamplingRecorder
 from tuner.probe.units import BYTES_PER_MIB
+from tuner.records.schema import storable_text
+from tuner.records.trial import ProbeRecord, decode, encode
 
 ROOT = Path(__file__).parents[3]
 
@@ -77,7 +77,7 @@ def probe(fault: str, out_dir: Path, *, flood_bytes: int = BYTES_PER_MIB, bounds
         result = run(
             plan, launch=partial(Process, clock=clock, bounds=bounds), recorder=recorder, clock=clock, stop=never
         )
-        kept = decode(encode(KeptProbe(failure=result.failure)))
+        kept = decode(encode(ProbeRecord(failure=result.failure)))
         got, says = (kept.failure.kind.value, kept.failure.detail) if kept and kept.failure else (OK, "")
     except TunerError as error:
         got, says = type(error).__name__, str(error)

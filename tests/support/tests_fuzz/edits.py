@@ -9,7 +9,7 @@ from optuna.storages._rdb import models
 from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from tests.support.tests_fuzz.values import SCALAR, WORD
-from tuner.kept import stored
+from tuner.records import schema
 
 JSON = st.recursive(
     SCALAR | st.sampled_from(["ok", "gpu_oom", "crash"]),
@@ -50,7 +50,7 @@ PART = st.sampled_from(
     ]
 )
 ATTRIBUTE = st.sampled_from(
-    [value for name, value in vars(stored).items() if name.isupper() and isinstance(value, str) and value.isprintable()]
+    [value for name, value in vars(schema).items() if name.isupper() and isinstance(value, str) and value.isprintable()]
 )
 ATTRIBUTE_TABLES = (
     *(models.TrialUserAttributeModel, models.TrialSystemAttributeModel),

@@ -17,11 +17,11 @@ from tests.support.tests_fuzz.outputs import Output
 from tuner.errors import TunerError
 from tuner.export.reader import StudyReader, connect
 from tuner.export.write import export_study
-from tuner.kept.trial import KeptProbe, encode
 from tuner.probe.output import LineSplitter
 from tuner.probe.probe_plan import Device, LinePatterns
 from tuner.probe.protocols import OutputLine, never
 from tuner.probe.run import run
+from tuner.records.trial import ProbeRecord, encode
 from tuner.report.facts import gather
 from tuner.search.verdict import State, Verdict
 from tuner.store.case_study import Asked, CaseStudy
@@ -99,7 +99,7 @@ def console(folder: Path) -> Callable[[Output], None]:
             clock=clock,
             stop=never,
         )
-        record = KeptProbe(failure=result.failure, samples=result.samples, notes=result.notes, devices=result.devices)
+        record = ProbeRecord(failure=result.failure, samples=result.samples, notes=result.notes, devices=result.devices)
         json.dumps(encode(record), ensure_ascii=False, allow_nan=False).encode()
 
     return attempt
@@ -140,7 +140,7 @@ def show(address: str) -> None:
 
 
 def tell(study: CaseStudy, asked: Asked, state: State) -> None:
-    record = KeptProbe(status="ok", config=asked.config, digest=launch_digest(asked.config))
+    record = ProbeRecord(status="ok", config=asked.config, digest=launch_digest(asked.config))
     value = 50.0 if state is State.COMPLETE else None
     study.tell(asked, Verdict(state=state, status="ok" if value else "crash", value=value), record)
 

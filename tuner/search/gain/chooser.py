@@ -10,9 +10,9 @@ from functools import cached_property
 from optuna.study import Study
 
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, confirmation, free, retry
-from tuner.search.gain.outlook import Outlook
+from tuner.search.gain.acquisition import Acquisition
+from tuner.search.gain.expected_gain import Goal
 from tuner.search.gain.pool import Pool
-from tuner.search.gain.prospects import Goal
 from tuner.search.gain.readings import sibling_readings
 from tuner.search.gain.surrogate import Surrogate
 from tuner.search.observed import Observed, Sibling
@@ -21,7 +21,7 @@ from tuner.study import PATIENCE, TRAINING_HOURS, Config, ProbeSpec, Space, laun
 
 
 class Gain:
-    """Weighs what a config is expected to gain against the seconds it takes; see `Outlook`.
+    """Weighs what a config is expected to gain against the seconds it takes; see `Acquisition`.
 
     It derives everything from the study's trials, so a new process continues where another process ended. A config is
     probed again only if its measurements do not yet show whether the config is the best.
@@ -46,21 +46,21 @@ class Gain:
         self._patience = space.values(PATIENCE)
         self._pool = Pool(space.restricted_to(set(space.names) - {PATIENCE}))
         self._siblings = siblings
-        self._looked: tuple[object, Outlook] | None = None
+        self._latest: tuple[object, Acquisition] | None = None
 
     def ended(self, history: History, price: Price) -> Done | None:
         """End the search once nothing is left to gain."""
-        why = self._look(history).ended(price)
+        why = self._after(history).ended(price)
         return None if why is None else Done(reason=why)
 
     def choose(self, history: History, price: Price) -> Choice | None:
         """Choose the config that gains most for its price; None where nothing may be probed any more."""
-        outlook = self._look(history)
-        place = outlook.next(price)
+        acquisition = self._after(history)
+        place = acquisition.next(price)
         if place is None:
             return None
-        whole = self._whole(self._pool.configs[place], history.number)
-        return Choice(config=whole, takes_s=outlook.takes_s(place, price), left=outlook.left)
+        config = self._with_patience(self._pool.configs[place], history.number)
+        return Choice(config=config, takes_s=acquisition.takes_s(place, price), left=acquisition.left)
 
     def confirm(self, history: History, price: Price) -> Choice | None:
         """Choose the config with the highest expected value, if only sessions have measured it.
@@ -68,43 +68,43 @@ class Gain:
         It is not chosen where the best cold config is as good, as well as the search needs to know it. A study of a
         speed then measures the user's own config again: see `History.unsure_gain`.
         """
-        outlook = self._look(history)
-        best = self._best(outlook)
+        acquisition = self._after(history)
+        best = self._best(acquisition)
         if best is None:
             return None
         confirmed = [config for config in history.confirmed() if config in self._pool.space]
-        if best not in confirmed and not (confirmed and outlook.is_as_good(confirmed[0], price)):
-            return confirmation(self._whole(best, history.number))
+        if best not in confirmed and not (confirmed and acquisition.is_as_good(confirmed[0], price)):
+            return confirmation(self._with_patience(best, history.number))
         own = self._space.own if self._goal.ceiling == math.inf else None
         again = history.unsure_gain(own) if own else None
-        return confirmation(self._whole(again, history.number)) if again else None
+        return confirmation(self._with_patience(again, history.number)) if again else None
 
     def best(self, history: History) -> Config | None:
         """Return the eligible config with the highest expected value, without the pruner's patience."""
-        return self._best(self._look(history))
+        return self._best(self._after(history))
 
     def after_end(self, history: History, price: Price) -> Config:
         """Choose a config although the search has ended: the most informative one, otherwise the best."""
-        outlook = self._look(history)
-        place = next(one for one in (outlook.next(price), outlook.best, 0) if one is not None)
-        return self._whole(self._pool.configs[place], history.number)
+        acquisition = self._after(history)
+        place = next(place for place in (acquisition.next(price), acquisition.best, 0) if place is not None)
+        return self._with_patience(self._pool.configs[place], history.number)
 
-    def _whole(self, config: Config, number: int) -> Config:
+    def _with_patience(self, config: Config, number: int) -> Config:
         """Add the pruner's patience to a config, if the study searches it: each value in turn."""
         patience = self._patience[number % len(self._patience)] if self._patience else 0
         return self._space.draw(lambda parameter: config.get(parameter.name, patience))
 
-    def _best(self, outlook: Outlook) -> Config | None:
-        return None if outlook.best is None else self._pool.configs[outlook.best]
+    def _best(self, acquisition: Acquisition) -> Config | None:
+        return None if acquisition.best is None else self._pool.configs[acquisition.best]
 
-    def _look(self, history: History) -> Outlook:
-        """Return the outlook after a history. The outlook is reused while no trial changes."""
-        trials = [one for one in history.meaningful if launched(one.params) in self._pool.space]
-        state = [(one.number, one.state) for one in trials]
-        if self._looked is None or self._looked[0] != state:
+    def _after(self, history: History) -> Acquisition:
+        """Return the acquisition after a history. The acquisition is reused while no trial changes."""
+        trials = [trial for trial in history.meaningful if launched(trial.params) in self._pool.space]
+        state = [(trial.number, trial.state) for trial in trials]
+        if self._latest is None or self._latest[0] != state:
             observed = Observed(trials, sign=history.signs[0], siblings=self._siblings, ladder=self._space.ladder)
-            self._looked = state, Outlook(self._pool, observed, self._limits, self._goal, self._elder)
-        return self._looked[1]
+            self._latest = state, Acquisition(self._pool, observed, self._limits, self._goal, self._elder)
+        return self._latest[1]
 
     @cached_property
     def _elder(self) -> Surrogate | None:

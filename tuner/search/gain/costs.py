@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
+from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.choosing import Price
+from tuner.search.frontier import HOST_MEMORY, MEMORYLESS
+from tuner.search.gain.expected_gain import below
 from tuner.search.gain.pool import Codes, Levels, Near, Pool, jointly, singly
-from tuner.search.gain.prospects import below
-from tuner.search.needs import GROWN, HOST_MEMORY, MEMORYLESS, Floats, Growth, inherited
 from tuner.search.observed import Observed
+from tuner.search.resource_model import GROWN, Floats, Growth, inherited
 from tuner.study import Config, ProbeSpec, Value
 
 USUAL_START_S, USUAL_RUN_S = 60.0, 20.0
@@ -27,14 +28,6 @@ SURE_AFTER = 2
 """A choice is named as the cause after so many failures in as many settings, and no success."""
 LIKELY = 0.5
 """After `SURE_AFTER` failures that are not memory or time, a config must run with at least this probability."""
-HOST_FITS, LEAST_HOST_FITS = 0.25, 0.12
-"""The probability that a config runs whose sizes have at least the product of one that ran out of the host's memory.
-
-It falls with each config that ran out, but never so far that the search rules the others out.
-"""
-MEMORY_CHOICES, START_CHOICES, RUN_CHOICES = 0.25, 0.3, 0.5
-"""How far a choice usually changes memory, a start and a run, as a logarithm."""
-
 Choice = tuple[str, Value]
 """A parameter and its value."""
 
@@ -50,7 +43,7 @@ class Costs:
     @cached_property
     def runs(self) -> Floats:
         """The probability that each config fits into memory, headroom included, and starts in time."""
-        levels, ran = self._pool.levels, [one.config for one in self._observed.measured.values()]
+        levels, ran = self._pool.levels, [entry.config for entry in self._observed.measured.values()]
         unfailing = unlikely_to_fail(levels, levels.codes(ran), levels.codes(self._observed.failed), self._pool.codes)
         if len(self._observed.failed) >= SURE_AFTER:
             unfailing[unfailing < LIKELY] = 0.0
@@ -62,7 +55,7 @@ class Costs:
     @cached_property
     def causes(self) -> list[Choice]:
         """The choices that never ran, and failed for another reason than memory or time: see `causes`."""
-        return causes([one.config for one in self._observed.measured.values()], self._observed.failed)
+        return causes([entry.config for entry in self._observed.measured.values()], self._observed.failed)
 
     @cached_property
     def fits(self) -> Floats:
@@ -73,7 +66,7 @@ class Costs:
         memory = self._growth(
             MEMORY_SHARE,
             error=0.03,
-            choices=MEMORY_CHOICES,
+            choices=0.25,
             grown=GROWN,
             ignored=MEMORYLESS,
             over=self._observed.ran_out,
@@ -88,14 +81,15 @@ class Costs:
         """The probability that each config fits into the memory of the host.
 
         The queue of a DataLoader holds so many batches: workers times prefetch factor. So the product of all sizes
-        tells which configs need as much as one that ran out, unless one with a larger product has run.
+        tells which configs need as much as one that ran out, unless one with a larger product has run. Their
+        probability falls with each config that ran out, but never so far that the search rules the others out.
         """
         if not self._observed.host_ran_out:
             return np.ones(len(self._pool.configs))
         products = np.array([HOST_MEMORY.product(config) for config in self._pool.configs])
-        ran = max((HOST_MEMORY.product(one.config) for one in self._observed.measured.values()), default=0.0)
+        ran = max((HOST_MEMORY.product(entry.config) for entry in self._observed.measured.values()), default=0.0)
         ends = min(HOST_MEMORY.product(config) for config in self._observed.host_ran_out)
-        fits = max(HOST_FITS / len(self._observed.host_ran_out), LEAST_HOST_FITS)
+        fits = max(0.25 / len(self._observed.host_ran_out), 0.12)
         return np.where(products >= max(ends, 1.01 * ran), fits, 1.0)
 
     @cached_property
@@ -132,7 +126,7 @@ class Costs:
 
     @cached_property
     def _start(self) -> Growth | None:
-        return self._growth(START_S, error=0.1, choices=START_CHOICES, grown=GROWN_S)
+        return self._growth(START_S, error=0.1, choices=0.3, grown=GROWN_S)
 
     @cached_property
     def _start_s(self) -> Floats:
@@ -140,7 +134,7 @@ class Costs:
 
     @cached_property
     def _run_s(self) -> Floats:
-        return self._expected(self._growth(RUN_S, error=0.2, choices=RUN_CHOICES, grown=GROWN_S), USUAL_RUN_S)
+        return self._expected(self._growth(RUN_S, error=0.2, choices=0.5, grown=GROWN_S), USUAL_RUN_S)
 
     def _expected(self, growth: Growth | None, usual: float) -> Floats:
         """Return the expected amount of each config, which is `usual` before any was measured."""
@@ -153,19 +147,15 @@ class Costs:
 
 USUAL = 0.7
 """How far above the threshold a config lies of which nothing is known: about nine in ten such configs run."""
-RAN, FAILED = 1.0, -1.0
-SOFTNESS = 0.5
-"""How far around the threshold a config may run or fail."""
-SINGLE, COMMON, NOISE = 1.0, 0.5, 0.1
-"""The sizes of the effect of one value, of the effect of several values together, and of chance."""
 
 
 def unlikely_to_fail(levels: Levels, ran: Codes, failed: Codes, codes: Codes) -> Floats:
     """Return the probability that each config runs, learnt from those that ran and those that failed; 1 if none failed.
 
-    A Gaussian process over the same distances as those of the values is fitted to 1 for each config that ran and -1
-    for each that failed (regression on labels: Rasmussen and Williams, 2006, 6.5). The effect of each value adds up,
-    so that a value that fails everywhere is soon suspected everywhere.
+    A Gaussian process over the same distances as those of the values is fitted to 1 for each config that ran and -1 for
+    each that failed (regression on labels: Rasmussen and Williams, 2006, 6.5). The effect of each value, of variance 1,
+    adds up, so that a value that fails everywhere is soon suspected everywhere. Several values together have an effect
+    with the standard deviation 0.5, and chance one of 0.1.
     """
     if not len(failed):
         return np.ones(len(codes))
@@ -173,12 +163,12 @@ def unlikely_to_fail(levels: Levels, ran: Codes, failed: Codes, codes: Codes) ->
     distances, lengths = levels.distances(known), np.ones(known.shape[1])
 
     def covariance(rows: Codes) -> Floats:
-        near = Near(distances, rows)
-        return singly(near, lengths, SINGLE**2 * lengths) + COMMON**2 * jointly(near, lengths)
+        nearness = Near(distances, rows)
+        return singly(nearness, lengths, lengths) + 0.5**2 * jointly(nearness, lengths)
 
-    labels = np.concatenate([np.full(len(ran), RAN), np.full(len(failed), FAILED)])
-    weights = np.linalg.solve(covariance(known) + NOISE**2 * np.eye(len(known)), labels - USUAL)
-    return below(0.0, -(USUAL + covariance(codes) @ weights), np.full(len(codes), SOFTNESS))
+    labels = np.concatenate([np.full(len(ran), 1.0), np.full(len(failed), -1.0)])
+    weights = np.linalg.solve(covariance(known) + 0.1**2 * np.eye(len(known)), labels - USUAL)
+    return below(0.0, -(USUAL + covariance(codes) @ weights), np.full(len(codes), 0.5))
 
 
 def causes(ran: Sequence[Config], failed: Sequence[Config]) -> list[Choice]:
@@ -186,13 +176,13 @@ def causes(ran: Sequence[Config], failed: Sequence[Config]) -> list[Choice]:
 
     Of choices that failed in the same configs, all are named: the failures do not tell them apart.
     """
-    found = []
+    choices = []
     for name, value in dict.fromkeys(item for config in failed for item in config.items()):
         settings = {_others(config, name) for config in failed if config.get(name) == value}
         ran_with = {config.get(name) for config in ran}
         if len(settings) >= SURE_AFTER and value not in ran_with and ran_with - {None}:
-            found.append((name, value))
-    return found
+            choices.append((name, value))
+    return choices
 
 
 def _others(config: Mapping[str, Value], name: str) -> frozenset[Choice]:

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.errors import StudyError
-from tuner.search.needs import Floats
+from tuner.search.resource_model import Floats
 from tuner.study import Config, Parameter, Space, Value, config_digest, ladder_of
 
 Codes = NDArray[np.intp]
@@ -17,8 +17,6 @@ Codes = NDArray[np.intp]
 _MIDDLE = 0.5
 BEGIN = 0.5
 """The height on the ladder, from 0 to 1, of the first probe."""
-UP_FROM = 0.6
-"""The second probe is the same config on a higher rung, unless the first is above this height."""
 
 
 class Levels:
@@ -31,7 +29,9 @@ class Levels:
 
     def __init__(self, space: Space) -> None:
         self._names = space.names
-        self._codes = [{value: code for code, value in enumerate((*one.values, None))} for one in space.parameters]
+        self._codes = [
+            {value: code for code, value in enumerate((*parameter.values, None))} for parameter in space.parameters
+        ]
         ladder = ladder_of(space)
         self._lines = [_line(parameter, ladder) for parameter in space.parameters]
         self.ladder = None if ladder is None else self._names.index(ladder)
@@ -112,14 +112,14 @@ class Pool:
 
     def neighbours(self, place: int) -> list[int]:
         """Return the places of the configs that differ in one parameter: by the next number, or by any other word."""
-        near = map(config_digest, self._changed(self.configs[place]))
-        return self.places(digest for digest in near if digest in self._places)
+        digests = map(config_digest, self._changed(self.configs[place]))
+        return self.places(digest for digest in digests if digest in self._places)
 
     def _changed(self, config: Config) -> Iterator[Config]:
         for parameter in self.space.parameters:
             for value in _next_to(parameter, config[parameter.name]) if parameter.name in config else ():
                 wanted = {**config, parameter.name: value}
-                yield self.space.draw(lambda one, wanted=wanted: wanted.get(one.name, one.values[0]))
+                yield self.space.draw(lambda active, wanted=wanted: wanted.get(active.name, active.values[0]))
 
 
 def first(pool: Pool, may_run: NDArray[np.bool_], closed: Sequence[int], failed: Codes) -> int:
@@ -135,40 +135,35 @@ def first(pool: Pool, may_run: NDArray[np.bool_], closed: Sequence[int], failed:
     return int(min(np.flatnonzero(may_run), key=lambda place: (shared[place], abs(pool.heights[place] - height))))
 
 
-def upward(pool: Pool, seen: Sequence[int], safe: NDArray[np.bool_]) -> int | None:
+def upward(pool: Pool, measured: Sequence[int], safe: NDArray[np.bool_]) -> int | None:
     """Choose the first config again on the highest rung that is safe; None where no higher rung is safe.
 
     A config on two rungs far apart shows how value, memory and seconds grow, and most configs are best on high rungs.
-    None also once another config has been measured, or if the search is high enough. `seen` are the places of the
-    configs that have been measured.
+    None also once another config has been measured, or if that config is above 0.6 of the ladder's height. `seen` are
+    the places of the configs that have been measured.
     """
     heights, codes = pool.heights, pool.codes
-    others = [at for at in range(codes.shape[1]) if at != pool.levels.ladder]
-    highest = max(seen, key=lambda at: heights[at])
-    if heights[highest] > UP_FROM or len(np.unique(codes[list(seen)][:, others], axis=0)) > 1:
+    choices = [at for at in range(codes.shape[1]) if at != pool.levels.ladder]
+    highest = max(measured, key=lambda at: heights[at])
+    if heights[highest] > 0.6 or len(np.unique(codes[list(measured)][:, choices], axis=0)) > 1:
         return None
     above = np.flatnonzero(safe & (heights > heights[highest]))
     return max(above.tolist(), key=lambda at: (heights[at], (codes[at] == codes[highest]).sum()), default=None)
 
 
 def _next_to(parameter: Parameter, value: Value) -> list[Value]:
-    if any(isinstance(one, str) for one in parameter.values):
-        return [one for one in parameter.values if one != value]
+    if any(isinstance(word, str) for word in parameter.values):
+        return [word for word in parameter.values if word != value]
     ordered = sorted(parameter.values)  # pyright: ignore[reportArgumentType] - all are numbers
     at = ordered.index(value)
     return [*ordered[max(at - 1, 0) : at], *ordered[at + 1 : at + 2]]
-
-
-SHARPER = 2.0
-"""The effect of a single parameter has a length scale that is shorter than the common effect's by this factor."""
 
 
 Kept = dict[tuple[int, float, Callable[[Floats], Floats]], Floats]
 """Parameter, length scale and kind of covariance → the covariance: row by column."""
 
 
-@dataclass(frozen=True, slots=True)
-class Near:
+class Near(NamedTuple):
     """Squared distances, by the values of each parameter.
 
     A parameter has few values, so a covariance is computed once for each value and looked up for each row.
@@ -191,25 +186,25 @@ class Near:
         key = parameter, length, covariance
         if self.kept is not None and key in self.kept:
             return self.kept[key]
-        found = covariance(self.squares[parameter] / length**2)[self.codes[:, parameter]]
+        result = covariance(self.squares[parameter] / length**2)[self.codes[:, parameter]]
         if self.kept is not None:
-            self.kept[key] = found
-        return found
+            self.kept[key] = result
+        return result
 
 
-def singly(near: Near, lengths: Floats, sizes: Floats) -> Floats:
+def singly(nearness: Near, lengths: Floats, sizes: Floats) -> Floats:
     """Return the covariance of the effects of single parameters, whose variances are `sizes`."""
-    total = np.zeros(near.shape)
+    total = np.zeros(nearness.shape)
     for parameter, (length, size) in enumerate(zip(lengths, sizes, strict=True)):
-        total += size * near.of(parameter, length, _sharper)
+        total += size * nearness.of(parameter, length, _sharper)
     return total
 
 
-def jointly(near: Near, lengths: Floats) -> Floats:
+def jointly(nearness: Near, lengths: Floats) -> Floats:
     """Return the covariance of the common effect of all parameters; 1 for equal configs."""
-    product = np.ones(near.shape)
+    product = np.ones(nearness.shape)
     for parameter, length in enumerate(lengths):
-        product *= near.of(parameter, length, _matern)
+        product *= nearness.of(parameter, length, _matern)
     return product
 
 
@@ -227,7 +222,8 @@ def jumping(squares: Floats) -> Floats:
 
 
 def _sharper(squares: Floats) -> Floats:
-    return _matern(SHARPER**2 * squares)
+    """Return the covariance with half the length scale: single effects are sharper than the common one."""
+    return _matern(4.0 * squares)
 
 
 def _matern(squares: Floats) -> Floats:

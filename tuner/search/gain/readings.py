@@ -9,8 +9,8 @@ from statistics import fmean, median
 import numpy as np
 
 from tuner.search.gain.pool import Codes, Levels
-from tuner.search.needs import Floats
 from tuner.search.observed import Measured, MeasuredValue, Sibling
+from tuner.search.resource_model import Floats
 from tuner.study import Space, grouped, launch_digest, launched
 
 USUAL_ERROR = 0.01
@@ -39,7 +39,7 @@ class Readings:
     """The covariance of rows that share their devices, and so an offset; 0 for rows from the newest devices."""
     error: float
     """The standard error of a single measurement of a config that has not been measured."""
-    whole: float
+    scale: float
     """What a share is a share of: the mean value, or 1 where the values are logarithms."""
     logarithmic: bool = False
     """Whether the values are logarithms."""
@@ -57,22 +57,22 @@ class Readings:
 
 def logarithmic(measured: Iterable[Measured]) -> bool:
     """Return whether all values have one sign, so that their logarithms exist."""
-    numbers = [value.number for one in measured for value in one.values]
+    numbers = [value.number for entry in measured for value in entry.values]
     return all(number > 0.0 for number in numbers) or all(number < 0.0 for number in numbers)
 
 
-def in_logarithms(one: Measured) -> Measured:
+def in_logarithms(entry: Measured) -> Measured:
     """Return the measurements of a config as logarithms, larger ones still better: a choice multiplies a speed."""
     values = [
         MeasuredValue(math.copysign(1.0, number) * math.log(abs(number)), error and error / abs(number), devices)
-        for number, error, devices in one.values
+        for number, error, devices in entry.values
     ]
-    return replace(one, values=values)
+    return replace(entry, values=values)
 
 
 def apart(measured: Iterable[Measured]) -> list[Measured]:
     """Return each measurement by itself."""
-    return [replace(one, values=[value]) for one in measured for value in one.values]
+    return [replace(entry, values=[value]) for entry in measured for value in entry.values]
 
 
 def single_errors(measured: Sequence[Measured]) -> list[float]:
@@ -81,7 +81,7 @@ def single_errors(measured: Sequence[Measured]) -> list[float]:
     Each config has its own: on two CPU ranks, most configs have an error of 1 point and some have 8.
     """
     usual = _usual_error(measured)
-    return [float(np.sqrt((_errors(one.values, usual) ** 2).mean())) for one in measured]
+    return [float(np.sqrt((_errors(entry.values, usual) ** 2).mean())) for entry in measured]
 
 
 def sibling_readings(sibling: Sibling, levels: Levels, space: Space) -> Readings | None:
@@ -89,35 +89,35 @@ def sibling_readings(sibling: Sibling, levels: Levels, space: Space) -> Readings
     measured: dict[str, Measured] = {}
     for config, value, error in sibling.readings:
         if launched(config) in space:
-            one = measured.setdefault(launch_digest(config), Measured(launched(config)))
-            one.values.append(MeasuredValue(value, error))
+            known = measured.setdefault(launch_digest(config), Measured(launched(config)))
+            known.values.append(MeasuredValue(value, error))
     return mean_readings(list(measured.values()), "", levels) if measured else None
 
 
 def mean_readings(configs: Sequence[Measured], newest_devices: str, levels: Levels, *, logs: bool = False) -> Readings:
     """Return the mean measurement of each config on each set of devices. `logs`: whether the values are logarithms."""
     usual = _usual_error(configs)
-    rows = [(one.config, same) for one in configs for same in grouped(one.values, attrgetter("devices")).values()]
+    rows = [(entry.config, same) for entry in configs for same in grouped(entry.values, attrgetter("devices")).values()]
     errors = [_errors(same, usual) for _, same in rows]
     values = np.array([fmean(value.number for value in same) for _, same in rows])
-    whole = 1.0 if logs else abs(float(values.mean()))
+    scale = 1.0 if logs else abs(float(values.mean()))
     where = np.array([same[0].devices for _, same in rows])
     elsewhere = (where[:, None] == where) & (where != newest_devices)
     return Readings(
         codes=levels.codes(config for config, _ in rows),
         values=values,
         errors=np.array([np.sqrt((of_one**2).mean() / len(of_one)) for of_one in errors]),
-        shared=elsewhere * (ELSEWHERE * whole) ** 2,
-        whole=whole,
+        shared=elsewhere * (ELSEWHERE * scale) ** 2,
+        scale=scale,
         logarithmic=logs,
         error=float(np.median(np.concatenate(errors))),
     )
 
 
 def _usual_error(configs: Collection[Measured]) -> float:
-    if reported := [value.error for one in configs for value in one.values if value.error]:
+    if reported := [value.error for entry in configs for value in entry.values if value.error]:
         return median(reported)
-    means = [fmean(value.number for value in one.values) for one in configs]
+    means = [fmean(value.number for value in entry.values) for entry in configs]
     return USUAL_ERROR * fmean(map(abs, means)) or USUAL_ERROR
 
 

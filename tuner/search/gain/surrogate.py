@@ -2,20 +2,18 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.search.gain.pool import Codes, Kept, Levels, Near, equal, jointly, jumping, singly
 from tuner.search.gain.readings import Readings
-from tuner.search.needs import Floats
-
-BEST_SHARE = 0.5
-"""The share of the chosen measurements that are simply the highest: the search compares configs with the best."""
+from tuner.search.resource_model import Floats
 
 
 def informative(covariance: Floats, values: Floats, errors: Floats, most: int) -> NDArray[np.intp]:
-    """Return the places of at most `most` measurements: the highest ones, and those that tell most beside them.
+    """Return the places of at most `most` measurements: half of them are the highest, the others tell most beside them.
 
     `covariance` is that of the true values, before anything is measured. The next measurement is always the one whose
     variance, given all chosen ones, is the largest in units of its error. It reduces the entropy most, as in the
@@ -24,12 +22,12 @@ def informative(covariance: Floats, values: Floats, errors: Floats, most: int) -
     """
     if len(values) <= most:
         return np.arange(len(values))
-    highest = np.argsort(-values, kind="stable")[: round(BEST_SHARE * most)]
+    highest = np.argsort(-values, kind="stable")[: round(0.5 * most)]
     chosen: list[int] = []
     variance, learnt = covariance.diagonal().copy(), np.zeros((most, len(values)))
     for step in range(most):
-        told = np.where(np.isin(np.arange(len(values)), chosen), -1.0, variance / errors**2)
-        place = int(highest[step] if step < len(highest) else told.argmax())
+        information = np.where(np.isin(np.arange(len(values)), chosen), -1.0, variance / errors**2)
+        place = int(highest[step] if step < len(highest) else information.argmax())
         left = covariance[place] - learnt[:step, place] @ learnt[:step]
         learnt[step] = left / np.sqrt(variance[place] + errors[place] ** 2)
         variance = variance - learnt[step] ** 2
@@ -90,30 +88,16 @@ IN_LOGARITHMS = Sizes(
     single=(0.3, 1.2), joint=(0.1, 1.0), own=(0.01, 0.5), curve=(0.3, 0.8), chance=(0.01, 1.0), freedom=3.0
 )
 """As shares of a speed, whose logarithm is measured. A switch changes most speeds by some hundredths, or not at all."""
-LEAST_UNIT = 0.1
-"""The smallest standard deviation of the measurements that is assumed, as a share of their mean.
-
-A few measurements may agree by chance.
-"""
-LEAST_DIFFERENCE = 0.02
-"""The smallest standard deviation of the differences of two similar cases that is assumed, as a share of the mean."""
-
-MOST_SURPRISE, EXPECTED = 4.0, 4.0
-"""A single surprise counts as at most this; so many surprises of the expected size are assumed beside the measured."""
 MOST_READINGS = 120
 """The most measurements that the model learns from: the time grows with their square. See `informative`."""
-_MOST_NUMBERS = 1_000_000
-"""The most numbers of one comparison, which has one per config and measurement: 8 MB, so that a cache holds them."""
-_STEPS = (1.0, 0.5)
 _ROUNDS = 2
 _JITTER = 1e-9
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Pairs:
+class _Pairs(NamedTuple):
     """How each config of one list, the rows, relates to each config of another list, the columns."""
 
-    near: Near
+    nearness: Near
     slopes: Floats
     """The product of the heights on the ladder, measured from its middle."""
     same: Floats
@@ -146,33 +130,33 @@ class Surrogate:
         self.known, self._left_out = self._divided(readings)
         codes, values, error = self.known.codes, self.known.values, self.known.error
         mean = float(values.mean())
-        expected = elder.believe(codes)[0] if elder else np.zeros(len(codes))
+        expected = elder.predict(codes)[0] if elder else np.zeros(len(codes))
         self._factor = mean / float(expected.mean()) if abs(expected.mean()) > _JITTER else 0.0
         self._mean = 0.0 if elder else mean
         self._differences = values - self._factor * expected - self._mean
-        least = LEAST_DIFFERENCE if elder else LEAST_UNIT
-        scatter = max(float(self._differences.std()), (1.0 if elder else 3.0) * error, least * readings.whole)
+        least = 0.02 if elder else 0.1  # a few measurements may agree by chance
+        scatter = max(float(self._differences.std()), (1.0 if elder else 3.0) * error, least * readings.scale)
         self._unit = 1.0 if readings.logarithmic else scatter
         self._given = np.diag(np.full(len(codes), self._jitter)) + self.known.shared + self._lent(codes, codes)
         self._pairs = self._compared(codes, codes, kept={})
-        self._doubts = np.ones(len(codes))
+        self._noise_factors = np.ones(len(codes))
         self._shape = self._most_probable(self._usual)
         for _ in range(_ROUNDS if math.isfinite(usual.freedom) else 0):
-            self._doubts = self._doubted(usual.freedom)
+            self._noise_factors = self._refitted_noise_factors(usual.freedom)
             self._shape = self._most_probable(self._shape)
         root = self._rooted(self._shape)
         self._weights = np.linalg.solve(root.T, np.linalg.solve(root, self._differences))
         self._whitening = np.linalg.inv(root)
         self._widening = self._widened()
 
-    def believe(self, codes: Codes) -> tuple[Floats, Floats]:
+    def predict(self, codes: Codes) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the true value of each config; the memory that it needs is bounded."""
         mean, variance = settled(self._left_out, codes, *self._unsettled(codes))
         return mean, np.sqrt(variance)
 
     def together(self, codes: Codes) -> tuple[Floats, Floats]:
         """Return mean and covariance of the true values of the configs."""
-        return self.believe(codes)[0], self.between(codes, codes) + self._jitter * np.eye(len(codes))
+        return self.predict(codes)[0], self.between(codes, codes) + self._jitter * np.eye(len(codes))
 
     def between(self, rows: Codes, columns: Codes) -> Floats:
         """Return the covariance of the true values of two lists of configs."""
@@ -202,7 +186,7 @@ class Surrogate:
         together = np.linalg.inv(self._whitening[:, rows].T @ self._whitening[:, rows])
         return float((together @ self._weights[rows]).mean() / np.sqrt(together.mean())) if rows.any() else 0.0
 
-    def foretold(self) -> tuple[Floats, Floats]:
+    def left_out_predictions(self) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the true value behind each measurement, by all other measurements."""
         certain = 1.0 / np.square(self._whitening).sum(axis=0)
         means = self.known.values - self._weights * certain
@@ -214,9 +198,12 @@ class Surrogate:
         return self._unit * float(np.exp(self._shape[-1]))
 
     def _widened(self) -> float:
-        """Return the factor on all variances that makes the surprises as large as they should be, or 1."""
-        squares = np.minimum(np.square(self.surprises), MOST_SURPRISE**2)
-        return max(1.0, float(squares.sum() + EXPECTED) / (len(squares) + EXPECTED))
+        """Return the factor on all variances that makes the surprises as large as they should be, or 1.
+
+        A single surprise counts as 4 at most, and four of the expected size are assumed beside the measured ones.
+        """
+        squares = np.minimum(np.square(self.surprises), 4.0**2)
+        return max(1.0, float(squares.sum() + 4.0) / (len(squares) + 4.0))
 
     @property
     def evidence(self) -> float:
@@ -225,18 +212,18 @@ class Surrogate:
 
     def _unsettled(self, codes: Codes) -> tuple[Floats, Floats]:
         """Return mean and variance of each config's value by the measurements that the model learns from."""
-        rows = max(1, _MOST_NUMBERS // len(self.known.codes))
-        parts = [self._believe(codes[start : start + rows]) for start in range(0, len(codes), rows)]
+        rows = max(1, 1_000_000 // len(self.known.codes))  # 8 MB, so that a cache holds a comparison
+        parts = [self._predict(codes[start : start + rows]) for start in range(0, len(codes), rows)]
         means, variances = zip(*parts, strict=True)
         return np.concatenate(means), np.concatenate(variances)
 
-    def _believe(self, codes: Codes) -> tuple[Floats, Floats]:
+    def _predict(self, codes: Codes) -> tuple[Floats, Floats]:
         across = self._before(codes, self.known.codes)
         learnt = np.square(across @ self._whitening.T).sum(axis=1)
         mean, variance = self._mean + across @ self._weights, self._prior(codes)
         if self._elder:
-            lent, doubt = self._elder.believe(codes)
-            mean, variance = mean + self._factor * lent, variance + (self._factor * doubt) ** 2
+            lent, deviation = self._elder.predict(codes)
+            mean, variance = mean + self._factor * lent, variance + (self._factor * deviation) ** 2
         return mean, np.maximum(self._widening * (variance - learnt), self._jitter)
 
     def _narrowing(self, codes: Codes) -> Floats:
@@ -266,7 +253,7 @@ class Surrogate:
     def _jitter(self) -> float:
         return _JITTER * self._unit**2
 
-    def _doubted(self, freedom: float) -> Floats:
+    def _refitted_noise_factors(self, freedom: float) -> Floats:
         """Return the factor on the variance of each measurement, by its distance from what all measurements say.
 
         This is a step of expectation-maximisation for Student's t (Lange, Little and Taylor, "Robust Statistical
@@ -277,19 +264,19 @@ class Surrogate:
         inverse = np.linalg.inv(root)
         off = noise * (inverse.T @ (inverse @ self._differences))
         unsure = noise * (1.0 - noise * np.square(inverse).sum(axis=0))
-        usual = noise / self._doubts
+        usual = noise / self._noise_factors
         return (freedom + (off**2 + unsure) / usual) / (freedom + 1.0)
 
     def _noise(self, shape: Floats) -> Floats:
         """Return the variance of each measurement."""
         chance = self._unit * float(np.exp(shape[-1]))
-        return (self.known.errors**2 + chance**2) * self._doubts
+        return (self.known.errors**2 + chance**2) * self._noise_factors
 
     def _most_probable(self, start: Floats) -> Floats:
         """Return the most probable length scales and sizes: climb from `start`, one coordinate at a time."""
         shape, best = start, self._plausibility(start)
         moves = np.eye(len(shape))[self._spread > 0.0]
-        for step in _STEPS * _ROUNDS:
+        for step in (1.0, 0.5) * _ROUNDS:
             for move in np.vstack([moves, -moves]) * step:
                 if (plausibility := self._plausibility(shape + move)) > best:
                     shape, best = shape + move, plausibility
@@ -314,16 +301,16 @@ class Surrogate:
 
     def _compared(self, rows: Codes, columns: Codes, kept: Kept | None = None) -> _Pairs:
         return _Pairs(
-            near=Near(self._levels.distances(columns), rows, kept),
+            nearness=Near(self._levels.distances(columns), rows, kept),
             slopes=np.outer(self._slopes(rows), self._slopes(columns)),
             same=equal(rows, columns),
         )
 
     def _covariance(self, shape: Floats, pairs: _Pairs) -> Floats:
         """Return the covariance of the case's own part of the values: row by column."""
-        near, (lengths, singles, (joint, own, curve, _)) = pairs.near, self._parts(shape)
-        effects = singly(near, lengths, singles**2) + joint**2 * jointly(near, lengths) + own**2 * pairs.same
-        ladder = self._level**2 * (1.0 + pairs.slopes) + curve**2 * self._curved(near, lengths)
+        nearness, (lengths, singles, (joint, own, curve, _)) = pairs.nearness, self._parts(shape)
+        effects = singly(nearness, lengths, singles**2) + joint**2 * jointly(nearness, lengths) + own**2 * pairs.same
+        ladder = self._level**2 * (1.0 + pairs.slopes) + curve**2 * self._curved(nearness, lengths)
         return self._unit**2 * (ladder + effects)
 
     def _parts(self, shape: Floats) -> tuple[Floats, Floats, Floats]:
@@ -334,21 +321,17 @@ class Surrogate:
 
     def _prior(self, codes: Codes) -> Floats:
         """Return the diagonal of the covariance."""
-        _, singles, (*others, _) = self._parts(self._shape)
+        _, singles, (*sizes, _) = self._parts(self._shape)
         ladder = self._level**2 * (1.0 + self._slopes(codes) ** 2)
-        return np.asarray(self._unit**2 * (ladder + (singles**2).sum() + np.square(others).sum()), dtype=np.float64)
+        return np.asarray(self._unit**2 * (ladder + (singles**2).sum() + np.square(sizes).sum()), dtype=np.float64)
 
     def _slopes(self, codes: Codes) -> Floats:
         return self._levels.heights(codes) - 0.5
 
-    def _curved(self, near: Near, lengths: Floats) -> Floats:
+    def _curved(self, nearness: Near, lengths: Floats) -> Floats:
         """Return the covariance along the ladder; 1 for equal rungs, and 1 where there is no ladder."""
         at = self._levels.ladder
-        return np.ones(near.shape) if at is None else near.of(at, lengths[at], jumping)
-
-
-_SURE = 50.0
-"""The difference of two logarithms of evidence from which on the less plausible model counts for nothing."""
+        return np.ones(nearness.shape) if at is None else nearness.of(at, lengths[at], jumping)
 
 
 class Mixture:
@@ -360,25 +343,25 @@ class Mixture:
 
     def __init__(self, alone: Surrogate, lent: Surrogate) -> None:
         self._alone, self._lent = alone, lent
-        doubt = min(max(alone.evidence - lent.evidence, -_SURE), _SURE)
-        self._share = 1.0 / (1.0 + math.exp(doubt))
+        log_odds = min(max(alone.evidence - lent.evidence, -50.0), 50.0)
+        self._share = 1.0 / (1.0 + math.exp(log_odds))
 
     @property
     def measured(self) -> float:
         """The number of measurements that the sizes are fitted to, averaged over both models."""
         return (1.0 - self._share) * self._alone.measured + self._share * self._lent.measured
 
-    def believe(self, codes: Codes) -> tuple[Floats, Floats]:
+    def predict(self, codes: Codes) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the true value of each config."""
-        (alone, its_doubt), (lent, doubt) = self._alone.believe(codes), self._lent.believe(codes)
-        variance = self._mean(its_doubt**2, doubt**2) + self._between * (lent - alone) ** 2
+        (alone, own_deviation), (lent, deviation) = self._alone.predict(codes), self._lent.predict(codes)
+        variance = self._mean(own_deviation**2, deviation**2) + self._between * (lent - alone) ** 2
         return self._mean(alone, lent), np.sqrt(variance)
 
     def together(self, codes: Codes) -> tuple[Floats, Floats]:
         """Return mean and covariance of the true values of the configs."""
-        (alone, its_doubt), (lent, doubt) = self._alone.together(codes), self._lent.together(codes)
+        (alone, own_deviation), (lent, deviation) = self._alone.together(codes), self._lent.together(codes)
         apart = np.outer(lent - alone, lent - alone)
-        return self._mean(alone, lent), self._mean(its_doubt, doubt) + self._between * apart
+        return self._mean(alone, lent), self._mean(own_deviation, deviation) + self._between * apart
 
     def _mean(self, alone: Floats, lent: Floats) -> Floats:
         return (1.0 - self._share) * alone + self._share * lent

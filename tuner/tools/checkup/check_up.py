@@ -17,8 +17,8 @@ from tuner.devices.found import Connect, CudaOrder, Link, describe_machine, link
 from tuner.devices.nvml import Nvml
 from tuner.errors import TunerError
 from tuner.export import connect, engine_at, reading
-from tuner.kept.urls import shown as shown_url
 from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, Device, check_metrics, mib
+from tuner.records.urls import shown as shown_url
 from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, grouped, narrowed, select, stands_in, unmatched
 from tuner.trainers.base import Dependencies, Imported, Trainer, conflicts, import_all
 from tuner.trainers.registry import check_values, not_searched, open_trainer

@@ -17,7 +17,8 @@ from sqlalchemy import ColumnElement, Connection, Engine, TableClause, and_, fun
 
 from tuner.errors import EmptyStoreError
 from tuner.export import CaseView, StudyReader, reading
-from tuner.kept.stored import (
+from tuner.probe import MIB_PER_GIB, duration, over
+from tuner.records.schema import (
     CASE,
     CONSTRAINTS,
     FACTS,
@@ -30,9 +31,8 @@ from tuner.kept.stored import (
     moment,
     of_study,
 )
-from tuner.kept.trial import FINISHED, INTERRUPTED, OK, PRUNED, RUNNING, KeptTrial
-from tuner.kept.urls import shown
-from tuner.probe import MIB_PER_GIB, duration, over
+from tuner.records.trial import FINISHED, INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord
+from tuner.records.urls import shown
 from tuner.tools.diagnosis.study_times import (
     AtOnce,
     Facts,
@@ -175,19 +175,19 @@ def read_own(engine: Engine, study: str, case: str | None = None) -> StudyRecord
     )
 
 
-def _times(trial: KeptTrial) -> TrialTimes:
+def _times(trial: TrialRecord) -> TrialTimes:
     began_s, ended_s = seconds(trial.started), seconds(trial.completed)
     return TrialTimes(end=_end(trial), began_s=began_s, ended_s=ended_s, startup_s=trial.probe.start_up_s)
 
 
-def _end(trial: KeptTrial) -> TrialEnd:
+def _end(trial: TrialRecord) -> TrialEnd:
     """Return how a probe ended. Optuna calls a config that ran out of memory pruned, too."""
     if trial.status == OK:
         return ENDS[trial.state]
     return {PRUNED: TrialEnd.PRUNED, INTERRUPTED: TrialEnd.INTERRUPTED}.get(str(trial.status), TrialEnd.FAILED)
 
 
-def _duty(trials: Iterable[KeptTrial]) -> KnownFact[float] | None:
+def _duty(trials: Iterable[TrialRecord]) -> KnownFact[float] | None:
     """Return the mean utilisation of the probes' GPUs over all their seconds; a failure counts as idle."""
     busy_s = all_s = 0.0
     for trial in trials:
@@ -203,7 +203,7 @@ def _gpus(cases: Iterable[CaseView]) -> KnownFact[int] | None:
     return known(most or None, DATABASE)
 
 
-def _cores(trials: Iterable[KeptTrial]) -> KnownFact[int] | None:
+def _cores(trials: Iterable[TrialRecord]) -> KnownFact[int] | None:
     """Return the cores of the smallest machine that measured, which every trial had."""
     cores = (trial.probe.host.get("cores", "") for trial in trials)
     return known(min((int(count) for count in cores if count.isdecimal()), default=None), DATABASE)

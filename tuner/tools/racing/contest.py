@@ -9,7 +9,6 @@ from statistics import fmean, median
 
 from tuner.errors import TrainerError
 from tuner.export import SPEEDS, figure, in_words, score_text
-from tuner.kept.case_record import KeptRun, scored_by
 from tuner.probe import (
     SAMPLES_PER_S,
     Answer,
@@ -25,6 +24,7 @@ from tuner.probe import (
     student_tail,
     with_sure_speed,
 )
+from tuner.records.case_record import RunRecord, scored_by
 from tuner.running.prober import run_in
 from tuner.running.workbench import Job
 from tuner.search.scores import Mean, agreement, ahead, constant, means, standings, thinned
@@ -103,7 +103,7 @@ class Place:
     """Its mean score after `seconds`; None where no run of the config has a score."""
     seconds: float
     """The longest time for which the config was trained, in seconds."""
-    runs: tuple[KeptRun, ...]
+    runs: tuple[RunRecord, ...]
 
     @property
     def failure(self) -> str | None:
@@ -160,11 +160,11 @@ class Race:
             for standing in standings(made)
         ]
 
-    def _past(self) -> list[KeptRun]:
+    def _past(self) -> list[RunRecord]:
         """Return the runs so far whose scores were read from what the study names now."""
         return scored_by(self._runs.read(), self._job.bench.trainer.score_source)
 
-    def _made(self, among: Sequence[Entrant]) -> dict[int, list[KeptRun]]:
+    def _made(self, among: Sequence[Entrant]) -> dict[int, list[RunRecord]]:
         """Return the runs so far of each of these configs, by position."""
         runs = self._past()
         return {
@@ -201,7 +201,7 @@ class Race:
                 return None
         return elsewhere
 
-    def _is_made(self, entrant: Entrant, seed: int, seconds: float, runs: Sequence[KeptRun]) -> bool:
+    def _is_made(self, entrant: Entrant, seed: int, seconds: float, runs: Sequence[RunRecord]) -> bool:
         """Return whether a run with this seed is not needed: it has trained so long, or its config is out."""
         return any(
             run.why_out or (run.seed == seed and run.seconds >= seconds)
@@ -237,7 +237,7 @@ class Race:
         starts = [run.start_up_s for run in self._runs.read() if run.start_up_s is not None]
         return seconds + (median(starts) if starts else 0.0)
 
-    def _check_scored(self, run: KeptRun) -> None:
+    def _check_scored(self, run: RunRecord) -> None:
         """Raise TrainerError where no run so far has a score, or no score changes: the runs would train for nothing."""
         if run.failure:
             return
@@ -254,7 +254,7 @@ class Race:
             "--hours: the first runs are the shortest"
         )
 
-    def _train(self, entrant: Entrant, seed: int, seconds: float) -> KeptRun | None:
+    def _train(self, entrant: Entrant, seed: int, seconds: float) -> RunRecord | None:
         """Train a config from scratch; None where the user stopped the run."""
         bench = self._job.bench
         follower = RunFollower(seconds, self._is_interrupted)
@@ -267,7 +267,7 @@ class Race:
             )
         except TrainerError as refusal:
             failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="trainer", detail=str(refusal))
-            return KeptRun(config=entrant.config, seed=seed, seconds=seconds, failure=_in_words(failure))
+            return RunRecord(config=entrant.config, seed=seed, seconds=seconds, failure=_in_words(failure))
         follower.note(result)
         failure = None if follower.is_complete else result.failure
         if failure and failure.kind == FailureKind.INTERRUPTED:
@@ -277,7 +277,7 @@ class Race:
                 f"the race stopped at {in_words(entrant.config)}: {_in_words(failure)}; whole runs are kept, "
                 "and the same command goes on"
             )
-        return KeptRun(
+        return RunRecord(
             config=entrant.config,
             seed=seed,
             seconds=seconds,

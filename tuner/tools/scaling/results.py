@@ -110,7 +110,7 @@ MOST_BYTES = 64 * 2**20
 def write(results: Results, path: Path) -> None:
     """Write the results. A reader finds the whole old file or the whole new file. Raises OutputError."""
     body = {FORMAT: VERSION, **_ADAPTER.dump_python(results, mode="json")}
-    write_files(path.parent.resolve(), {path.name: [json.dumps(body, indent=1).encode() + b"\n"]})
+    write_files(path.parent.resolve(), {path.name: f"{json.dumps(body, indent=1)}\n".encode()})
 
 
 def read(path: Path) -> Results:

@@ -12,7 +12,6 @@ import numpy as np
 
 from tuner.errors import StudyError
 from tuner.export import CaseView, in_words, with_error
-from tuner.kept.trial import COMPLETE, MEMORY_SHARE, KeptTrial, SoakSettings
 from tuner.probe import (
     OUT_OF_MEMORY,
     TOLD,
@@ -28,11 +27,12 @@ from tuner.probe import (
     duration,
     unlaunched,
 )
+from tuner.records.trial import COMPLETE, MEMORY_SHARE, SoakSettings, TrialRecord
 from tuner.running.workbench import Job, Purpose, Workbench
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why
-from tuner.search.lasting import SPARE, SURE, Lasts
-from tuner.search.needs import MEMORY, inherited
+from tuner.search.memory_growth import SPARE, SURE, Lasts
 from tuner.search.observed import Observed
+from tuner.search.resource_model import inherited
 from tuner.search.standing import leader, with_newest_soaks
 from tuner.search.trials import all_kept
 from tuner.study import Config, Space, Value, ladder_of, launch_digest, launched, without_keys
@@ -175,7 +175,7 @@ class SoakFollower:
 class Soak:
     """What the newest soak of a config showed."""
 
-    trial: KeptTrial
+    trial: TrialRecord
     lasting: Lasts | None
     """None where the config failed, or its memory is unknown."""
 
@@ -217,7 +217,7 @@ class Soak:
         return asked.minutes <= made.minutes and (took_its_time or not is_longer)
 
 
-def newest_soaks(trials: Sequence[KeptTrial], training: Training) -> Mapping[str, Soak]:
+def newest_soaks(trials: Sequence[TrialRecord], training: Training) -> Mapping[str, Soak]:
     """Return the newest soak of each config that says something about it: launch key → soak, in their order.
 
     There are none where the newest one is of another kind than the training's.
@@ -266,7 +266,7 @@ class SoakChooser:
             return Done(reason="each config is soaked" if known else "no config has run yet, so none is soaked")
         return Choice(config=config, why=Why.SOAK, cold=True, mark=asdict(self._settings))
 
-    def _best_below(self, probed: Sequence[KeptTrial], known: Mapping[str, Soak]) -> Config | None:
+    def _best_below(self, probed: Sequence[TrialRecord], known: Mapping[str, Soak]) -> Config | None:
         """Return the best config that is below all soaked rungs of its kind; None where there is none."""
 
         def is_below_all(config: Config) -> bool:
@@ -339,7 +339,7 @@ class SoakChooser:
             expected = np.polyval(np.polyfit(nearest, [shares[rung] for rung in nearest], 1), rungs)
         else:
             costs = Observed(history.trials, ladder=self._ladder).known_amounts(MEMORY_SHARE, self._space)
-            growth = inherited(self._space, costs, **MEMORY)
+            growth = inherited(self._space, costs, error=0.004, choices=0.25)
             soaked = nearest[0]
             probed = np.zeros(len(rungs) + 1)
             if growth:
@@ -348,7 +348,7 @@ class SoakChooser:
         return [rung for rung, share in zip(rungs, expected, strict=True) if share <= 1.0]
 
 
-def _best_config(trials: Sequence[KeptTrial]) -> Config | None:
+def _best_config(trials: Sequence[TrialRecord]) -> Config | None:
     best = leader(trials)
     return dict(best.best.trials[-1].config) if best else None
 

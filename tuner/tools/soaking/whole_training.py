@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tuner.kept.trial import KeptProbe, SoakSettings
 from tuner.probe import HOUR_S, MIB_PER_GIB, DeviceSummary, ProbeResult, duration
+from tuner.records.trial import ProbeRecord, SoakSettings
 from tuner.running.workbench import Workbench
-from tuner.search.lasting import PILING_UP, PROVOKED, SURE, USUAL, Expected, Lasts, lasts
+from tuner.search.memory_growth import PILING_UP, PROVOKED, SURE, USUAL, Expected, Lasts, lasts
 from tuner.study import DeviceKind
 
 
@@ -75,7 +75,7 @@ class Training:
             ),
         )
 
-    def lasts(self, devices: tuple[DeviceSummary, ...], probe: ProbeResult | KeptProbe) -> Lasts | None:
+    def lasts(self, devices: tuple[DeviceSummary, ...], probe: ProbeResult | ProbeRecord) -> Lasts | None:
         """Return whether memory lasts, by a soak and the devices in it; None where it is not known."""
         if self.iterations is None:
             return lasts(devices, self.hours, self._expected)

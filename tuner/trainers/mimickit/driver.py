@@ -275,7 +275,7 @@ class DriverRank:
 
     @contextmanager
     def _before_updates(self, call: Callable[[], None]) -> Iterator[None]:
-        """Make every optimiser call `call` before each step."""
+        """Make every optimizer call `call` before each step."""
         step = self._optimizer.step
 
         def called_before(*args: Any, **kwargs: Any) -> None:

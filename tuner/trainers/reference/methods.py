@@ -100,7 +100,7 @@ class Learner:
         if compiled and loss.compiles:
             loss.compile(dynamic=False)
         self._loss = wrap(loss)
-        self._optimiser = torch.optim.Adam(loss.parameters(), lr=5e-4, fused=True)
+        self._optimizer = torch.optim.Adam(loss.parameters(), lr=5e-4, fused=True)
         self._epochs = epochs
         self._minibatch = minibatch
 
@@ -114,9 +114,9 @@ class Learner:
                 batch = {name: column.index_select(0, rows) for name, column in columns.items()}
                 with self._formats.layers():
                     loss = self._loss(batch)
-                self._optimiser.zero_grad()
+                self._optimizer.zero_grad()
                 self._scaler.scale(loss).backward()
-                self._scaler.step(self._optimiser)
+                self._scaler.step(self._optimizer)
                 self._scaler.update()
         return loss.detach()
 

@@ -116,7 +116,7 @@ class PlainPlayer:
 class GraphPlayer:
     """Records all operations of a rollout once, and then replays them with a single launch.
 
-    The recording reads its clips from one tensor and the weights where the optimiser changes them. It writes the
+    The recording reads its clips from one tensor and the weights where the optimizer changes them. It writes the
     samples to the same memory each time. The random numbers go on from replay to replay.
     """
 

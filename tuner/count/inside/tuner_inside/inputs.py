@@ -1,5 +1,7 @@
 """How many samples a batch has, and what a sample looks like. Only shapes are read: no device is waited for."""
 
+import sys
+
 MOST_DEPTH = 4
 """Structures inside structures are followed so many levels down."""
 MAIN_INPUTS = ("input_ids", "inputs_embeds")
@@ -35,6 +37,9 @@ def samples(value):
     This is the leading dimension of the first tensor. A list of pictures of their own, or of dictionaries and tuples of
     single samples, has as many samples as entries.
     """
+    first = value[0] if type(value) in (list, tuple) and value else None
+    if type(first) is sys.modules["torch"].Tensor and first.dim() not in (0, PICTURE_DIMENSIONS):  # the usual case
+        return int(first.shape[0])
     sizes = getattr(value, "batch_sizes", None)
     if is_tensor(sizes):  # a packed sequence: its first step has all samples
         return int(sizes[0]) if sizes.dim() and sizes.device.type == "cpu" else 0
@@ -73,14 +78,6 @@ def _is_list_of_samples(value):
         return False
     ragged = len({shape[1:] for shape in shapes}) > 1
     return ragged or all(shape[0] in (1, 3, 4) and min(shape[1:]) > shape[0] for shape in shapes)
-
-
-def tokens(value):
-    """Return the elements of the first tensor of sequences, if it holds whole numbers; 0 for any other batch."""
-    tensor = first_tensor(value, dimensions=2)
-    if tensor is None or tensor.dtype.is_floating_point or tensor.dtype.is_complex:
-        return 0
-    return int(tensor.numel())
 
 
 def sample_form(value, known=""):

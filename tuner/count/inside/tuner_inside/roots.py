@@ -17,11 +17,11 @@ def outermost(optimizer):
     modules = _modules()
     inner = {id(child) for module in modules for child in module._modules.values() if child is not None}
     tops = [module for module in modules if id(module) not in inner]
-    held = [(sum(id(one) in wanted for one in module.parameters()), module) for module in tops]
+    held = [(sum(id(parameter) in wanted for parameter in module.parameters()), module) for module in tops]
     most = max((count for count, _ in held), default=0)
     if most:
         return [module for count, module in held if count == most][:MOST_CANDIDATES]
-    sizes = [(sum(one.numel() for one in module.parameters() if one.requires_grad), module) for module in tops]
+    sizes = [(_size(module), module) for module in tops]
     largest = max((size for size, _ in sizes), default=0)
     return [module for size, module in sizes if size == largest and largest][:MOST_CANDIDATES]
 
@@ -39,46 +39,49 @@ def _modules():
 def children(modules):
     """Return the modules one level below, which hold trained parameters."""
     found = [child for module in modules for child in module._modules.values() if child is not None]
-    return [child for child in found if any(one.requires_grad for one in child.parameters())][:MOST_CANDIDATES]
+    return [child for child in found if _size(child)][:MOST_CANDIDATES]
+
+
+def _size(module):
+    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
 
 
 def ranks(module):
     """Return which rank this process is, and which of the ranks' samples it trains on.
 
     Returns:
-        A dictionary with `rank`, `world`, `data_rank`, `data_world` and `by`, what told the last two. They are None
-        where nothing tells them: then ranks may share their samples.
+        A dictionary with `rank`, `world` and `data_rank`, which is None where nothing tells it: then ranks may share
+        their samples.
     """
     group = sys.modules.get("torch.distributed")
     if group is None or not group.is_available() or not group.is_initialized():
-        return {"rank": 0, "world": 1, "data_rank": 0, "data_world": 1, "by": "one process"}
+        return {"rank": 0, "world": 1, "data_rank": 0}
     rank, world = group.get_rank(), group.get_world_size()
-    known = {"rank": rank, "world": world, "data_rank": None, "data_world": None, "by": None}
-    if world == 1:
-        return dict(known, data_rank=0, data_world=1, by="one process")
-    for by, find in (("Megatron", _by_megatron), ("DeepSpeed", _by_deepspeed), ("a device mesh", _by_mesh)):
-        found = find(group, module)
-        if found is not None:
-            return dict(known, data_rank=found[0], data_world=found[1], by=by)
+    found = (find(group, module) for find in (_by_megatron, _by_deepspeed, _by_mesh, _by_wrapper))
+    data_rank = 0 if world == 1 else next((rank for rank in found if rank is not None), None)
+    return {"rank": rank, "world": world, "data_rank": data_rank}
+
+
+def _by_wrapper(group, module):
     for part in [module, *children([module])] if module is not None else []:
         own = getattr(part, "process_group", None)
         if own is not None and hasattr(own, "size"):
-            return dict(known, data_rank=group.get_rank(own), data_world=own.size(), by=type(part).__name__)
-    return known
+            return group.get_rank(own)
+    return None
 
 
 def _by_megatron(_group, _module):
     state = sys.modules.get("megatron.core.parallel_state") or sys.modules.get("megatron.core.mpu")
     if state is None or not state.model_parallel_is_initialized():
         return None
-    return state.get_data_parallel_rank(), state.get_data_parallel_world_size()
+    return state.get_data_parallel_rank()
 
 
 def _by_deepspeed(group, module):
     if "deepspeed" not in sys.modules or module is None:
         return None
     own = getattr(module, "data_parallel_group", None) or getattr(module, "seq_data_parallel_group", None)
-    return None if own is None else (group.get_rank(own), own.size())
+    return None if own is None else group.get_rank(own)
 
 
 def _by_mesh(_group, module):
@@ -90,14 +93,14 @@ def _by_mesh(_group, module):
         return None
     names, place, sizes = root.mesh_dim_names, root.get_coordinate(), root.mesh.shape
     if names is None:
-        return (int(place[0]), int(sizes[0])) if len(sizes) == 1 else None
-    rank, world = 0, 1
+        return int(place[0]) if len(sizes) == 1 else None
+    rank = 0
     for name, own, size in zip(names, place, sizes):
         if not any(
             word in name for word in ("tp", "tensor", "cp", "context", "pp", "pipe", "sp", "seq", "ep", "model")
         ):
-            rank, world = rank * int(size) + int(own), world * int(size)
-    return rank, world
+            rank = rank * int(size) + int(own)
+    return rank
 
 
 def _whole_mesh(mesh):

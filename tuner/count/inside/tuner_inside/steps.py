@@ -8,7 +8,7 @@ from tuner_inside import training
 from tuner_inside.calls import before_call, forget
 from tuner_inside.environments import REUSING, environments
 from tuner_inside.imports import when_imported
-from tuner_inside.inputs import first_tensor, is_tensor, is_without_batch, sample_form, samples, tokens
+from tuner_inside.inputs import first_tensor, is_tensor, is_without_batch, sample_form, samples
 from tuner_inside.loaders import loaders
 from tuner_inside.roots import children, outermost, ranks
 from tuner_inside.tell import guarded, tell, tell_pause
@@ -17,14 +17,12 @@ TOLD_EVERY_S = 0.2
 """A record is written at most so often, in seconds: a few times a second."""
 FIRST_STEPS = 12
 """Each of the first steps is told, because they show what is trained."""
-MEMORY_EVERY_S = 1.0
-"""The allocator is asked at most so often, in seconds."""
+LOADER_COUNTS = ("rows", "batches", "feeds", "passes", "wait_s", "size", "each")
+"""What is told of the loaders."""
 MOST_LEVELS = 6
 """So many levels of modules are tried, from the outermost one down, until one of them is called."""
-
-
-FOLLOWED = ("steps", "rows", "tokens", "forwards", "backwards", "joint", "again", "repeats", "unlearnt", "evaluates_s")
-"""The counts that go on where another optimizer becomes the main one."""
+COUNTS = ("steps", "rows", "forwards", "backwards", "joint", "again", "repeats", "unlearnt")
+"""The counts of a tally that are told. They go on where another optimizer becomes the main one."""
 
 
 class Tally:
@@ -36,12 +34,11 @@ class Tally:
         self.parameters = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self.steps = 0
         self.rows = 0
-        self.tokens = 0
         self.forwards = 0
         self.calls = 0
         """The forward passes since the last step."""
         self.open = []
-        """The samples and the tokens of the forward passes since the last backward pass."""
+        """The samples of each forward pass since the last backward pass."""
         self.backwards = 0
         """The backward passes that came after a forward pass."""
         self.joint = 0
@@ -76,7 +73,7 @@ class Tally:
 
     def follow(self, other):
         """Count on from another tally, whose optimizer this one replaces."""
-        for name in FOLLOWED:
+        for name in (*COUNTS, "evaluates_s"):
             setattr(self, name, getattr(other, name))
 
     def backward(self):
@@ -86,11 +83,9 @@ class Tally:
             self.joint += len(self.open) > 1
             self.keep(self.open[-1:])
 
-    def keep(self, taken):
-        """Count the inputs of some forward passes, and forget the others."""
-        for rows, count in taken:
-            self.rows += rows
-            self.tokens += count
+    def keep(self, rows):
+        """Count the samples of some forward passes, and forget the others."""
+        self.rows += sum(rows)
         self.open = []
 
     def watch(self, modules):
@@ -137,15 +132,15 @@ def _count(tally, module, args, kwargs):
     tensor = args[0] if args and type(args[0]) is torch.Tensor else None
     given = args
     if tensor is not None and tally.inner is None and tensor.dim() > 1:  # the usual case, which must be fast
-        taken = int(tensor.shape[tally.is_second]), tokens(tensor)
+        rows = int(tensor.shape[tally.is_second])
     else:
-        given = args if first_is_data(args) else (kwargs or args)
+        given = args if args and samples(args) else (kwargs or args)
         tensor = first_tensor(given)
-        taken = _rows(tally, given, tensor), tokens(given)
+        rows = _rows(tally, given, tensor)
     _compare(tally, tensor)
     tally.calls += 1
     tally.forwards += 1
-    tally.open.append(taken)
+    tally.open.append(rows)
     if tally.steps < FIRST_STEPS:
         tally.form = sample_form(given, tally.form)
     if tally.steps < training.LOSS_STEPS:
@@ -210,15 +205,10 @@ def _inner(modules):
     return next((Inner(part) for part in found if isinstance(getattr(part, "batch_first", None), bool)), None)
 
 
-def first_is_data(args):
-    """Return whether the positional inputs hold a tensor."""
-    return bool(args) and samples(args) > 0
-
-
 tallies = {}
-_last = {"main": None, "begun": None, "memory_s": 0.0, "memory": {}, "others": 0, "is_apart": False, "backwards": 0}
-"""The main tally, the one whose module is watched, when the allocator was asked and its answer, how many optimizers
-there were when their networks were compared and what that has shown, and the backward passes that run now."""
+_last = {"main": None, "begun": None, "others": 0, "is_apart": False, "backwards": 0}
+"""The main tally, the one whose module is watched, how many optimizers there were when their networks were compared and
+what that has shown, and the backward passes that run now."""
 
 
 def _tally_of(optimizer):
@@ -271,7 +261,7 @@ def after_step(optimizer, *_):
         tally.watch(children(tally.modules))
     if tally.steps <= FIRST_STEPS or now_s - tally.told_s >= TOLD_EVERY_S:
         tally.told_s = now_s
-        _tell(tally, optimizer, now_s)
+        _tell(tally, now_s)
     tally.calls = 0
 
 
@@ -284,8 +274,6 @@ def _begin(tally, optimizer):
     tell(
         "start",
         **ranks(root),
-        root=type(root).__name__ if found else None,
-        steps=tally.steps,
         reuses=any(name in sys.modules for name in REUSING),
         **training.facts(optimizer, found),
     )
@@ -300,57 +288,31 @@ def _is_apart(tally):
     return _last["is_apart"]
 
 
-def _tell(tally, optimizer, now_s):
+def _tell(tally, now_s):
     evaluates_s = tally.evaluates_s
     if tally.evaluates_from_s is not None:
         evaluates_s += now_s - tally.evaluates_from_s
     counts = {
         "at_s": now_s,
-        "steps": tally.steps,
-        "rows": tally.rows,
-        "tokens": tally.tokens,
-        "forwards": tally.forwards,
-        "backwards": tally.backwards,
-        "joint": tally.joint,
-        "again": tally.again,
-        "repeats": tally.repeats,
-        "unlearnt": tally.unlearnt,
+        **{name: getattr(tally, name) for name in COUNTS},
         "is_apart": _is_apart(tally),
         "form": tally.form,
-        "is_second": tally.is_second,
         "evaluates_s": evaluates_s,
-        "saves_s": training.saves.seconds,
-        "saves": training.saves.count,
-        "skipped": training.scaler.skipped,
+        "saves_s": training.Saves.seconds,
         "why": tally.why if not tally.rows else None,
-        "others": sum(other.steps for other in tallies.values()) - tally.steps,
     }
     if loaders.feeds:
-        counts["loader"] = {
-            "rows": loaders.rows,
-            "batches": loaders.batches,
-            "feeds": loaders.feeds,
-            "passes": loaders.passes,
-            "wait_s": loaders.wait_s,
-            "size": loaders.size,
-            "workers": loaders.workers,
-            "each": loaders.each,
-        }
+        counts["loader"] = {name: getattr(loaders, name) for name in LOADER_COUNTS}
     if environments.training:
         counts["environments"] = {"steps": environments.training, "rollouts": environments.rollouts}
-    if now_s - _last["memory_s"] >= MEMORY_EVERY_S:
-        _last["memory_s"] = now_s
-        _last["memory"] = training.memory()
-    counts.update(_last["memory"])
-    counts.update(training.seen(optimizer, tally.steps))
-    tell("count", **counts)
+    tell("count", **counts, **training.seen(tally.steps))
 
 
 def _begin_anew():
     """Forget everything in a forked process: what it trains is its own."""
     tallies.clear()
     loaders.__init__()
-    _last.update(main=None, begun=None, memory_s=0.0, memory={}, others=0, is_apart=False, backwards=0)
+    _last.update(main=None, begun=None, others=0, is_apart=False, backwards=0)
     training.firsts.begin_anew()
 
 

@@ -8,9 +8,6 @@ import time
 
 FOLDER = "TUNER_COUNT"
 """The environment variable that names the folder of the files."""
-RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "SLURM_NTASKS")
-RANK_VARIABLES += ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE")
-"""Environment variables by which launchers number the processes of a training."""
 PAUSE_TOLD_EVERY_S = 1.0
 """A pause is told at most so often, in seconds."""
 MODE = 0o600
@@ -32,9 +29,11 @@ def tell(kind, **fields):
         return
     try:
         if _file["pid"] != os.getpid():
-            _file.update(pid=os.getpid(), path=_new_file(folder))
-            _write(_file["path"], _process())
-        _write(_file["path"], dict(fields, type=kind, t_s=time.monotonic()))
+            name = "%d-%x.jsonl" % (os.getpid(), time.monotonic_ns())
+            _file.update(pid=os.getpid(), path=os.path.join(folder, name))
+            argv = [str(word) for word in getattr(sys, "argv", ())[:1]]  # later words may hold a key
+            _write({"type": "process", "t_s": time.monotonic(), "argv": argv})
+        _write(dict(fields, type=kind, t_s=time.monotonic()))
     except (OSError, ValueError):
         pass
 
@@ -47,25 +46,9 @@ def tell_pause():
         tell("pause")
 
 
-def _new_file(folder):
-    return os.path.join(folder, "%d-%x.jsonl" % (os.getpid(), time.monotonic_ns()))
-
-
-def _process():
-    return {
-        "type": "process",
-        "t_s": time.monotonic(),
-        "pid": os.getpid(),
-        "ppid": os.getppid(),
-        "argv": [str(word) for word in getattr(sys, "argv", ())[:1]],  # later words may hold a key
-        "python": sys.version.split()[0],
-        "env": {name: os.environ[name] for name in RANK_VARIABLES if name in os.environ},
-    }
-
-
-def _write(path, record):
+def _write(record):
     line = json.dumps(record, default=str).encode("utf-8", "replace") + b"\n"
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, MODE)
+    descriptor = os.open(_file["path"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, MODE)
     try:
         os.write(descriptor, line)  # one write, so that threads do not mix their lines
     finally:

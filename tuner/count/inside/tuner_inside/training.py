@@ -1,4 +1,4 @@
-"""What is trained: parameters, optimizer, precision, the losses of the first steps, saves, and memory."""
+"""What is trained: parameters, optimizer, precision, the losses of the first steps, and saves."""
 
 import functools
 import hashlib
@@ -11,8 +11,6 @@ from tuner_inside.tell import guarded, tell_pause
 
 LOSS_STEPS = 8
 """The losses of so many steps are kept, and so are the sums of so many inputs."""
-MIB = 2.0**20
-"""Bytes."""
 
 
 def is_traced():
@@ -34,9 +32,8 @@ def facts(optimizer, modules):
     return {
         "optimizer": type(optimizer).__name__,
         "learning_rate": _number(group.get("initial_lr", group.get("lr"))),
-        "weight_decays": sorted({_number(one.get("weight_decay")) or 0.0 for one in optimizer.param_groups}),
+        "weight_decays": sorted({_number(group.get("weight_decay")) or 0.0 for group in optimizer.param_groups}),
         "parameters": sum(parameter.numel() for parameter in parameters) or parameter_count(optimizer),
-        "tensors": len(shapes),
         "shapes": hashlib.sha256(" ".join(shapes).encode()).hexdigest()[:16],
         "types": sorted({_type(parameter.dtype) for parameter in parameters}),
         "is_split": any(
@@ -44,7 +41,6 @@ def facts(optimizer, modules):
         ),
         "device": str(parameters[0].device.type) if parameters else None,
         "batch_norm": _batch_norm(modules),
-        "compiled": any("OptimizedModule" in type(part).__name__ for module in modules for part in module.modules()),
     }
 
 
@@ -59,8 +55,8 @@ def _batch_norm(modules):
 
 def _trained(modules):
     """Return the parameters of some modules that are trained, each once."""
-    found = {id(one): one for module in modules[:1] for one in module.parameters() if one.requires_grad}
-    return list(found.values())
+    parameters = [parameter for module in modules[:1] for parameter in module.parameters() if parameter.requires_grad]
+    return list({id(parameter): parameter for parameter in parameters}.values())
 
 
 def _number(value):
@@ -145,10 +141,9 @@ def _is_captured(tensor):
     return tensor.device.type == "cuda" and cuda.is_current_stream_capturing()
 
 
-def seen(optimizer, step):
-    """Return what the first steps have shown, where they are over; nothing later."""
-    found = {"precision": precision()}
-    return dict(found, **firsts.values()) if step <= 2 * LOSS_STEPS else found
+def seen(step):
+    """Return how numbers are rounded and, of the first steps, their losses and the sums of their inputs."""
+    return dict(precision=precision(), **(firsts.values() if step <= 2 * LOSS_STEPS else {}))
 
 
 class Autocast:
@@ -161,49 +156,34 @@ def precision():
     """Return how numbers are rounded: autocast's types, and whether matrices may be multiplied in TF32."""
     torch = sys.modules["torch"]
     tf32 = torch.get_float32_matmul_precision() != "highest"
-    return {"autocast": sorted(Autocast.types), "tf32": bool(tf32), "scaled": scaler.is_used}
-
-
-def memory():
-    """Return the peaks of the allocator of this process's card, and how often it freed its cache to try again."""
-    cuda = sys.modules["torch"].cuda
-    if not cuda.is_available() or not cuda.is_initialized():
-        return {}
-    known = cuda.memory_stats()
-    return {
-        "allocated_mib": known.get("allocated_bytes.all.peak", 0) / MIB,
-        "reserved_mib": known.get("reserved_bytes.all.peak", 0) / MIB,
-        "alloc_retries": known.get("num_alloc_retries", 0),
-    }
+    return {"autocast": sorted(Autocast.types), "tf32": bool(tf32), "scaled": Scaler.is_used}
 
 
 class Saves:
-    """How often and for how long the training has saved."""
+    """How long the training has saved."""
 
     seconds = 0.0
-    count = 0
 
 
 class Scaler:
-    """Steps that a gradient scaler has skipped."""
+    """Whether a gradient scaler makes losses larger."""
 
-    skipped = 0
     is_used = False
 
 
-saves, scaler = Saves(), Scaler()
 before_backward, after_backward = [], []
 """Functions that are called around each backward pass."""
 
 
 @guarded("losses")
-def _note_loss(tensors):
-    given = tensors if isinstance(tensors, (list, tuple)) else (tensors,)
+def _note_loss(tensors, grad_tensors):
+    """Keep a loss of the first steps: a single number with a single gradient, unlike what a pipeline sends on."""
+    given = [*tensors, *(grad_tensors or ())]
     loss = given[0] if given else None
     if (
         firsts.step < LOSS_STEPS
+        and all(tensor is None or tensor.numel() == 1 for tensor in given)
         and is_tensor(loss)
-        and loss.numel() == 1
         and not is_traced()
         and not _is_captured(loss)
     ):
@@ -211,23 +191,26 @@ def _note_loss(tensors):
 
 
 @guarded("losses")
-def _wrap_backward(module):
-    own = module.backward
+def _wrap_engine(module):
+    """Watch the engine that computes gradients: `Tensor.backward` calls it, and so does Megatron-LM by itself."""
 
-    @functools.wraps(own)
-    def backward(tensors, *args, **kwargs):
-        if firsts.step < LOSS_STEPS:
-            _note_loss(tensors)
-        for function in before_backward:
-            function()
-        try:
-            return own(tensors, *args, **kwargs)
-        finally:
-            for function in after_backward:
+    class Engine(type(module.Variable._execution_engine)):
+        def run_backward(self, tensors, grad_tensors, *args, **kwargs):
+            if not kwargs.get("accumulate_grad"):  # torch.autograd.grad
+                return super().run_backward(tensors, grad_tensors, *args, **kwargs)
+            if firsts.step < LOSS_STEPS:
+                _note_loss(tensors, grad_tensors)
+            for function in before_backward:
                 function()
+            try:
+                return super().run_backward(tensors, grad_tensors, *args, **kwargs)
+            finally:
+                for function in after_backward:
+                    function()
 
-    backward._torchdynamo_disable = True  # a compiled function breaks off here, as it does at torch's own
-    module.backward = backward
+        run_backward._torchdynamo_disable = True  # a compiled function breaks off here, as it does at torch's own
+
+    module.Variable._execution_engine = Engine()
 
 
 @guarded("saves")
@@ -242,8 +225,7 @@ def _wrap_save(module):
         try:
             return own(*args, **kwargs)
         finally:
-            saves.seconds += time.monotonic() - begin_s
-            saves.count += 1
+            Saves.seconds += time.monotonic() - begin_s
 
     module.save = save
     if sys.modules.get("torch") is not None and getattr(sys.modules["torch"], "save", None) is own:
@@ -274,18 +256,16 @@ def _wrap_scaler(module):
     own = module.GradScaler._maybe_opt_step
 
     @functools.wraps(own)
-    def step(self, optimizer, *args, **kwargs):
-        found = own(self, optimizer, *args, **kwargs)
-        scaler.is_used = True
-        scaler.skipped += found is None
-        return found
+    def step(self, *args, **kwargs):
+        Scaler.is_used = True
+        return own(self, *args, **kwargs)
 
     module.GradScaler._maybe_opt_step = step
 
 
 def install():
     """Watch losses, saves, autocast and gradient scalers, from torch's import on."""
-    when_imported("torch.autograd", _wrap_backward)
+    when_imported("torch.autograd.variable", _wrap_engine)
     when_imported("torch.serialization", _wrap_save)
     when_imported("torch.amp.autocast_mode", _wrap_autocast)
     when_imported("torch.amp.grad_scaler", _wrap_scaler)

@@ -32,7 +32,7 @@ Build = Callable[[TeamRank[RankTeam], int, bool], Workload]
 
 
 def trained(model: nn.Module, passes: Callable[[], object]) -> Callable[[], None]:
-    """Return a training step: `passes` goes forward and backward through the model, then an optimiser improves it."""
+    """Return a training step: `passes` goes forward and backward through the model, then an optimizer improves it."""
     improving = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
     def step() -> None:

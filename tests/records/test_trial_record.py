@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tuner.kept.stored import (
+from tuner.records.schema import (
     COST,
     ERROR,
     FAILURE,
@@ -16,7 +16,7 @@ from tuner.kept.stored import (
     RAN,
     WARM,
 )
-from tuner.kept.trial import FAIL, MEMORY_SHARE, RUN_S, RUNNING, START_S, KeptProbe, attributes, read
+from tuner.records.trial import FAIL, MEMORY_SHARE, RUN_S, RUNNING, START_S, ProbeRecord, attributes, read
 
 RECORD = {"status": "ok", "warm": True, "ready_s": 30.0, "total_s": 70.0, "host": {"devices": "GPU-a"}}
 TOOK = {START_S: 30.0, RUN_S: 40.0, MEMORY_SHARE: 0.25}
@@ -89,7 +89,7 @@ def test_what_earlier_versions_counted_beside_a_probe_is_ignored() -> None:
 
 
 def test_what_is_written_of_a_trial_is_read_back() -> None:
-    probe = KeptProbe(config={"num_envs": 8}, digest="d", status="ok", warm=True, total_s=3.0)
+    probe = ProbeRecord(config={"num_envs": 8}, digest="d", status="ok", warm=True, total_s=3.0)
     trial = read(attributes(probe, retry=True, error=0.5))
     assert (trial.probe, trial.retry, trial.error, trial.config, trial.launch) == (
         probe,

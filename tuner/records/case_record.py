@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from tuner.kept.stored import BATCH, CASE, ENDED, IDENTITY, MENDED, RACE, RUNGS, record_of, storable
 from tuner.probe import MOST
+from tuner.records.schema import BATCH, CASE, ENDED, IDENTITY, MENDED, RACE, RUNGS, record_of, storable
 from tuner.study import FILES, LADDER, BatchFit, Case, Config, masked_trainer, retired_keys
 
 RECORDED = "recorded"
@@ -47,7 +47,7 @@ def _part(identity: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeptCase:
+class CaseRecord:
     """What is kept of a case: what the trainer launches, and what the values were measured with."""
 
     case: str = ""
@@ -79,7 +79,7 @@ class KeptCase:
         return self.trainer.get("name")
 
 
-def encode(case: KeptCase) -> dict[str, Any]:
+def encode(case: CaseRecord) -> dict[str, Any]:
     """Return the case as values of JSON; each of its files has a key of its own."""
     record = asdict(case)
     if case.recording is None:
@@ -87,16 +87,16 @@ def encode(case: KeptCase) -> dict[str, Any]:
     return storable({**record, "files": list(case.files), **case.files})
 
 
-def decode(attribute: object) -> KeptCase | None:
+def decode(attribute: object) -> CaseRecord | None:
     """Return the case that `encode` gave; None where the attribute is missing or not such a record."""
     names = attribute.get("files", FILES) if isinstance(attribute, dict) else None
     if not isinstance(attribute, dict) or not isinstance(names, list | tuple):
         return None
     files = {str(name): attribute.get(str(name)) or "" for name in names}
-    return record_of(KeptCase, {**masked(attribute), "files": files})
+    return record_of(CaseRecord, {**masked(attribute), "files": files})
 
 
-def known_case(name: str, kept: KeptCase | None) -> Case:
+def known_case(name: str, kept: CaseRecord | None) -> Case:
     """Return a case as far as its record says what the case is like; its name says the rest."""
     if kept is None or kept.robot is None:
         return Case(name=name)
@@ -108,7 +108,7 @@ Number = Annotated[float, Field(ge=-MOST, le=MOST)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeptRun:
+class RunRecord:
     """One run of a race. Times count from the end of the run's first iteration."""
 
     config: Config
@@ -151,12 +151,12 @@ class Claim:
     """The process, as `tuner.store.leases.Lease.write` gives it."""
 
 
-def scored_by(runs: Iterable[KeptRun], source: str | None) -> list[KeptRun]:
+def scored_by(runs: Iterable[RunRecord], source: str | None) -> list[RunRecord]:
     """Return the runs whose scores were read from `source`, and those of which it is not known."""
     return [run for run in runs if run.score_source in (None, source)]
 
 
-def newest_scored(runs: Sequence[KeptRun]) -> list[KeptRun]:
+def newest_scored(runs: Sequence[RunRecord]) -> list[RunRecord]:
     """Return the runs whose scores were read from the source of the newest score."""
     sources = (run.score_source for run in reversed(runs) if run.score_source is not None)
     return scored_by(runs, next(sources, None))
@@ -173,7 +173,7 @@ def place(name: str) -> int | None:
     return int(number) if number != name and number.isdecimal() else None
 
 
-class KeptStudy:
+class StudyAttributes:
     """The facts about one case's study, read from its attributes; a fact of another form than expected is unknown."""
 
     __slots__ = ("_attributes",)
@@ -182,7 +182,7 @@ class KeptStudy:
         self._attributes = attributes
 
     @property
-    def case(self) -> KeptCase | None:
+    def case(self) -> CaseRecord | None:
         """The record of the case."""
         return decode(self._attributes.get(CASE))
 
@@ -218,8 +218,8 @@ class KeptStudy:
         return known if isinstance(known, str) and known else None
 
     @property
-    def race(self) -> tuple[KeptRun, ...]:
+    def race(self) -> tuple[RunRecord, ...]:
         """The runs of the case's race, in their order."""
         numbered = sorted((number, name) for name in self._attributes if (number := place(name)) is not None)
-        runs = (record_of(KeptRun, self._attributes[name]) for _, name in numbered)
+        runs = (record_of(RunRecord, self._attributes[name]) for _, name in numbered)
         return tuple(run for run in runs if run)

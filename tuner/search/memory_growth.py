@@ -17,27 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.probe import HOUR_S, RISE, DeviceSummary
-from tuner.search.needs import Floats
+from tuner.search.resource_model import Floats
 
-SETTLING = 0.2
-"""The first share of a run that says nothing: caches fill, and the optimizer gets its memory."""
 GROWS = 0.1
 """The probability that memory grows all the time, before anything is known."""
-LATEST = 3
-"""Growth that begins in the last so many parts is not seen."""
-STAIRS = 3
-"""Floors that rise in at most so many steps, and are flat between them, show no growth."""
-HALF, FELL = 0.5, 0.25
-"""What comes again reaches this share of what comes and goes, and has left less than that share meanwhile.
-
-Its first climb takes at most this share of a part.
-"""
-ALIKE = 0.03
-"""A step that differs by at most this share of another one is as large."""
 BEFORE_SHARE = 0.1
 """What is known of records before the run comes from a run of this share."""
-NEW = 1.0
-"""A later record is like none before with this weight, and like each that was seen with a weight of 1."""
 
 
 class Expected(NamedTuple):
@@ -63,8 +48,6 @@ PILING_UP = PROVOKED._replace(most=math.inf)
 
 So they may go on as often as they came.
 """
-FEWEST = 6
-"""Growth is judged from so many parts on."""
 DRAWS = 8000
 SURE = 0.95
 """What is said holds with this probability."""
@@ -89,8 +72,8 @@ class Rising:
     """The least memory of equally long parts since the first mark."""
     skipped: int = 0
     """So many first parts are left out: what the run does now began after them."""
-    told_apart_mib: float
-    """The smallest difference of memory that is told apart."""
+    resolution_mib: float
+    """The smallest difference of memory that counts."""
 
     @classmethod
     def of(cls, device: DeviceSummary) -> "Rising | None":
@@ -98,7 +81,7 @@ class Rising:
         if len(device.mem_rises) < 2 or (end_s := device.mem_rises[-1][0]) <= 0:
             return None
         onset_s = _onset_s(device)
-        begin_s = max(SETTLING * end_s, onset_s)
+        begin_s = max(0.2 * end_s, onset_s)  # at first, caches fill and the optimizer gets its memory
         level, steps = device.mem_rises[0][1], list[tuple[float, float]]()
         for t_s, mib in device.mem_rises[1:-1]:
             if t_s > begin_s:
@@ -117,7 +100,7 @@ class Rising:
             steps=tuple(steps),
             floors=floors,
             skipped=skipped,
-            told_apart_mib=RISE * (device.mem_total_mib or now_mib),
+            resolution_mib=RISE * (device.mem_total_mib or now_mib),
         )
 
     @cached_property
@@ -133,27 +116,32 @@ class Rising:
 
         A straight line over the time is compared with a line over its logarithm, a constant and a few steps (Schwarz's
         criterion). A short part may miss the least memory, so the least of three neighbours counts. Where memory comes
-        in equal blocks, growth makes steps, too.
+        in equal blocks, growth makes steps, too. Growth that begins in the last three parts is not seen, and floors
+        that rise in at most three steps, and are flat between them, show none.
         """
         count = len(self.floors)
-        if count < FEWEST:
-            return 0.0, self.told_apart_mib / (self.end_s - self.begin_s), GROWS
+        if count < 6:
+            return 0.0, self.resolution_mib / (self.end_s - self.begin_s), GROWS
         part_s = self.end_s / (self.skipped + count)
         at_s = (np.arange(count) + self.skipped + 0.5)[2:-1] * part_s
         floors = np.array([self.floors[1:-2], self.floors[2:-1], self.floors[3:]]).min(axis=0)
-        coarse = self.told_apart_mib**2 / 12
-        begins_s = at_s[: max(1, len(at_s) - LATEST)] if late else at_s[:1]
+        coarse = self.resolution_mib**2 / 12
+        begins_s = at_s[: max(1, len(at_s) - 3)] if late else at_s[:1]
         clocks = [np.maximum(at_s - begin_s, 0.0) for begin_s in begins_s]
-        lines = [_credible(_misfit(floors, one) + coarse, 3 if at else 2, floors) for at, one in enumerate(clocks)]
+        lines = [_credible(_misfit(floors, clock) + coarse, 3 if at else 2, floors) for at, clock in enumerate(clocks)]
         clock = clocks[lines.index(max(lines))]
         slope, straight = np.polyfit(clock, floors, 1)[0], _misfit(floors, clock) + coarse
         level, blocks = float(floors.var()), max(coarse, self._block_mib**2 / 12)
-        most = min(STAIRS, len(floors) - 1) if level > coarse else 0
+        most = min(3, len(floors) - 1) if level > coarse else 0
         stairs = [_misfit_of(floors, steps) for steps in range(1, most + 1)]
         no_growth = max(
             _credible(level + coarse, 1, floors),
             _credible(_misfit(floors, np.log(at_s)) + coarse, 2, floors),
-            *(_credible(one + blocks, 2 * steps + 1, floors) for steps, one in enumerate(stairs, 1) if one <= coarse),
+            *(
+                _credible(misfit + blocks, 2 * steps + 1, floors)
+                for steps, misfit in enumerate(stairs, 1)
+                if misfit <= coarse
+            ),
         )
         odds = math.log(GROWS / (1 - GROWS)) + max(lines) - no_growth
         error = math.sqrt(straight * len(floors) / (len(floors) - 2) / np.square(clock - clock.mean()).sum())
@@ -164,9 +152,9 @@ class Rising:
     @property
     def _block_mib(self) -> float:
         """The size of the smallest step where all are multiples of it; 0 where they are not, or are fewer than two."""
-        sizes = [by for _, by in self.steps if by > self.told_apart_mib]
+        sizes = [by for _, by in self.steps if by > self.resolution_mib]
         block = min(sizes, default=0.0)
-        alike = len(sizes) > 1 and all(abs(math.remainder(by, block)) <= ALIKE * block for by in sizes)
+        alike = len(sizes) > 1 and all(abs(math.remainder(by, block)) <= 0.03 * block for by in sizes)
         return block if alike else 0.0
 
     @property
@@ -215,28 +203,28 @@ class Rising:
     def _beyond(self, slope: float) -> list[float]:
         """Return what growth leaves of the steps that it explains to less than a half."""
         spans = pairwise([(self.begin_s, 0.0), *self.steps])
-        rest = [(by - slope * (at_s - before_s), by) for (before_s, _), (at_s, by) in spans]
-        return [more for more, by in rest if more > max(self.told_apart_mib, by / 2)]
+        unexplained = [(by - slope * (at_s - before_s), by) for (before_s, _), (at_s, by) in spans]
+        return [more for more, by in unexplained if more > max(self.resolution_mib, by / 2)]
 
     def _records(
-        self, random: np.random.Generator, draws: int, times: float, expected: Expected, seen: list[float]
+        self, random: np.random.Generator, draws: int, times: float, expected: Expected, sizes: list[float]
     ) -> Floats:
         """Draw the records over `times`: their number (Poisson), and each size, again one seen or a new one.
 
         New sizes are exponential (Blackwell and MacQueen, "Ferguson distributions via Pólya urn schemes", 1973).
         """
         most = expected.most * math.log(self.end_s / self.begin_s)
-        rate = np.minimum(random.gamma(expected.records + len(seen), size=draws) / (BEFORE_SHARE + 1.0), most)
+        rate = np.minimum(random.gamma(expected.records + len(sizes), size=draws) / (BEFORE_SHARE + 1.0), most)
         count = random.poisson(times * rate)
         swing_mib = self.now_mib - min(self.floors, default=self.now_mib)
         usual_mib = max(expected.of_memory * self.now_mib, expected.of_swing * swing_mib)
         if expected.like_seen:
-            usual_mib = (usual_mib + sum(seen)) / (1 + len(seen))
+            usual_mib = (usual_mib + sum(sizes)) / (1 + len(sizes))
         each = draws, int(count.max(initial=0))
         size = random.exponential(usual_mib, each)
-        if seen:
-            again = random.random(each) < len(seen) / (NEW + len(seen))
-            size = np.where(again, random.choice(seen, each), size)
+        if sizes:
+            again = random.random(each) < len(sizes) / (1.0 + len(sizes))
+            size = np.where(again, random.choice(sizes, each), size)
         return np.where(np.arange(each[1]) < count[:, np.newaxis], size, 0.0).sum(axis=1)
 
 
@@ -250,11 +238,11 @@ def _onset_s(device: DeviceSummary) -> float:
     if not floors or len(tops) != len(floors) or (end_s := rises[-1][0]) <= 0.0:
         return 0.0
     low, high = min(floors), rises[-1][1]
-    part_s, half = end_s / len(floors), low + HALF * (high - low)
+    part_s, half = end_s / len(floors), low + 0.5 * (high - low)
     first_s = next(t_s for t_s, mib in rises if mib >= half)
-    onset_s = max(t_s for t_s, _ in rises[:-1] if t_s <= first_s + HALF * part_s)
+    onset_s = max(t_s for t_s, _ in rises[:-1] if t_s <= first_s + 0.5 * part_s)
     later = [*zip(floors, tops, strict=True)][min(len(floors) - 1, int(onset_s / part_s)) + 1 :]
-    fell = next((at for at, (floor, _) in enumerate(later) if floor <= low + FELL * (high - low)), len(later))
+    fell = next((at for at, (floor, _) in enumerate(later) if floor <= low + 0.25 * (high - low)), len(later))
     return onset_s if first_s > 0.0 and any(top >= half for _, top in later[fell + 1 :]) else 0.0
 
 
@@ -316,11 +304,11 @@ def lasts(devices: tuple[DeviceSummary, ...], hours: float, expected: Expected =
 
     The chance is that of all devices together; the other numbers are those of the device with the least room.
     """
-    found: list[Lasts] = []
-    for rising, total_mib in [(Rising.of(one), one.mem_total_mib) for one in devices]:
+    answers: list[Lasts] = []
+    for rising, total_mib in [(Rising.of(device), device.mem_total_mib) for device in devices]:
         if rising and total_mib:
             rise = rising.rise_mib(hours * HOUR_S, expected)
-            found.append(
+            answers.append(
                 Lasts(
                     hours=hours,
                     chance=float(np.searchsorted(rise, SPARE * total_mib - rising.now_mib, side="right")) / len(rise),
@@ -333,4 +321,4 @@ def lasts(devices: tuple[DeviceSummary, ...], hours: float, expected: Expected =
                     hidden_mib_per_h=rising.hidden_mib_per_h,
                 )
             )
-    return min(found, key=attrgetter("chance"), default=None)
+    return min(answers, key=attrgetter("chance"), default=None)

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import ConfigDict, with_config
 from sqlalchemy import Row
 
-from tuner.kept import stored
-from tuner.kept.stored import read_json, record_of, storable
 from tuner.probe import METRICS, MOST, DeviceSummary, FailureKind, ProbeNumbers, error_of_mean, over
+from tuner.records import schema
+from tuner.records.schema import read_json, record_of, storable
 from tuner.study import Config, launch_digest, without_keys
 
 OK, PRUNED, NO_READING, INTERRUPTED = "ok", "pruned", "no_reading", "interrupted"
@@ -21,7 +21,7 @@ else than its config ended."""
 
 @with_config(ConfigDict(allow_inf_nan=False))
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeptProbe(ProbeNumbers):
+class ProbeRecord(ProbeNumbers):
     """Everything that is kept of one probe: also how it was judged and where its files lie.
 
     The fields up to `warm` are those of `ProbeResult`. Paths below the study's folder are relative to it.
@@ -63,22 +63,22 @@ class KeptProbe(ProbeNumbers):
 
 
 DEVICES = "devices"
-"""Key of `KeptProbe.host` for the identities of the devices."""
+"""Key of `ProbeRecord.host` for the identities of the devices."""
 HEADROOM = "headroom_pct"
 """The metric that says how much of a device's memory stayed free at its peak."""
 
 
-def encode(probe: KeptProbe) -> dict[str, Any]:
+def encode(probe: ProbeRecord) -> dict[str, Any]:
     """Return the probe as values of JSON that every database can store."""
     return storable(asdict(probe))
 
 
-def decode(attribute: object) -> KeptProbe | None:
+def decode(attribute: object) -> ProbeRecord | None:
     """Return the probe that `encode` gave; None where the attribute is missing or not such a record.
 
     Records of older versions may quote a key; it is left out.
     """
-    probe = record_of(KeptProbe, attribute)
+    probe = record_of(ProbeRecord, attribute)
     if probe is None or probe.failure is None:
         return probe
     return replace(probe, failure=replace(probe.failure, detail=without_keys(probe.failure.detail)))
@@ -87,7 +87,7 @@ def decode(attribute: object) -> KeptProbe | None:
 def stored_facts(rows: Iterable[Row[Any]]) -> dict[str, Any]:
     """Return the attributes in some rows of `ATTRIBUTES`: name → value. The record of the probe is decoded."""
     facts = {row.key: read_json(row.value_json) for row in rows}
-    return {name: decode(fact) if name == stored.PROBE else fact for name, fact in facts.items()}
+    return {name: decode(fact) if name == schema.PROBE else fact for name, fact in facts.items()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,7 +120,7 @@ after."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeptTrial:
+class TrialRecord:
     """One trial. What is unknown is None or empty.
 
     Its facts come from the trial's probe record. If another program than the tuner fills a study, its trials have no
@@ -135,7 +135,7 @@ class KeptTrial:
     """Each objective."""
     error: float | None = None
     """The standard error of the first objective."""
-    probe: KeptProbe = field(default_factory=KeptProbe)
+    probe: ProbeRecord = field(default_factory=ProbeRecord)
     """Empty while the trial runs."""
     retry: bool = False
     """Whether the trial failed and its config is to be probed again."""
@@ -255,9 +255,9 @@ class KeptTrial:
         return self.state == COMPLETE and bool(self.values) and not self.is_barred
 
 
-def attributes(probe: KeptProbe, *, retry: bool, error: float | None) -> dict[str, Any]:
+def attributes(probe: ProbeRecord, *, retry: bool, error: float | None) -> dict[str, Any]:
     """Return the user attributes of a trial that has ended: name → value of JSON. `read` reads them back."""
-    facts = {stored.PROBE: encode(probe), stored.RETRY: retry, stored.ERROR: error}
+    facts = {schema.PROBE: encode(probe), schema.RETRY: retry, schema.ERROR: error}
     return {name: fact for name, fact in facts.items() if fact}
 
 
@@ -269,46 +269,46 @@ def read(
     config: Config | None = None,
     objective: str = "",
     **facts: Any,
-) -> KeptTrial:
+) -> TrialRecord:
     """Return the trial that has these attributes and Optuna constraints.
 
     A probe record may be decoded already. An attribute of another form than expected counts as unknown. `config`: that
     of the record where it is None. `objective` names the first objective, whose error a record may say. `facts` are the
     other fields of the trial.
     """
-    bounds, record = constraints or {}, attributes.get(stored.PROBE)
-    kept = record if isinstance(record, KeptProbe) else decode(record)
-    missing_gib = _number(bounds.get(stored.MEMORY)) or 0.0
+    bounds, record = constraints or {}, attributes.get(schema.PROBE)
+    kept = record if isinstance(record, ProbeRecord) else decode(record)
+    missing_gib = _number(bounds.get(schema.MEMORY)) or 0.0
     probe = kept or _foreign(attributes, state, missing_gib)
-    error = _number(attributes.get(stored.ERROR))
-    return KeptTrial(
+    error = _number(attributes.get(schema.ERROR))
+    return TrialRecord(
         state=state,
         config=probe.config if config is None else config,
         error=_number(probe.metrics.get(f"{objective}_se")) if error is None else error,
         probe=probe,
-        retry=stored.RETRY in attributes,
-        confirms=stored.CONFIRMS in attributes,
-        calibrates=stored.CALIBRATES in attributes,
-        soaks=stored.SOAKS in attributes,
-        soak=record_of(SoakSettings, attributes[stored.SOAKS]) if stored.SOAKS in attributes else None,
-        told=_text(attributes.get(stored.TOLD)),
-        origin=_text(attributes.get(stored.ORIGIN)),
-        lease=attributes.get(stored.LEASE),
+        retry=schema.RETRY in attributes,
+        confirms=schema.CONFIRMS in attributes,
+        calibrates=schema.CALIBRATES in attributes,
+        soaks=schema.SOAKS in attributes,
+        soak=record_of(SoakSettings, attributes[schema.SOAKS]) if schema.SOAKS in attributes else None,
+        told=_text(attributes.get(schema.TOLD)),
+        origin=_text(attributes.get(schema.ORIGIN)),
+        lease=attributes.get(schema.LEASE),
         missing_gib=missing_gib,
-        is_barred=probe.ineligible is not None or any(map(bounds.get, (stored.INELIGIBLE, stored.INELIGIBLE_BEFORE))),
-        took=None if kept else _amounts(attributes.get(stored.COST)),
-        has_run=not kept and stored.RAN in attributes,
+        is_barred=probe.ineligible is not None or any(map(bounds.get, (schema.INELIGIBLE, schema.INELIGIBLE_BEFORE))),
+        took=None if kept else _amounts(attributes.get(schema.COST)),
+        has_run=not kept and schema.RAN in attributes,
         **facts,
     )
 
 
-def _foreign(attributes: Mapping[str, Any], state: str, missing_gib: float) -> KeptProbe:
+def _foreign(attributes: Mapping[str, Any], state: str, missing_gib: float) -> ProbeRecord:
     """Return what the attributes say that stand in for a probe record."""
     ran = {COMPLETE: OK, PRUNED_STATE: PRUNED}.get(state)
-    where = _text(attributes.get(stored.MEASURED_ON))
-    return KeptProbe(
-        status=FailureKind.GPU_OOM.value if missing_gib else _text(attributes.get(stored.FAILURE)) or ran,
-        warm=stored.WARM in attributes or None,
+    where = _text(attributes.get(schema.MEASURED_ON))
+    return ProbeRecord(
+        status=FailureKind.GPU_OOM.value if missing_gib else _text(attributes.get(schema.FAILURE)) or ran,
+        warm=schema.WARM in attributes or None,
         host={DEVICES: where} if where else {},
     )
 
@@ -318,12 +318,12 @@ def is_kept(attributes: Mapping[str, Any], *, finished: bool) -> bool:
 
     Its record is decoded, and None where it cannot be read.
     """
-    if stored.PROBE in attributes:
-        return attributes[stored.PROBE] is not None
-    return stored.LEASE in attributes or (finished and stored.RETRY in attributes)
+    if schema.PROBE in attributes:
+        return attributes[schema.PROBE] is not None
+    return schema.LEASE in attributes or (finished and schema.RETRY in attributes)
 
 
-def cost(probe: KeptProbe) -> dict[str, float]:
+def cost(probe: ProbeRecord) -> dict[str, float]:
     """Return what a probe took, as far as its record says: `memory_share`, `start_s` and `run_s`."""
     headroom_pct = probe.metrics.get(HEADROOM)
     start_s = probe.ready_s if probe.warm else probe.start_up_s
@@ -340,7 +340,7 @@ def mostly_ran(took: Mapping[str, float]) -> bool:
     return took.get(RUN_S, 0.0) > took.get(START_S, 0.0)
 
 
-def pooled(trials: Sequence[KeptTrial]) -> KeptTrial:
+def pooled(trials: Sequence[TrialRecord]) -> TrialRecord:
     """Return the newest of several trials of one config, with the numbers of all of them pooled.
 
     A number that was measured over a window becomes the mean, with its standard error. An extreme becomes the extreme

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tuner.probe.result import DeviceSample, DeviceSummary
 from tuner.probe.summaries import floors, rises, tops
-from tuner.search.lasting import PILING_UP, PROVOKED, USUAL, Expected, Rising, lasts
+from tuner.search.memory_growth import PILING_UP, PROVOKED, USUAL, Expected, Rising, lasts
 
 TOTAL_MIB = 1000.0
 values = st.lists(st.floats(1.0, TOTAL_MIB), min_size=3, max_size=40)

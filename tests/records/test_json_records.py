@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.kept import case_record, trial
-from tuner.kept.case_record import KeptCase, KeptRun
-from tuner.kept.stored import MOST, MOST_CHARACTERS, UNREADABLE, read_json, record_of, storable
-from tuner.kept.trial import KeptProbe
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
+from tuner.records import case_record, trial
+from tuner.records.case_record import CaseRecord, RunRecord
+from tuner.records.schema import MOST, MOST_CHARACTERS, UNREADABLE, read_json, record_of, storable
+from tuner.records.trial import ProbeRecord
 from tuner.study.cases import Case
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -21,7 +21,7 @@ NUMBERS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 DEVICES = st.builds(DeviceSummary, device=TEXTS, source=st.just("nvml"), window_s=st.just(20.0), util_mean_pct=NUMBERS)
 FAILURES = st.builds(Failure, kind=st.sampled_from(FailureKind), rule=TEXTS, detail=TEXTS)
 PROBES = st.builds(
-    KeptProbe,
+    ProbeRecord,
     config=st.dictionaries(TEXTS, WHOLE | st.floats(allow_nan=False, allow_infinity=False) | TEXTS),
     total_s=NUMBERS,
     iterations=st.none() | st.integers(0, 100),
@@ -31,7 +31,7 @@ PROBES = st.builds(
     warm=st.none() | st.booleans(),
     metrics=st.dictionaries(TEXTS, NUMBERS),
 )
-CASE = KeptCase(
+CASE = CaseRecord(
     case="walk",
     method="walk",
     mode="train",
@@ -47,18 +47,18 @@ CASE = KeptCase(
 
 
 @given(PROBES)
-def test_a_probe_comes_back_as_it_was(kept: KeptProbe) -> None:
+def test_a_probe_comes_back_as_it_was(kept: ProbeRecord) -> None:
     document = json.dumps(trial.encode(kept), allow_nan=False)
     assert trial.decode(read_json(document)) == trial.decode(json.loads(document)) == kept
 
 
 def test_a_probe_keeps_every_field_of_its_result_but_the_score() -> None:
-    assert {one.name for one in fields(ProbeResult)} - {one.name for one in fields(KeptProbe)} == {"score"}
+    assert {one.name for one in fields(ProbeResult)} - {one.name for one in fields(ProbeRecord)} == {"score"}
 
 
 def test_a_number_that_is_not_finite_is_kept_as_unknown() -> None:
-    kept = KeptProbe(total_s=float("nan"), metrics={"energy_j": float("inf"), "window_s": 2.0})
-    assert trial.decode(trial.encode(kept)) == KeptProbe(metrics={"energy_j": None, "window_s": 2.0})
+    kept = ProbeRecord(total_s=float("nan"), metrics={"energy_j": float("inf"), "window_s": 2.0})
+    assert trial.decode(trial.encode(kept)) == ProbeRecord(metrics={"energy_j": None, "window_s": 2.0})
 
 
 @pytest.mark.parametrize("odd", ["NaN", "-Infinity", "1e999", "1e-999", "9" * 30, str(MOST), str(MOST - 1), "1e308"])
@@ -70,7 +70,7 @@ def test_a_number_in_a_text_is_read_as_it_is_kept(odd: str) -> None:
 
 
 def test_a_field_of_another_version_is_left_out() -> None:
-    assert trial.decode({"status": "ok", "invented_later": [1]}) == KeptProbe(status="ok")
+    assert trial.decode({"status": "ok", "invented_later": [1]}) == ProbeRecord(status="ok")
 
 
 @pytest.mark.parametrize("damaged", [None, "ok", [], {"total_s": "long"}, {"devices": [{}]}, {"metrics": 5}])
@@ -113,10 +113,10 @@ RUN = {"config": {"num_envs": 8}, "seed": 0, "seconds": 60.0, "curve": [[1.0, -5
     [{"seconds": 1e300}, {"seconds": "long"}, {"curve": [[1.0, 1e308]]}, {"curve": [[1.0]]}, {"config": 5}],
 )
 def test_a_damaged_run_of_a_race_is_none(damaged: dict[str, object]) -> None:
-    known = record_of(KeptRun, RUN)
+    known = record_of(RunRecord, RUN)
     assert known
     assert known.curve == ((1.0, -5.0), (2.0, 7.0))
-    assert record_of(KeptRun, RUN | damaged) is None
+    assert record_of(RunRecord, RUN | damaged) is None
 
 
 def test_what_no_database_can_store_is_replaced() -> None:

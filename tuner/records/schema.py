@@ -38,7 +38,7 @@ ERROR = "error"
 """Trial attribute: the standard error of a complete trial's value."""
 
 WARM, MEASURED_ON, FAILURE, COST, RAN = "warm", "measured_on", "failure", "cost", "ran"
-"""Trial attributes that stand in for a probe record where a trial has none: see `trial.KeptTrial`."""
+"""Trial attributes that stand in for a probe record where a trial has none: see `trial.TrialRecord`."""
 
 CASE = "case"
 """Study attribute: the record of the case, as `case_record.encode` writes it."""

@@ -3,29 +3,23 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.probe import HOUR_S, duration
-from tuner.search.needs import Floats
+from tuner.search.resource_model import Floats
 from tuner.study import TRAINING_HOURS
 
 Rows = NDArray[np.intp]
 """Rows of configs."""
 
-SIZES = (1, 2, 4, 8, 16, 32, 64)
-"""How many configs a series measures."""
-REPEATS = (1, 4)
-"""How often a series measures each of its configs."""
-BOUND = 0.95
-"""The share of draws in which the best loses no more than the bound."""
-RECORD, MOST_TRUST = 8, 2.0
-"""Gains are judged by so many of the newest configs, and not believed to be above this multiple of what is expected."""
+RECORD = 8
+"""The number of newest configs by whose gains the model's expected gains are judged."""
 LEAST = 0.005
 """The share of the best that is added to both expected and realised gains, so that a short record tells little."""
-_DRAWS, _SEED = 512, 0
+_DRAWS = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +43,7 @@ class Rivals:
     """
     ceiling: float
     """No value is higher."""
-    whole: float
+    scale: float
     """What a share of the best is a share of."""
 
     @property
@@ -64,16 +58,14 @@ class Rivals:
         return np.minimum(self.mean[:, None] + away, max(self.ceiling, self.mean[self.best]))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Series:
+class Series(NamedTuple):
     """Probes that measure several configs, each equally often."""
 
     members: Rows
     repeats: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prospect:
+class Prospect(NamedTuple):
     """What the most rewarding series of further probes promises."""
 
     share: float
@@ -89,52 +81,52 @@ class Prospect:
         return self.gained_s > self.takes_s
 
 
-def trust(expected: Floats, realised: Floats, least: float) -> float:
+def realised_ratio(expected: Floats, realised: Floats, least: float) -> float:
     """Return what gains amounted to, as a multiple of what the model expects: by its record on the newest configs.
 
     `expected`: by how much each was expected to raise the best, by all other measurements. `realised`: by how much it
-    did. `least`: an amount that both are assumed to have beside these.
+    did. `least`: an amount that both are assumed to have beside these. The multiple is at most 2.
     """
     newest = slice(max(0, len(expected) - RECORD), None)
-    return min((float(realised[newest].sum()) + least) / (float(expected[newest].sum()) + least), MOST_TRUST)
+    return min((float(realised[newest].sum()) + least) / (float(expected[newest].sum()) + least), 2.0)
 
 
 def most_rewarding(
-    rivals: Rivals, order: Rows, training_s: float, takes_s: Callable[[Series], float], trusted: float = 1.0
+    rivals: Rivals, order: Rows, training_s: float, takes_s: Callable[[Series], float], ratio: float = 1.0
 ) -> Prospect:
     """Return what the series promises that saves most training for its seconds, or the first series that pays.
 
     `order`: the rows to measure, the most promising one first. `training_s`: the seconds of the training. `takes_s`:
     returns the expected seconds of a series.
     """
-    found = Prospect(share=0.0, gained_s=0.0, takes_s=1.0)
+    best = Prospect(share=0.0, gained_s=0.0, takes_s=1.0)
     for probes in series(order):
-        share = trusted * expected_gain(rivals, probes) / rivals.whole
+        share = ratio * expected_gain(rivals, probes) / rivals.scale
         gained_s = -math.expm1(-share) * training_s
-        one = Prospect(share=share, gained_s=gained_s, takes_s=takes_s(probes))
-        found = max(found, one, key=lambda known: known.gained_s / known.takes_s)
-        if found.pays:
+        prospect = Prospect(share=share, gained_s=gained_s, takes_s=takes_s(probes))
+        best = max(best, prospect, key=lambda known: known.gained_s / known.takes_s)
+        if best.pays:
             break
-    return found
+    return best
 
 
 def shortfall(rivals: Rivals) -> tuple[float, float]:
     """Return how far the best is below the best of all rivals that run: the mean, and a bound on 95 of 100 draws.
 
-    Both are shares; see `Rivals.whole`. The truths are drawn together, with Student's t.
+    Both are shares; see `Rivals.scale`. The truths are drawn together, with Student's t.
     """
-    draw, best = np.random.default_rng(_SEED), rivals.best
+    draw, best = np.random.default_rng(0), rivals.best
     truths = rivals.drawn(draw, np.linalg.cholesky(rivals.covariance))
     runs = draw.random(truths.shape) < rivals.runs[:, None]
     runs[best] = True
-    lost = np.maximum(np.where(runs, truths, -np.inf).max(axis=0) - truths[best], 0.0) / rivals.whole
-    return float(lost.mean()), float(np.quantile(lost, BOUND))
+    lost = np.maximum(np.where(runs, truths, -np.inf).max(axis=0) - truths[best], 0.0) / rivals.scale
+    return float(lost.mean()), float(np.quantile(lost, 0.95))
 
 
 def series(order: Rows) -> list[Series]:
-    """Return series of growing length: the first rows of `order`, each measured once or several times."""
-    sizes = sorted({min(size, len(order)) for size in SIZES})
-    return [Series(members=order[:size], repeats=repeats) for size in sizes if size for repeats in REPEATS]
+    """Return series of 1 to 64 configs: the first rows of `order`, each measured once or four times."""
+    sizes = sorted({min(1 << power, len(order)) for power in range(7)})
+    return [Series(members=order[:size], repeats=repeats) for size in sizes if size for repeats in (1, 4)]
 
 
 def expected_gain(rivals: Rivals, probes: Series) -> float:
@@ -147,15 +139,12 @@ def expected_gain(rivals: Rivals, probes: Series) -> float:
     members = probes.members
     across = rivals.covariance[:, members]
     root = np.linalg.cholesky(across[members] + np.diag(rivals.errors[members] ** 2 / probes.repeats))
-    draw, best = np.random.default_rng(_SEED), rivals.best
+    draw, best = np.random.default_rng(0), rivals.best
     later = rivals.drawn(draw, np.linalg.solve(root, across.T).T)
     counts = np.repeat(rivals.known[:, None], _DRAWS, axis=1)
     counts[members] = draw.random((len(members), _DRAWS)) < rivals.runs[members][:, None]
     return float((np.where(counts, later, -np.inf).max(axis=0) - later[best]).mean())
 
-
-SMALL_DOUBT, AT_LEAST, PER_RIVAL = 0.02, 1.5, 0.2
-"""Fitted to searches on two recorded tables (`benchmarks/results/search.md`)."""
 
 _erf = np.vectorize(math.erf, otypes=[float])
 
@@ -184,12 +173,12 @@ def knowledge_gradient(
     moves = deviation**2 / np.hypot(deviation, error)
     if not rivals:
         return expected_improvement(mean - mean.min(), moves)
-    best, *others = sorted(rivals, key=lambda rival: -mean[rival])
+    best, *behind = sorted(rivals, key=lambda rival: -mean[rival])
     ahead = mean - mean[best]
     gain = expected_improvement(ahead, moves)
     if math.isfinite(ceiling):
         gain -= expected_improvement(mean - max(ceiling, mean[best]), moves)
-    gain[best] = expected_improvement(ahead[others[0]], moves[best]) if others else 0.0
+    gain[best] = expected_improvement(ahead[behind[0]], moves[best]) if behind else 0.0
     return gain
 
 
@@ -197,11 +186,11 @@ def probes_left(threats: Floats) -> float:
     """Return how many more probes a search usually makes.
 
     `threats` are the probabilities that each config is clearly better than the best. The search must learn about so
-    many of these configs that the others together leave a doubt of at most `SMALL_DOUBT`. One probe often settles
-    several configs, and the last doubts take some more probes. So the estimate is `AT_LEAST`, and `PER_RIVAL` for each
-    config to learn about.
+    many of these configs that the others together have a probability of at most 0.02. One probe often settles several
+    configs, and the last ones take some more probes: 1.5, and 0.2 for each config to learn about, fitted to searches
+    on two recorded tables (`benchmarks/results/search.md`).
     """
-    return AT_LEAST + PER_RIVAL * int(np.count_nonzero(np.cumsum(np.sort(threats)) > SMALL_DOUBT))
+    return 1.5 + 0.2 * int(np.count_nonzero(np.cumsum(np.sort(threats)) > 0.02))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -222,7 +211,7 @@ class Goal:
         return self.training_hours * HOUR_S
 
     def in_words(self, left: Prospect, lost: float, bound: float) -> str:
-        """Say what the search leaves unfound, and why it does. `lost` and `bound`: see `prospects.shortfall`."""
+        """Say what the search leaves unfound, and why it does. `lost` and `bound`: see `expected_gain.shortfall`."""
         gained, taken = duration(left.gained_s), duration(left.takes_s)
         return (
             f"{100 * lost:.2g}% may be left, at most {100 * bound:.2g}%: "

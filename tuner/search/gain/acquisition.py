@@ -6,56 +6,36 @@ from functools import cached_property
 import numpy as np
 
 from tuner.search.choosing import Price
-from tuner.search.gain import prospects
+from tuner.search.gain import expected_gain
 from tuner.search.gain.costs import Costs
 from tuner.search.gain.pool import Codes, Pool, first, upward
 from tuner.search.gain.readings import Readings, apart, in_logarithms, logarithmic, mean_readings, single_errors
 from tuner.search.gain.surrogate import Mixture, Surrogate
-from tuner.search.needs import Floats
 from tuner.search.observed import Observed
+from tuner.search.resource_model import Floats
 from tuner.study import Config, ProbeSpec, config_digest, written
 
 WITHIN = 0.01
 """Configs whose values differ by no more than this share are equally good."""
 TRIFLE = 1e-5
 """A gain below this share of the best counts as no gain."""
-ROUGH, UNSURE_UNTIL = 0.1, 60
-"""Where its predictions are off by this share, the search promises nothing and measures at least so many configs."""
-LEAST_BELIEVED, LEAST_BOUND = 0.3, 0.025
-"""The bound is at least this share of what the model says, and at least this share of the best."""
-CLAIMED = 0.8
-"""The expected loss is believed by this power of the model's record, because a record of a few gains is too low.
-
-All three were chosen on the tables to develop on, so that 95 of 100 bounds hold and that the mean loss is as expected
-(`benchmarks/results/search.md`).
-"""
-BRIEF = 0.01
-"""A probe that takes at most this share of the training is made where a rule of thumb asks for it."""
-CHOICES, SEEN, SHOWN = 4, 2, 0.1
-"""Each value of a parameter with at most so many is seen so often. To show one more is worth this share of the best."""
+ROUGH = 0.1
+"""The median error of the model's predictions, as a share of the best, from which on the search promises nothing."""
 LIKELY = 0.5
 """A neighbour of the best is probed before the end if it fits into memory and time with more than this probability."""
-UNLIKELY = 0.1
-"""Once a config has run, configs that fit into memory and time with less than this probability are not launched."""
-SAFE = 0.9
-"""The second probe's rung must fit into memory and time with at least this probability."""
-PRIOR_FREEDOM = 1.0
-"""What the model assumes of its sizes beforehand counts as a measurement: `SIZE_SPREAD` is as large as after one."""
-FAR_ABOVE, FEW, ENOUGH = 2.5, 4, 4
-"""A best is surprising that is so many standard deviations above what at least so many configs foretell.
-
-It is measured again until it has so many measurements.
-"""
-
-_ALL_PROBED = "every config has been probed"
 _RIVALS = 60
 
 
-class Outlook:
+class Acquisition:
     """What each config of a pool is expected to gain and to take, after the trials observed so far."""
 
     def __init__(
-        self, pool: Pool, observed: Observed, limits: ProbeSpec, goal: prospects.Goal, elder: Surrogate | None = None
+        self,
+        pool: Pool,
+        observed: Observed,
+        limits: ProbeSpec,
+        goal: expected_gain.Goal,
+        elder: Surrogate | None = None,
     ) -> None:
         """`limits`: see `Costs`. `elder`: what the measurements of similar cases say."""
         self._pool, self._observed, self._goal, self._elder = pool, observed, goal, elder
@@ -66,7 +46,7 @@ class Outlook:
             self._measured = list(map(in_logarithms, self._measured))
         self._seen = pool.places(observed.measured)
         measured = zip(self._seen, observed.measured.values(), strict=True)
-        self._rivals = [place for place, one in measured if one.eligible]
+        self._rivals = [place for place, entry in measured if entry.eligible]
         closed = set(pool.places(observed.closed)) | set(self._seen) - set(self._rivals)
         ends = (observed.frontier.beyond(config) for config in pool.configs)
         self._open = np.array([place not in closed and end is None for place, end in enumerate(ends)])
@@ -79,10 +59,12 @@ class Outlook:
     def ended(self, price: Price) -> str | None:
         """Return why nothing is left to gain, and which choices never ran; None where something is left."""
         if not self._open.any():
-            return self._with_causes(_ALL_PROBED)
-        if self.best is None or (self._brief(price) and (self._doubted or self._untried or self._thin is not None)):
+            return self._with_causes("every config has been probed")
+        if self.best is None or (
+            self._is_brief(price) and (self._needs_repeat or self._untried or self._rarely_tried is not None)
+        ):
             return None
-        if self._off > ROUGH and len(self._seen) < UNSURE_UNTIL:
+        if self._off > ROUGH and len(self._seen) < 60:
             return None
         left = self._prospect(price)
         if left.pays:
@@ -93,16 +75,22 @@ class Outlook:
         return self._with_causes(self._goal.in_words(left, *self._lost(price)))
 
     def _lost(self, price: Price) -> tuple[float, float]:
-        """Return the expected loss and a bound on it, as far as the model's record lets it be believed."""
-        lost, bound = prospects.shortfall(self._contest(price)[1])
-        believed = bound * min(1.0, max(LEAST_BELIEVED, math.sqrt(self._trust)))
-        least = LEAST_BOUND if len(self._seen) < len(self._pool.configs) else 0.0
-        expected = self._trust**CLAIMED * lost
+        """Return the expected loss and a bound on it, as far as the model's record lets it be believed.
+
+        The bound is at least 0.3 of what the model says, and at least 0.025 of the best. The loss is believed by a
+        power of the record, because a record of a few gains is too low. All three numbers were chosen on the tables to
+        develop on, so that 95 of 100 bounds hold and that the mean loss is as expected
+        (`benchmarks/results/search.md`).
+        """
+        lost, bound = expected_gain.shortfall(self._contest(price)[1])
+        believed = bound * min(1.0, max(0.3, math.sqrt(self._realised_ratio)))
+        least = 0.025 if len(self._seen) < len(self._pool.configs) else 0.0
+        expected = self._realised_ratio**0.8 * lost
         return expected, max(believed, least, expected)
 
-    def _brief(self, price: Price) -> bool:
+    def _is_brief(self, price: Price) -> bool:
         """Whether a probe takes so little of the training that the search need not ask whether it pays."""
-        return self.takes_s(self.best or 0, price) <= BRIEF * self._goal.training_s
+        return self.takes_s(self.best or 0, price) <= 0.01 * self._goal.training_s
 
     def _with_causes(self, reason: str) -> str:
         failed = (f"every config with {name}={written(value)} failed" for name, value in self._costs.causes)
@@ -111,20 +99,20 @@ class Outlook:
     @cached_property
     def _off(self) -> float:
         """How far off predictions are, as a share of the best: the median, and no less than measurements scatter."""
-        off = np.abs(self._alone.foretold()[0] - self._alone.known.values)
-        return max(float(np.median(off)), self._alone.chance) / self._whole
+        off = np.abs(self._alone.left_out_predictions()[0] - self._alone.known.values)
+        return max(float(np.median(off)), self._alone.chance) / self._scale
 
     @property
     def left(self) -> float | None:
-        """The probes until the search ends, as far as its doubts tell now; None while no config has run."""
-        return None if self.best is None else prospects.probes_left(self._threat)
+        """The probes until the search ends, as far as its predictions tell now; None while no config has run."""
+        return None if self.best is None else expected_gain.probes_left(self._threat)
 
     def is_as_good(self, config: Config, price: Price) -> bool:
         """Check whether the best gains less in training than one more measurement of it takes."""
         (place,) = self._pool.places([config_digest(config)])
         if self.best is None:
             return False
-        behind = (self._mean[self.best] - self._mean[place]) / self._whole
+        behind = (self._mean[self.best] - self._mean[place]) / self._scale
         return bool(behind * self._goal.training_s <= self.takes_s(self.best, price))
 
     def takes_s(self, place: int, price: Price) -> float:
@@ -142,13 +130,13 @@ class Outlook:
         most = int(gain.argmax())
         if (higher := self._upward()) is not None or self.best is None:
             return most if higher is None else higher
-        if self._doubted and self._surprising:
+        if self._needs_repeat and self._is_surprising:
             return self.best
         if self._untried:
             return min(self._untried, key=lambda place: (self._flat[at := self._apart(place)], at, -gain[place]))
-        if (self._thin is not None or self._doubted) and not self._prospect(price).pays:
-            return self.best if self._thin is None else self._thin
-        return self._doubtful(self.best) if self._trifling else most
+        if (self._rarely_tried is not None or self._needs_repeat) and not self._prospect(price).pays:
+            return self.best if self._rarely_tried is None else self._rarely_tried
+        return self._less_certain(self.best) if self._is_trifling else most
 
     @cached_property
     def _untried(self) -> list[int]:
@@ -167,8 +155,8 @@ class Outlook:
             at = self._apart(place)
             return at == ladder or codes[place, at] not in known[:, at]
 
-        near = (place for place in self._pool.neighbours(self.best) if place not in self._seen)
-        return [place for place in near if self._open[place] and self._runs[place] > LIKELY and new(place)]
+        neighbours = (place for place in self._pool.neighbours(self.best) if place not in self._seen)
+        return [place for place in neighbours if self._open[place] and self._runs[place] > LIKELY and new(place)]
 
     @cached_property
     def _flat(self) -> list[bool]:
@@ -188,11 +176,11 @@ class Outlook:
         return int(np.flatnonzero(self._pool.codes[neighbour] != self._pool.codes[self.best])[0])
 
     @cached_property
-    def _thin(self) -> int | None:
+    def _rarely_tried(self) -> int | None:
         """The most promising config with a choice that a single probe speaks for or against; None where there is none.
 
-        One measurement may be far off, and one crash may have had another cause. So each choice is seen in two configs.
-        A config that shows several such choices is preferred.
+        One measurement may be far off, and one crash may have had another cause. So each value of a parameter with at
+        most four is seen in two configs. To show one more is worth a tenth of the best.
         """
         if not self._in_logarithms or self.best is None:
             return None
@@ -200,44 +188,44 @@ class Outlook:
         probed = np.concatenate([codes[self._seen], levels.codes(self._observed.failed)])
         thin = np.zeros(len(codes))
         for at, parameter in enumerate(self._pool.space.parameters):
-            for value in range(len(parameter.values)) if len(parameter.values) <= CHOICES else ():
-                if (probed[:, at] == value).sum() < SEEN:
+            for value in range(len(parameter.values)) if len(parameter.values) <= 4 else ():
+                if (probed[:, at] == value).sum() < 2:
                     thin += codes[:, at] == value
         possible = self._open & (thin > 0) & (self._costs.fits * (1.0 - self._costs.slow) > LIKELY)
         possible[self._seen] = False
-        mean, deviation = self._beliefs
-        promise = mean + deviation + np.log(np.maximum(self._costs.runs, TRIFLE)) + SHOWN * thin
+        mean, deviation = self._predictions
+        promise = mean + deviation + np.log(np.maximum(self._costs.runs, TRIFLE)) + 0.1 * thin
         return int(np.where(possible, promise, -np.inf).argmax()) if possible.any() else None
 
-    def _prospect(self, price: Price) -> prospects.Prospect:
+    def _prospect(self, price: Price) -> expected_gain.Prospect:
         """Return what the series of probes promises that pays best, once there is a best."""
         places, rivals = self._contest(price)
-        return prospects.most_rewarding(
+        return expected_gain.most_rewarding(
             rivals,
             np.searchsorted(places, self._promising(price)),
             self._goal.training_s,
             lambda probes: self._costs.series_s(price, places[probes.members], probes.repeats),
-            self._trust,
+            self._realised_ratio,
         )
 
     @cached_property
-    def _trust(self) -> float:
-        """How far the model's expected gains are believed: see `prospects.trust`."""
+    def _realised_ratio(self) -> float:
+        """How far the model's expected gains are believed: see `expected_gain.realised_ratio`."""
         codes = self._alone.known.codes
         _, first = np.unique(codes, axis=0, return_index=True)
         order = np.sort(first)
-        means, deviations = (each[order] for each in self._alone.foretold())
-        truths = self._surrogate.believe(codes[order])[0]
+        means, deviations = (each[order] for each in self._alone.left_out_predictions())
+        truths = self._surrogate.predict(codes[order])[0]
         best = np.maximum.accumulate(truths)
-        expected = prospects.expected_improvement(means[1:] - best[:-1], deviations[1:])
-        return prospects.trust(expected, np.diff(best), prospects.LEAST * self._whole)
+        expected = expected_gain.expected_improvement(means[1:] - best[:-1], deviations[1:])
+        return expected_gain.realised_ratio(expected, np.diff(best), expected_gain.LEAST * self._scale)
 
-    def _contest(self, price: Price) -> tuple[Codes, prospects.Rivals]:
+    def _contest(self, price: Price) -> tuple[Codes, expected_gain.Rivals]:
         """Return the places of the configs that promise most and of the best ones, and what is known of them."""
         best = np.array(self._rivals)
         places = np.union1d(self._promising(price), best[np.argsort(-self._mean[best])[:_RIVALS]])
         mean, covariance = self._surrogate.together(self._pool.codes[places])
-        return places, prospects.Rivals(
+        return places, expected_gain.Rivals(
             mean=mean,
             covariance=covariance,
             runs=self._runs[places],
@@ -245,31 +233,32 @@ class Outlook:
             errors=self._errors[places],
             freedom=self._freedom,
             ceiling=self._goal.ceiling,
-            whole=self._whole,
+            scale=self._scale,
         )
 
     @property
-    def _doubted(self) -> bool:
+    def _needs_repeat(self) -> bool:
         """Whether the best must be measured again before the search may end.
 
         So it is after one measurement where no session serves the probes, because nothing else measures the best again.
-        So it is also while its measurements are far above what the others foretell, until there are enough.
+        So it is also while its measurements are far above what the others foretell, until there are four.
         """
         if self.best is None or not self._open[self.best]:
             return False
         times = len(self._measured[self._seen.index(self.best)].values)
-        return (times == 1 and not self._observed.warm) or (times < ENOUGH and self._surprising)
+        return (times == 1 and not self._observed.warm) or (times < 4 and self._is_surprising)
 
     @property
-    def _surprising(self) -> bool:
-        """Whether the mean measurement of the best is far above what all others foretell."""
-        if self.best is None or len(self._seen) < FEW:
+    def _is_surprising(self) -> bool:
+        """Whether the mean of the best is 2.5 standard deviations above what three others or more foretell."""
+        if self.best is None or len(self._seen) < 4:
             return False
-        return self._alone.surprise(self._pool.codes[self.best]) > FAR_ABOVE
+        return self._alone.surprise(self._pool.codes[self.best]) > 2.5
 
     @property
     def _freedom(self) -> float:
-        return PRIOR_FREEDOM + self._surrogate.measured
+        """The measurements behind the model's sizes; what is assumed of them beforehand counts as one."""
+        return 1.0 + self._surrogate.measured
 
     def _promising(self, price: Price) -> Codes:
         """Return the places of the configs of which exact knowledge would gain most per second, the best one first."""
@@ -284,16 +273,18 @@ class Outlook:
     def _upward(self) -> int | None:
         if not self._rivals or self._observed.closed:
             return None
-        return upward(self._pool, self._seen, self._open & (self._runs >= SAFE))
+        return upward(self._pool, self._seen, self._open & (self._runs >= 0.9))
 
-    def _doubtful(self, best: int) -> int:
+    def _less_certain(self, best: int) -> int:
         """Choose the best config or its strongest challenger, whichever is less certain.
 
         A single measurement may gain nothing, although several would (Frazier and Powell 2010). The search needs
         certainty about the best, as the LUCB rule does (Kalyanakrishnan et al. 2012).
         """
         challenger = int(np.where(self._open, self._threat, -1.0).argmax())
-        return max((place for place in (challenger, best) if self._open[place]), key=lambda at: self._beliefs[1][at])
+        return max(
+            (place for place in (challenger, best) if self._open[place]), key=lambda at: self._predictions[1][at]
+        )
 
     @cached_property
     def _alone(self) -> Surrogate:
@@ -314,17 +305,17 @@ class Outlook:
         return mean_readings(self._measured, devices, levels)
 
     @cached_property
-    def _beliefs(self) -> tuple[Floats, Floats]:
-        return self._surrogate.believe(self._pool.codes)
+    def _predictions(self) -> tuple[Floats, Floats]:
+        return self._surrogate.predict(self._pool.codes)
 
     @property
-    def _whole(self) -> float:
+    def _scale(self) -> float:
         """What a share of the best is a share of."""
         return 1.0 if self._in_logarithms else max(abs(float(self._mean[self.best or 0])), 1e-9)
 
     @property
     def _mean(self) -> Floats:
-        return self._beliefs[0]
+        return self._predictions[0]
 
     @cached_property
     def _gain(self) -> Floats:
@@ -339,27 +330,30 @@ class Outlook:
 
     def _expected_gain(self, errors: Floats | float) -> Floats:
         """Return the expected gain of one measurement of each config with the standard errors `errors`."""
-        gain = prospects.knowledge_gradient(*self._beliefs, errors, self._rivals, self._goal.ceiling)
+        gain = expected_gain.knowledge_gradient(*self._predictions, errors, self._rivals, self._goal.ceiling)
         return np.where(self._open, gain * self._runs, 0.0)
 
     @property
-    def _trifling(self) -> bool:
+    def _is_trifling(self) -> bool:
         """Whether no single probe is expected to gain anything."""
-        return bool(self._gain.max() < TRIFLE * self._whole)
+        return bool(self._gain.max() < TRIFLE * self._scale)
 
     @property
     def _threat(self) -> Floats:
         """The probability that each config works and is better than the best by more than `WITHIN`."""
-        (mean, deviation), best = self._beliefs, self.best or 0
-        threat = self._runs * (1.0 - prospects.below(mean[best] + WITHIN * self._whole, mean, deviation))
+        (mean, deviation), best = self._predictions, self.best or 0
+        threat = self._runs * (1.0 - expected_gain.below(mean[best] + WITHIN * self._scale, mean, deviation))
         threat[best] = 0.0
         return np.where(self._open, threat, 0.0)
 
     @cached_property
     def _runs(self) -> Floats:
-        """The probability that each config fits into memory and time; 1 where the config has run."""
+        """The probability that each config fits into memory and time; 1 where the config has run.
+
+        Once a config has run, those with a probability below 0.1 are not launched.
+        """
         runs = self._costs.runs.copy()
         if self._rivals:
-            runs[runs < UNLIKELY] = 0.0
+            runs[runs < 0.1] = 0.0
         runs[self._seen] = 1.0
         return runs

@@ -4,14 +4,15 @@ from typing import Any
 
 import pytest
 
-from tuner.kept.case_record import RECORDED, KeptStudy, as_of_now, comparable
-from tuner.kept.stored import BATCH, CASE, ENDED, IDENTITY, RUNGS
+from tuner.records.case_record import RECORDED, StudyAttributes, as_of_now, comparable
+from tuner.records.schema import BATCH, CASE, ENDED, IDENTITY, RUNGS
 
 IDENTITY_KEPT = {"trainer": {"name": "mimickit", RECORDED: "2026-11-22"}, "objective": "min_avg_util", "devices": ["a"]}
 
 
 def test_facts_are_read_as_they_were_kept() -> None:
-    kept = KeptStudy({RUNGS: [8, 16], ENDED: "no config is left", IDENTITY: IDENTITY_KEPT, CASE: {"case": "walk"}})
+    stored = {RUNGS: [8, 16], ENDED: "no config is left", IDENTITY: IDENTITY_KEPT, CASE: {"case": "walk"}}
+    kept = StudyAttributes(stored)
     assert (kept.rungs, kept.ended, kept.identity) == ((8, 16), "no config is left", IDENTITY_KEPT)
     assert kept.case is not None
     assert kept.case.case == "walk"
@@ -22,12 +23,12 @@ def test_facts_are_read_as_they_were_kept() -> None:
     [{}, {RUNGS: None, ENDED: None, CASE: None}, {RUNGS: ["many"], ENDED: 5, CASE: "walk", BATCH: {"size": 3}}],
 )
 def test_what_is_missing_or_damaged_is_unknown(attributes: dict[str, Any]) -> None:
-    kept = KeptStudy(attributes)
+    kept = StudyAttributes(attributes)
     assert [kept.rungs, kept.ended, kept.identity, kept.case, kept.batch] == [None] * 5
 
 
 def test_a_damaged_identity_is_an_empty_one_which_no_setting_equals() -> None:
-    assert KeptStudy({IDENTITY: "broken"}).identity == {}
+    assert StudyAttributes({IDENTITY: "broken"}).identity == {}
 
 
 def test_two_cases_are_comparable_whenever_their_tables_were_recorded() -> None:

@@ -1,7 +1,11 @@
-"""The reference of study files as Markdown, written from the strict model: keys, meanings, defaults and values."""
+"""Write docs/study_file.md from the strict model of study files: keys, meanings, defaults and values.
+
+python docs/study_file.py
+"""
 
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from tuner.study.parameter import MOST
@@ -13,8 +17,8 @@ _Schema = Mapping[str, Any]
 _INTRODUCTION = """\
 # All keys of a study file
 
-`tuner schema --format md` writes this page from the model that checks study files. [Study files](studies.md) explains
-the keys with examples."""
+`docs/study_file.py` writes this page from the model that checks study files. [Study files](studies.md) explains the
+keys with examples."""
 
 _PAGES = {
     "trainer": "[The trainer](studies.md#the-trainer), [any command line](command.md)",
@@ -62,8 +66,8 @@ def _inside(path: str, schema: _Schema) -> Iterator[tuple[str, str]]:
     """Yield the paths and names of the models that a value contains."""
     if "$ref" in schema:
         yield path, schema["$ref"].rpartition("/")[2]
-    for one in schema.get("anyOf", ()):
-        yield from _inside(path, one)
+    for alternative in schema.get("anyOf", ()):
+        yield from _inside(path, alternative)
     if isinstance(of_each := schema.get("additionalProperties"), dict):
         yield from _inside(f"{path}.NAME", of_each)
     if "items" in schema:
@@ -95,7 +99,7 @@ def _type(schema: _Schema) -> str:
         case {"enum": values}:
             text = _either([f"`{value}`" for value in values])
         case {"anyOf": schemas}:
-            text = _any_of([one for one in schemas if one.get("type") != "null"])
+            text = _any_of([schema for schema in schemas if schema.get("type") != "null"])
         case {"prefixItems": schemas}:
             text = f"[{', '.join(map(_type, schemas))}]"
         case {"items": of_each}:
@@ -112,10 +116,10 @@ def _type(schema: _Schema) -> str:
 
 
 def _any_of(schemas: list[_Schema]) -> str:
-    scalars = [one for one in schemas if one.get("type") in _SCALARS]
-    if {one["type"] for one in scalars} < _SCALARS:
-        return _either([_type(one) for one in schemas])
-    return _either(["value", *(_type(one) for one in schemas if one not in scalars)])
+    scalars = [schema for schema in schemas if schema.get("type") in _SCALARS]
+    if {schema["type"] for schema in scalars} < _SCALARS:
+        return _either([_type(schema) for schema in schemas])
+    return _either(["value", *(_type(schema) for schema in schemas if schema not in scalars)])
 
 
 def _bounds(schema: _Schema) -> str:
@@ -127,3 +131,7 @@ def _bounds(schema: _Schema) -> str:
 
 def _either(words: list[str]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+
+
+if __name__ == "__main__":
+    Path(__file__).with_suffix(".md").write_text(reference(), encoding="utf-8")

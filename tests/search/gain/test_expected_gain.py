@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tuner.search.gain.prospects import LEAST, Rivals, Series, expected_gain, series, shortfall, trust
+from tuner.search.gain.expected_gain import LEAST, Rivals, Series, expected_gain, realised_ratio, series, shortfall
 
 
 def rivals(
@@ -21,7 +21,7 @@ def rivals(
         errors=np.full(len(mean), error),
         freedom=4.0,
         ceiling=ceiling,
-        whole=100.0,
+        scale=100.0,
     )
 
 
@@ -83,7 +83,9 @@ def test_the_expected_loss_and_the_bound_are_finite_and_ordered(
 
 def test_gains_that_were_expected_and_never_came_are_believed_no_more() -> None:
     expected = np.full(8, 0.02)
-    assert trust(expected, expected, LEAST) == pytest.approx(1.0)
-    assert trust(expected, np.zeros(8), LEAST) < 0.05
-    assert trust(np.zeros(0), np.zeros(0), LEAST) == pytest.approx(1.0)
-    assert trust(np.concatenate([expected, expected]), np.append(np.zeros(8), expected), LEAST) == pytest.approx(1.0)
+    assert realised_ratio(expected, expected, LEAST) == pytest.approx(1.0)
+    assert realised_ratio(expected, np.zeros(8), LEAST) < 0.05
+    assert realised_ratio(np.zeros(0), np.zeros(0), LEAST) == pytest.approx(1.0)
+    assert realised_ratio(
+        np.concatenate([expected, expected]), np.append(np.zeros(8), expected), LEAST
+    ) == pytest.approx(1.0)

@@ -1,7 +1,7 @@
 """Databases that earlier commits wrote are exported as before, and resumed, or refused with a way on.
 
 `pi_plus_auto_two_h200` is the real search of three cases on GPUs, by several versions of 22 November 2026.
-`before_kept` is a replayed search by the last version without `tuner/kept`. It has a confirmation, three configs out of
+`before_kept` is a replayed search by the last version without such records. It has a confirmation, three configs out of
 memory, two pruned ones, and a constraint with the misleading name of that time, `eligible`. Its table of the best has
 today's column `replay_of`.
 """
@@ -26,7 +26,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.events import Ending
-from tuner.running.loop import optimise
+from tuner.running.loop import optimize
 from tuner.running.workbench import Job, Workbench
 from tuner.store.database import Database
 from tuner.study.cases import select
@@ -109,7 +109,7 @@ def test_the_real_search_goes_on_and_soon_ends(real: Path, tmp_path: Path) -> No
     )
     database = Database(f"sqlite:///{real}")
     job = Job(bench=bench, database=database, probe=usual, watcher=Quiet(), interrupted=lambda: False)
-    outcomes = optimise(job, select(bench.trainer.cases(), spec.cases))
+    outcomes = optimize(job, select(bench.trainer.cases(), spec.cases))
     database.close()
     assert [one.case.name for one in outcomes] == ["add_pi_plus", "amp_pi_plus", "deepmimic_pi_plus_ppo"]
     assert {one.ending for one in outcomes} <= {Ending.ALREADY, Ending.EXHAUSTED}

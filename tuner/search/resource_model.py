@@ -1,0 +1,257 @@
+"""Models of the memory and the time that configs need: a fixed part and a part that grows with sizes. Pure."""
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.records.trial import COMPLETE, TrialRecord
+from tuner.search.frontier import MEMORYLESS, is_number
+from tuner.study import PATIENCE, Config, Parameter, Space, ladder_of, launched
+
+Floats = NDArray[np.float64]
+
+
+GROWN = 0.5
+"""The share of the first measured amount that is expected to grow."""
+
+Columns = tuple[Floats, Floats]
+"""What the fixed part and the growing part of each config depend on: a row per config."""
+Amounts = tuple[Sequence[Config], Sequence[float]]
+"""Configs of one case, and the amount that was measured for each."""
+
+
+class Terms:
+    """The numbers of a config that its two parts depend on: a row per config."""
+
+    def __init__(self, space: Space, ignored: Collection[str] = ()) -> None:
+        """`ignored`: parameters that do not change the amount."""
+        self.ladder = ladder_of(space)
+        known = [
+            parameter for parameter in space.parameters if parameter.name not in ignored and parameter.name != PATIENCE
+        ]
+        self.sizes = [parameter.name for parameter in known if _is_size(parameter)]
+        self.choices = [
+            (parameter.name, value) for parameter in known if not _is_size(parameter) for value in parameter.values[1:]
+        ]
+        self._middle = {
+            parameter.name: _logarithm(parameter.values[len(parameter.values) // 2])
+            for parameter in known
+            if _is_size(parameter)
+        }
+
+    def columns(self, configs: Sequence[Config]) -> Columns:
+        """Return the columns of the fixed part: 1, and whether the config has each choice.
+
+        The growing part has also the logarithm of each size.
+        """
+        chosen = [[float(config.get(name) == value) for name, value in self.choices] for config in configs]
+        fixed = np.column_stack([np.ones(len(configs)), np.array(chosen).reshape(len(configs), len(self.choices))])
+        sizes = [
+            [_logarithm(config[name]) - self._middle[name] if name in config else 0.0 for name in self.sizes]
+            for config in configs
+        ]
+        return fixed, np.column_stack([fixed, np.array(sizes).reshape(len(configs), len(self.sizes))])
+
+
+class Growth:
+    """The most probable parts of an amount, and how sure they are, after some measurements.
+
+    The logarithm of each part is a linear model with a normal prior. The fit is the Laplace approximation (Bishop,
+    "Pattern Recognition and Machine Learning", 2006, 4.4): Gauss and Newton's steps to the most probable parameters,
+    then the curvature there. The errors are widened where the measurements are further off than they should be.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        configs: Sequence[Config],
+        amounts: Sequence[float],
+        *,
+        error: float,
+        choices: float,
+        grown: float = GROWN,
+        bend: float = 1.0,
+        ignored: Collection[str] = (),
+        over: Sequence[Config] = (),
+        prior: "Growth | None" = None,
+    ) -> None:
+        """The standard `error` of a measured amount, and how far `choices` usually change a part, are logarithms.
+
+        A logarithm is about a share. `GROWN` says what `grown` is. With a `bend` of 1 the two parts add up. The larger
+        the bend, the more the smaller part hides behind the larger one. The configs `over` need more than 1.0, such as
+        more than all memory. The `prior` is the growth in a similar case. Without a prior there must be a measured
+        amount or a config that is over.
+        """
+        self._terms, self._bend = Terms(space, ignored), bend
+        known, more = self._terms.columns(configs), self._terms.columns(over)
+        self._split = known[0].shape[1]
+        wanted = np.log(np.asarray(amounts, dtype=float))
+        self._usual, covariance = self._before(prior, wanted, known[1], choices, grown)
+        self._given = np.linalg.inv(covariance)
+        self._error = error
+        self._fitted = self._fit(known, wanted, more)
+        means, slopes = self._logarithms(self._fitted, known)
+        misfit = float(np.square((means - wanted) / error).sum()) / max(len(wanted), 1)
+        self._error = error * max(1.0, math.sqrt(misfit))
+        self._covariance = np.linalg.inv(slopes.T @ slopes / self._error**2 + self._given)
+
+    def logarithms(self, configs: Sequence[Config]) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of the logarithm of the amount that a probe of each config will show."""
+        means, slopes = self._logarithms(self._fitted, self._terms.columns(configs))
+        return means, np.sqrt(np.einsum("ij,jk,ik->i", slopes, self._covariance, slopes) + self._error**2)
+
+    def expect(self, configs: Sequence[Config]) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of the amount that a probe of each config will show."""
+        means, deviations = self.logarithms(configs)
+        return np.exp(means), np.exp(means) * deviations
+
+    def _before(
+        self, prior: "Growth | None", wanted: Floats, growing: Floats, choices: float, grown: float
+    ) -> tuple[Floats, Floats]:
+        """Return what is expected of the parameters before the fit: mean and covariance.
+
+        Memory is linear in `num_envs` (two H200s, MimicKit), so the power of the ladder hardly differs from 1. Similar
+        cases differ by a common factor: on an H200, the pi_plus cases of two methods differed in memory by 1.5.
+        """
+        count, sizes = self._split - 1, self._terms.sizes
+        powers = [1.0 if name == self._terms.ladder else 0.3 for name in sizes]
+        unsure = [0.02 if name == self._terms.ladder else 0.4 for name in sizes]
+        spread = np.maximum([0.8, *[choices] * count, 0.8, *[choices] * count, *unsure], 1e-3)
+        both = np.array([1.0, *[0.0] * count, 1.0, *[0.0] * count, *[0.0] * len(sizes)])
+        if prior is not None:
+            covariance = prior._covariance + 0.4**2 * np.outer(both, both) + np.diag((0.5 * spread) ** 2)
+            return prior._fitted, covariance
+        level = float(wanted.mean()) if len(wanted) else math.log(0.5)
+        at = growing[:, self._split :] @ np.array(powers) if len(sizes) and len(wanted) else np.zeros(1)
+        usual = np.array([level, *[0.0] * count, level - float(at.mean()), *[0.0] * count, *powers])
+        usual[0] += math.log(1.0 - grown) / self._bend
+        usual[self._split] += math.log(grown) / self._bend
+        return usual, np.diag(spread**2)
+
+    def _fit(self, known: Columns, wanted: Floats, over: Columns) -> Floats:
+        """Climb to the most probable parameters (Levenberg and Marquardt)."""
+        at, damping = self._usual.copy(), 1e-3
+        cost, pull, curvature = self._pull(at, known, wanted, over)
+        for _ in range(40):
+            move = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), pull)
+            tried = self._pull(at + move, known, wanted, over)
+            if tried[0] < cost:
+                done = cost - tried[0] < 1e-6 * (1.0 + cost)
+                at, (cost, pull, curvature), damping = at + move, tried, damping / 10.0
+                if done:
+                    break
+            else:
+                damping *= 10.0
+                if damping > 1e8:
+                    break
+        return at
+
+    def _pull(self, at: Floats, known: Columns, wanted: Floats, over: Columns) -> tuple[float, Floats, Floats]:
+        """Return half the squared misfit at some parameters, the way down, and the curvature.
+
+        A config that ran out is expected to need 1.05 times what there is.
+        """
+        means, slopes = self._logarithms(at, known)
+        behind, away = (wanted - means) / self._error, at - self._usual
+        cost = float(behind @ behind + away @ self._given @ away) / 2.0
+        pull = slopes.T @ behind / self._error - self._given @ away
+        curvature = slopes.T @ slopes / self._error**2 + self._given
+        if len(over[0]):
+            means, slopes = self._logarithms(at, over)
+            error = 0.05
+            behind = np.maximum(0.0, math.log(1.05) - means) / error
+            slopes = slopes * (behind > 0.0)[:, None]
+            cost += float(behind @ behind) / 2.0
+            pull = pull + slopes.T @ behind / error
+            curvature = curvature + slopes.T @ slopes / error**2
+        return cost, pull, curvature
+
+    def _logarithms(self, at: Floats, configs: Columns) -> tuple[Floats, Floats]:
+        """Return the logarithm of each amount, and its derivatives by the parameters: config by parameter."""
+        fixed, growing = configs
+        low, high = fixed @ at[: self._split], growing @ at[self._split :]
+        both = np.logaddexp(self._bend * low, self._bend * high) / self._bend
+        share = np.exp(self._bend * (high - both))[:, None]
+        return both, np.column_stack([(1.0 - share) * fixed, share * growing])
+
+
+def inherited(space: Space, known: Sequence[Amounts], *, over: Sequence[Config] = (), **settings: Any) -> Growth | None:
+    """Return the growth in the last of several similar cases. Each case has the growth of the case before as its prior.
+
+    None where no case has a measured amount. `over` are configs of the last case; `settings`: see `Growth`.
+    """
+    growth = None
+    for place, (configs, amounts) in enumerate(known):
+        mine = over if place == len(known) - 1 else ()
+        if configs or mine or growth:
+            growth = Growth(space, configs, amounts, over=mine, prior=growth, **settings)
+    return growth
+
+
+def _is_size(parameter: Parameter) -> bool:
+    """Return whether a parameter has positive numbers; two alone are choices, because a switch has no power."""
+    numbers = list(filter(is_number, parameter.values))
+    is_positive = len(numbers) == len(parameter.values) and all(number > 0 for number in numbers)
+    return is_positive and (parameter.is_ladder or len(numbers) > 2)
+
+
+def _logarithm(value: object) -> float:
+    return math.log(float(value)) if isinstance(value, int | float) and value > 0 else 0.0
+
+
+class Interval(NamedTuple):
+    """An expected value, and the interval that holds the true value with 90 % probability."""
+
+    mean: float
+    low: float
+    high: float
+
+    def into(self, amount: float) -> "Interval":
+        """Return the interval of an amount divided by this value."""
+        return Interval(mean=amount / self.mean, low=amount / self.high, high=amount / self.low)
+
+
+class Foreseen(NamedTuple):
+    """What a config will need and make; None where nothing like it was measured."""
+
+    memory_share: Interval | None
+    """The share of a device's memory at its peak."""
+    samples_per_s: Interval | None
+
+
+def foresee(space: Space, trials: Sequence[TrialRecord], configs: Sequence[Config]) -> list[Foreseen]:
+    """Return what each config will need and make, from the trials that ran.
+
+    An iteration takes a fixed time and a time for each unit of the ladder; memory likewise. Both follow `Growth`.
+    """
+    ran = [trial for trial in trials if trial.state == COMPLETE and not trial.soaks]
+    ladder = ladder_of(space)
+
+    def height(config: Config) -> float:
+        return float(config.get(ladder, 1)) if ladder else 1.0
+
+    shares = [(launched(trial.config), trial.memory_share_pct / 100.0) for trial in ran if trial.memory_share_pct]
+    seconds = [
+        (launched(trial.config), height(trial.config) / trial.samples_per_s) for trial in ran if trial.samples_per_s
+    ]
+    needs = _expected(space, shares, configs, ignored=MEMORYLESS, error=0.004, choices=0.25)
+    takes = _expected(space, seconds, configs, error=0.15, choices=0.5, bend=1.5)
+    return [
+        Foreseen(memory_share=need, samples_per_s=take and take.into(height(config)))
+        for config, need, take in zip(configs, needs, takes, strict=True)
+    ]
+
+
+def _expected(
+    space: Space, known: Sequence[tuple[Config, float]], configs: Sequence[Config], **settings: Any
+) -> Sequence[Interval | None]:
+    """Return the expected amount of each config; `settings`: see `Growth`."""
+    if not known:
+        return [None] * len(configs)
+    tried, amounts = zip(*known, strict=True)
+    means, deviations = Growth(space, tried, amounts, **settings).logarithms(configs)
+    ends = np.exp(means + 1.645 * np.outer([0.0, -1.0, 1.0], deviations))
+    return [Interval(mean=mean, low=low, high=high) for mean, low, high in ends.T.tolist()]
