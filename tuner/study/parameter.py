@@ -1,7 +1,7 @@
 """The parameters of a study file: ladders, choices and ranges, their forms, and what several decide together."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from itertools import count as counting
@@ -66,8 +66,8 @@ The tuner then computes the rungs from two calibration probes, and the study kee
 MOST_VALUES = 1_000
 """The most values that one parameter may have. The limit bounds the work of a search, which visits all values."""
 
-MOST_CASES, MOST_PARAMETERS, MOST_OVERRIDES = 1_000, 100, 200
-"""The bounds on the lists of a study file, far above what can be probed."""
+MOST_CASES = 1_000
+"""The most globs over cases of a study file, far above what can be probed."""
 
 MOST = 1 << 53
 """Numbers are smaller, so that a float can hold each whole number."""
@@ -357,13 +357,9 @@ def retired_keys(part: str) -> frozenset[str]:
 
 def ignored(raw: Mapping[str, Any]) -> list[str]:
     """Return the retired keys that a study file names, those of its overrides included, without repetition."""
-    return list(dict.fromkeys(path for part in _parts(raw) for path in RETIRED if _has(part, path)))
-
-
-def _parts(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    yield raw
     overrides = raw.get("overrides")
-    yield from (override for override in overrides if isinstance(override, dict)) if isinstance(overrides, list) else ()
+    parts = [raw, *(part for part in (overrides if isinstance(overrides, list) else ()) if isinstance(part, dict))]
+    return [path for path in RETIRED if any(_has(part, path) for part in parts)]
 
 
 def _has(part: Mapping[str, Any], path: str) -> bool:

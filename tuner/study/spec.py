@@ -12,8 +12,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 
 from tuner.study.parameter import (
     DEVICES,
-    MOST_OVERRIDES,
-    MOST_PARAMETERS,
     NAME,
     TRAINER,
     VARIABLE,
@@ -31,8 +29,6 @@ from tuner.study.parameter import (
 from tuner.study.shell import shell_split
 from tuner.study.slurm_job import SlurmSpec
 from tuner.study.space import DEFAULT, VARIANT, Space
-
-_FORM = re.compile(r"(?P<sense><=|>=)\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<of_default>\*\s*default)?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +74,8 @@ class Constraint:
 
 def read_constraint(metric: str, text: object) -> Constraint:
     """Read a bound as study files spell it. Raises ValueError with examples of the three allowed forms."""
-    match = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
+    form = r"(?P<sense><=|>=)\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<of_default>\*\s*default)?"
+    match = re.fullmatch(form, text.strip()) if isinstance(text, str) else None
     if match is None:
         raise ValueError('is not a bound; write "<= 20000", ">= 10" or ">= 0.8 * default", in quotes')
     return Constraint(
@@ -322,9 +319,7 @@ class StudySpec(Strict):
     """globs over the trainer's cases"""
     devices: Annotated[str, StringConstraints(pattern=DEVICES), BeforeValidator(_cards_as_text)] = "auto"
     """`auto` for every GPU, a number such as `2` for so many of them, `cpu:RANKS`, or CUDA indices such as `0,1`"""
-    space: Annotated[dict[str, ParameterSpec], AfterValidator(check_together)] = Field(
-        min_length=1, max_length=MOST_PARAMETERS
-    )
+    space: Annotated[dict[str, ParameterSpec], AfterValidator(check_together)] = Field(min_length=1, max_length=100)
     """the parameters that are searched, by name"""
     objective: Objective = "min_avg_util"
     """what to maximise: `min_avg_util`, `min_avg_sm`, `samples_per_s`, `iterations_per_s`, or several"""
@@ -336,7 +331,7 @@ class StudySpec(Strict):
     soak: SoakSpec = SoakSpec()
     environment: EnvironmentSpec = EnvironmentSpec()
     slurm: SlurmSpec = SlurmSpec()
-    overrides: tuple[Override, ...] = Field(default=(), max_length=MOST_OVERRIDES)
+    overrides: tuple[Override, ...] = Field(default=(), max_length=200)
     """changes for some cases or devices, in this order"""
 
     @model_validator(mode="after")

@@ -14,7 +14,8 @@ from ruamel.yaml.error import YAMLError
 from tuner.errors import TrainerError
 from tuner.study import Value
 
-YAMLS, TOMLS, JSONS = (".yaml", ".yml"), (".toml",), (".json",)
+FORMS = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json"}
+"""The ending of a file → its form."""
 MOST_BYTES = 1 << 20
 """A larger file holds no settings."""
 _SECTION = re.compile(r"^\s*\[(?P<name>[^\[\]]+)\]\s*(?:#.*)?$")
@@ -23,7 +24,7 @@ _SETTING = re.compile(r"^(?P<begin>\s*(?P<key>[\w.-]+)\s*=\s*)(?P<value>[^#\n]*?
 
 def is_config(path: str) -> bool:
     """Return whether a file may hold settings that can be changed."""
-    return Path(path).suffix.lower() in {*YAMLS, *TOMLS, *JSONS}
+    return Path(path).suffix.lower() in FORMS
 
 
 def values_in(path: Path) -> dict[str, Value]:
@@ -45,12 +46,12 @@ def changed(path: Path, values: Mapping[str, Value]) -> str:
         TrainerError: where the file cannot be read, or has no such value.
     """
     text = _text(path)
-    if path.suffix.lower() in TOMLS:
+    if FORMS.get(path.suffix.lower()) == "toml":
         return _with_toml(path, text, values)
     content = _read(path, text)
     for keys, value in values.items():
         _set(path, content, keys, value)
-    if path.suffix.lower() in JSONS:
+    if FORMS.get(path.suffix.lower()) == "json":
         return f"{json.dumps(content, indent=2)}\n"
     written = StringIO()
     _yaml().dump(content, written)
@@ -92,9 +93,9 @@ def _text(path: Path) -> str:
 
 def _read(path: Path, text: str) -> Any:
     try:
-        if path.suffix.lower() in JSONS:
+        if FORMS.get(path.suffix.lower()) == "json":
             return json.loads(text)
-        if path.suffix.lower() in YAMLS:
+        if FORMS.get(path.suffix.lower()) == "yaml":
             return _yaml().load(text)
         return tomllib.loads(text)
     except (ValueError, YAMLError, RecursionError) as error:

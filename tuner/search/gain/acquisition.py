@@ -12,7 +12,7 @@ from tuner.search.gain.pool import Codes, Pool, first, upward
 from tuner.search.gain.readings import Readings, apart, in_logarithms, logarithmic, mean_readings, single_errors
 from tuner.search.gain.surrogate import Mixture, Surrogate
 from tuner.search.observed import Observed
-from tuner.search.resource_model import Floats
+from tuner.search.resource_model import Floats, Prediction
 from tuner.study import Config, ProbeSpec, config_digest, written
 
 WITHIN = 0.01
@@ -35,13 +35,13 @@ class Acquisition:
         observed: Observed,
         limits: ProbeSpec,
         goal: expected_gain.Goal,
-        elder: Surrogate | None = None,
+        source: Surrogate | None = None,
     ) -> None:
-        """`limits`: see `Costs`. `elder`: what the measurements of similar cases say."""
-        self._pool, self._observed, self._goal, self._elder = pool, observed, goal, elder
+        """`limits`: see `Costs`. `source`: what the measurements of similar cases say."""
+        self._pool, self._observed, self._goal, self._source = pool, observed, goal, source
         self._costs = Costs(pool, observed, limits)
         self._measured = list(observed.measured.values())
-        self._in_logarithms = goal.ceiling == math.inf and elder is None and logarithmic(self._measured)
+        self._in_logarithms = goal.ceiling == math.inf and source is None and logarithmic(self._measured)
         if self._in_logarithms:
             self._measured = list(map(in_logarithms, self._measured))
         self._seen = pool.places(observed.measured)
@@ -99,8 +99,8 @@ class Acquisition:
     @cached_property
     def _off(self) -> float:
         """How far off predictions are, as a share of the best: the median, and no less than measurements scatter."""
-        off = np.abs(self._alone.left_out_predictions()[0] - self._alone.known.values)
-        return max(float(np.median(off)), self._alone.chance) / self._scale
+        off = np.abs(self._alone.left_out_predictions().mean - self._alone.known.values)
+        return max(float(np.median(off)), self._alone.scatter) / self._scale
 
     @property
     def left(self) -> float | None:
@@ -215,7 +215,7 @@ class Acquisition:
         _, first = np.unique(codes, axis=0, return_index=True)
         order = np.sort(first)
         means, deviations = (each[order] for each in self._alone.left_out_predictions())
-        truths = self._surrogate.predict(codes[order])[0]
+        truths = self._surrogate.predict(codes[order]).mean
         best = np.maximum.accumulate(truths)
         expected = expected_gain.expected_improvement(means[1:] - best[:-1], deviations[1:])
         return expected_gain.realised_ratio(expected, np.diff(best), expected_gain.LEAST * self._scale)
@@ -224,7 +224,7 @@ class Acquisition:
         """Return the places of the configs that promise most and of the best ones, and what is known of them."""
         best = np.array(self._rivals)
         places = np.union1d(self._promising(price), best[np.argsort(-self._mean[best])[:_RIVALS]])
-        mean, covariance = self._surrogate.together(self._pool.codes[places])
+        mean, covariance = self._surrogate.joint_prediction(self._pool.codes[places])
         return places, expected_gain.Rivals(
             mean=mean,
             covariance=covariance,
@@ -253,7 +253,7 @@ class Acquisition:
         """Whether the mean of the best is 2.5 standard deviations above what three others or more foretell."""
         if self.best is None or len(self._seen) < 4:
             return False
-        return self._alone.surprise(self._pool.codes[self.best]) > 2.5
+        return self._alone.residual(self._pool.codes[self.best]) > 2.5
 
     @property
     def _freedom(self) -> float:
@@ -283,7 +283,7 @@ class Acquisition:
         """
         challenger = int(np.where(self._open, self._threat, -1.0).argmax())
         return max(
-            (place for place in (challenger, best) if self._open[place]), key=lambda at: self._predictions[1][at]
+            (place for place in (challenger, best) if self._open[place]), key=lambda at: self._predictions.deviation[at]
         )
 
     @cached_property
@@ -293,9 +293,9 @@ class Acquisition:
 
     @cached_property
     def _surrogate(self) -> Surrogate | Mixture:
-        if self._elder is None:
+        if self._source is None:
             return self._alone
-        return Mixture(self._alone, Surrogate(self._pool.levels, self._readings, self._elder))
+        return Mixture(self._alone, Surrogate(self._pool.levels, self._readings, self._source))
 
     @cached_property
     def _readings(self) -> Readings:
@@ -305,7 +305,7 @@ class Acquisition:
         return mean_readings(self._measured, devices, levels)
 
     @cached_property
-    def _predictions(self) -> tuple[Floats, Floats]:
+    def _predictions(self) -> Prediction:
         return self._surrogate.predict(self._pool.codes)
 
     @property
@@ -315,7 +315,7 @@ class Acquisition:
 
     @property
     def _mean(self) -> Floats:
-        return self._predictions[0]
+        return self._predictions.mean
 
     @cached_property
     def _gain(self) -> Floats:
@@ -326,7 +326,7 @@ class Acquisition:
         """The standard error of one more measurement of each config."""
         errors = np.full(len(self._pool.configs), self._readings.error)
         errors[self._seen] = single_errors(self._measured)
-        return np.hypot(errors, self._alone.chance)
+        return np.hypot(errors, self._alone.scatter)
 
     def _expected_gain(self, errors: Floats | float) -> Floats:
         """Return the expected gain of one measurement of each config with the standard errors `errors`."""

@@ -26,8 +26,6 @@ Half-way up the ladder, most seconds do not depend on the number of environments
 """
 SURE_AFTER = 2
 """A choice is named as the cause after so many failures in as many settings, and no success."""
-LIKELY = 0.5
-"""After `SURE_AFTER` failures that are not memory or time, a config must run with at least this probability."""
 Choice = tuple[str, Value]
 """A parameter and its value."""
 
@@ -46,7 +44,7 @@ class Costs:
         levels, ran = self._pool.levels, [entry.config for entry in self._observed.measured.values()]
         unfailing = unlikely_to_fail(levels, levels.codes(ran), levels.codes(self._observed.failed), self._pool.codes)
         if len(self._observed.failed) >= SURE_AFTER:
-            unfailing[unfailing < LIKELY] = 0.0
+            unfailing[unfailing < 0.5] = 0.0
         runs = self.fits * (1.0 - self.slow) * unfailing
         for name, value in self.causes:
             runs *= [config.get(name) != value for config in self._pool.configs]

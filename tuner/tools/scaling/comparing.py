@@ -13,7 +13,7 @@ from tuner.errors import StudyError, TunerError
 from tuner.export import Sheet, tsv
 from tuner.probe import BUSY_PCT, HOUR_S, over
 from tuner.study import Number, Strict, complaints, grouped, read_mapping
-from tuner.tools.scaling.laws import LOSSES, Quantity, difference
+from tuner.tools.scaling.laws import Loss, Quantity, difference
 from tuner.tools.scaling.results import Measurement, Mode, Results, Route, Subject
 from tuner.tools.scaling.scaling_table import Division, Fit, ScalingRow, ceilings, mean_pct, placement, table
 
@@ -346,7 +346,7 @@ def _columns(line: PricedRow, currency: str | None) -> dict[str, object]:
         **_measured("speed_up", row.speed_up),
         **_measured("efficiency_pct", row.efficiency_pct),
     }
-    for name in LOSSES:
+    for name in Loss:
         columns |= _measured(f"{name.replace(' ', '_')}_ms", row.losses.get(name))
     columns |= {
         "util_pct": _rounded(mean_pct(row.devices, "util_mean_pct")),

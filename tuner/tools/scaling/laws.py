@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal
 
 
@@ -86,12 +87,18 @@ def serial_part(
     return SerialPart(share=share, error=math.hypot(own, of_single), misfit=misfit)
 
 
-SERIAL, CONTENTION, IMBALANCE = "serial", "contention", "imbalance"
-SYNCHRONISATION, STAGES, BUBBLE, COMMUNICATION = "synchronisation", "stages", "bubble", "communication"
-WAITING = "communication and synchronisation"
-"""Both in one number, where a trainer cannot run without exchanging anything."""
-LOSSES = (SERIAL, CONTENTION, IMBALANCE, SYNCHRONISATION, STAGES, BUBBLE, COMMUNICATION, WAITING)
-"""The names of all losses, in the order in which they add up."""
+class Loss(StrEnum):
+    """The names of all losses of a step, in the order in which they add up."""
+
+    SERIAL = "serial"
+    CONTENTION = "contention"
+    IMBALANCE = "imbalance"
+    SYNCHRONISATION = "synchronisation"
+    STAGES = "stages"
+    BUBBLE = "bubble"
+    COMMUNICATION = "communication"
+    WAITING = "communication and synchronisation"
+    """Both in one number, where a trainer cannot run without exchanging anything."""
 
 
 def losses(
@@ -114,19 +121,19 @@ def losses(
 
     A loss may be negative within its error. Neighbouring losses share a measurement, so their errors are correlated.
     """
-    parts = {SERIAL: difference(same_batch, ideal)} if same_batch != ideal else {}
+    parts = {Loss.SERIAL: difference(same_batch, ideal)} if same_batch != ideal else {}
     before = same_batch
     if beside:
         mean, slowest = total(beside).times(1 / len(beside)), max(beside, key=lambda step: step.value)
-        parts |= {CONTENTION: difference(mean, before), IMBALANCE: difference(slowest, mean)}
+        parts |= {Loss.CONTENTION: difference(mean, before), Loss.IMBALANCE: difference(slowest, mean)}
         before = slowest
     if apart is None:
-        return {**parts, WAITING: difference(joined, before)}
-    parts[STAGES if fill else SYNCHRONISATION] = difference(apart, before)
+        return {**parts, Loss.WAITING: difference(joined, before)}
+    parts[Loss.STAGES if fill else Loss.SYNCHRONISATION] = difference(apart, before)
     filled = Quantity(apart.value * (1 + fill), apart.error)
     if fill:
-        parts[BUBBLE] = Quantity(filled.value - apart.value)
-    return {**parts, COMMUNICATION: difference(joined, filled)}
+        parts[Loss.BUBBLE] = Quantity(filled.value - apart.value)
+    return {**parts, Loss.COMMUNICATION: difference(joined, filled)}
 
 
 def fill_share(stages: int, micro_batches: int) -> float:

@@ -7,7 +7,7 @@ from tuner.report.charts import BEST, FRONT, OTHER, THIRD, Picture, Trace, axis,
 from tuner.report.page import filled
 from tuner.study import grouped
 from tuner.tools.scaling.comparing import ROUTES, PricedRow, number, sized, topology
-from tuner.tools.scaling.laws import LOSSES, Quantity
+from tuner.tools.scaling.laws import Loss, Quantity
 from tuner.tools.scaling.results import LINKS, Results
 from tuner.tools.scaling.scaling_table import link_table
 
@@ -101,7 +101,7 @@ def _losses(lines: Sequence[PricedRow]) -> Picture:
     names = [text(_named(line)) for line in shown]
     data = [
         bars([_share_pct(line, name) for line in shown], names, name, colour, hover="%{x:.3g} %")
-        for name, colour in zip(LOSSES, LOSS_COLOURS, strict=True)
+        for name, colour in zip(Loss, LOSS_COLOURS, strict=True)
         if any(name in line.row.losses for line in shown)
     ]
     legend, margin = {"orientation": "h", "y": 1.0, "yanchor": "bottom"}, {"l": 52, "r": 14, "t": 70, "b": 44}

@@ -244,30 +244,27 @@ class DifferenceDiscriminator(Discriminator):
         return error, torch.zeros_like(error)
 
 
-DISCRIMINATORS = {"add": DifferenceDiscriminator, "amp": Discriminator}
-"""Method → its discriminator; deepmimic has none."""
-
-DISCRIMINATOR_EPOCHS = 2
-"""The epochs of the discriminator in one update, whatever those of the policy are, as in MimicKit's agents."""
-
-
 class Networks(nn.Module):
-    """All networks of a method."""
+    """All networks of a method; deepmimic has no discriminator."""
 
     def __init__(self, method: Method, agent: AgentSettings) -> None:
         super().__init__()
-        kind = DISCRIMINATORS.get(method)
         self.policy = ActorCritic(agent)
-        self.discriminator = None if kind is None else kind(agent)
+        self.discriminator = None
+        if method != "deepmimic":
+            self.discriminator = DifferenceDiscriminator(agent) if method == "add" else Discriminator(agent)
 
     def learners(
         self, *, update_epochs: int, minibatch: int, formats: Numerics, compiled: bool = False
     ) -> list[Learner]:
-        """Return the learners of the policy and of the discriminator, each joined with its copies on other ranks."""
+        """Return the learners of the policy and of the discriminator, each joined with its copies on other ranks.
+
+        The discriminator has two epochs in an update, whatever those of the policy are, as in MimicKit's agents.
+        """
         learner = partial(
             Learner, minibatch=minibatch, wrap=DistributedDataParallel, formats=formats, compiled=compiled
         )
         learners = [learner(PolicyLoss(self.policy), epochs=update_epochs)]
         if self.discriminator is not None:
-            learners.append(learner(self.discriminator, epochs=DISCRIMINATOR_EPOCHS))
+            learners.append(learner(self.discriminator, epochs=2))
         return learners
