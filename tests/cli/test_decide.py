@@ -30,3 +30,19 @@ def test_the_speed_up_comes_from_what_was_measured(tuner: Tuner, tmp_path: Path)
     assert (code, "no measurement on 8 devices" in " ".join(err.split())) == (2, True)
     code, _, err = tuner("decide", "--steps-left", 1, "--step-seconds", 1, "--cards", 8)
     assert (code, "either --cards-step-seconds or --results" in " ".join(err.split())) == (2, True)
+
+
+def test_the_seconds_a_step_come_from_the_bar_of_the_training(tuner: Tuner, tmp_path: Path) -> None:
+    log = tmp_path / "out.log"
+    bars = [f"Epoch 0: {step}%| | {step}/100 [00:10<00:50, {rate}, v_num=0]" for step, rate in enumerate(RATES)]
+    log.write_bytes("\r".join(bars).encode())
+    asked = ("--steps-left", 3600, "--cards", 2, "--cards-step-seconds", 1, "--log", log)
+    code, out, _ = tuner("decide", *asked)
+    assert (code, "one card: 3,600 steps left, 2.0 h" in out) == (0, True)
+    log.write_text("loss 0.1")
+    code, _, err = tuner("decide", *asked)
+    assert (code, "shows no it/s or s/it; say how long" in " ".join(err.split())) == (2, True)
+
+
+RATES = ["?it/s", "9.00s/it", "2.00s/it", "0.50it/s", "2.00s/it"]
+"""The first steps are slower."""

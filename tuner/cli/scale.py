@@ -15,7 +15,7 @@ from rich.table import Table
 from tuner import __version__
 from tuner.cli.case_tables import print_tables
 from tuner.cli.options import RUNS, Runs, devices_option, finite, need_report, open_console, written
-from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_config, interruptible
+from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_config, interruptible, output_lines
 from tuner.devices.found import describe_machine, links, open_devices
 from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.export import write_files
@@ -26,7 +26,7 @@ from tuner.study import grouped
 from tuner.tools.scaling import campaign, comparing, scaling_table
 from tuner.tools.scaling.results import Measurement, Results, read
 from tuner.tools.scaling.subjects import LINKS, NAMES, built_in, of_study
-from tuner.tools.scaling.switching import Move, advice
+from tuner.tools.scaling.switching import Move, advice, printed_step_s
 
 SHORT_NUMBERS = "k, M and G stand for a thousand, a million and a billion."
 
@@ -330,7 +330,13 @@ def _machines(files: list[Path]) -> dict[str, Results]:
 
 StepsDone = Annotated[int, typer.Option(min=0, help="Steps that the training on one card has made.")]
 StepsLeft = Annotated[int, typer.Option(min=1, help="Steps that it still has to make on one card.")]
-StepSeconds = Annotated[float, typer.Option(min=1e-6, callback=finite, help="Seconds a step on one card.")]
+StepSeconds = Annotated[
+    float | None, typer.Option(min=1e-6, callback=finite, help="Seconds a step on one card; needed without --log.")
+]
+OutputLog = Annotated[
+    Path | None,
+    typer.Option(exists=True, dir_okay=False, help="The training's output on one card, whose bar shows it/s or s/it."),
+]
 CardCount = Annotated[int, typer.Option("--cards", min=2, help="Cards of the job that may go on with it.")]
 CardsSeconds = Annotated[
     float | None, typer.Option("--cards-step-seconds", min=1e-6, callback=finite, help="Seconds a step on all cards.")
@@ -348,9 +354,10 @@ CheckpointSteps = Annotated[int, typer.Option(min=1, help="A checkpoint is writt
 
 def decide(
     steps_left: StepsLeft,
-    step_seconds: StepSeconds,
     cards: CardCount,
     steps_done: StepsDone = 0,
+    step_seconds: StepSeconds = None,
+    log: OutputLog = None,
     cards_step_seconds: CardsSeconds = None,
     batch_per_card: BatchPerCard = False,
     results: ScaleResults = None,
@@ -361,17 +368,21 @@ def decide(
     """Say whether a training on one card is worth a move to a job on several, and until when."""
     if (cards_step_seconds is None) == (results is None):
         raise StudyError("say how fast the job is: either --cards-step-seconds or --results")
+    step_s = printed_step_s(output_lines(log)) if log and step_seconds is None else step_seconds
+    if step_s is None:
+        shown = f"{log} shows no it/s or s/it" if log else "no step is known"
+        raise StudyError(f"{shown}; say how long a step takes on one card: --step-seconds")
     if results:
         rows = [row for row in scaling_table.table(read(results)) if row.gpus == cards]
         if not rows:
             raise StudyError(f"{results} has no measurement on {cards} devices; name other --cards")
         speed_up = max(rows, key=lambda row: (row.size or 0, row.speed_up.value)).speed_up.value
     else:
-        speed_up = step_seconds / (cards_step_seconds or 1.0) * (cards if batch_per_card else 1)
+        speed_up = step_s / (cards_step_seconds or 1.0) * (cards if batch_per_card else 1)
     move = Move(
         steps_done=steps_done,
         steps_left=steps_left,
-        step_s=step_seconds,
+        step_s=step_s,
         cards=cards,
         speed_up=speed_up,
         queue_h=queue_hours,

@@ -4,7 +4,6 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -81,8 +80,7 @@ def voxelize(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
     return Workload(size, step)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FusionShapes:
+class FusionShapes(NamedTuple):
     """The shapes of one sample and of the network."""
 
     pixels: int
@@ -91,10 +89,6 @@ class FusionShapes:
     width: int
     layers: int
     heads: int
-
-
-FUSION_GPU = FusionShapes(pixels=96, points=2048, readings=200, width=384, layers=6, heads=6)
-FUSION_CPU = FusionShapes(pixels=32, points=256, readings=64, width=64, layers=1, heads=2)
 
 
 class FusionNet(nn.Module):
@@ -137,7 +131,9 @@ class FusionNet(nn.Module):
 
 def fusion(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
     """Return training steps of the network. The readings lie in host memory; each step copies them to the device."""
-    shapes = FUSION_GPU if rank.device.type == "cuda" else FUSION_CPU
+    shapes = FusionShapes(pixels=32, points=256, readings=64, width=64, layers=1, heads=2)
+    if rank.device.type == "cuda":
+        shapes = FusionShapes(pixels=96, points=2048, readings=200, width=384, layers=6, heads=6)
     torch.manual_seed(0)
     model: nn.Module = FusionNet(shapes).to(rank.device)
     if exchange:
@@ -157,18 +153,13 @@ def fusion(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
     return Workload(size, trained(model, passes))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PipelineShapes:
+class PipelineShapes(NamedTuple):
     """The shapes of the model and of one sample."""
 
     layers: int
     width: int
     heads: int
     tokens: int
-
-
-PIPELINE_GPU = PipelineShapes(layers=16, width=1024, heads=16, tokens=128)
-PIPELINE_CPU = PipelineShapes(layers=8, width=64, heads=4, tokens=16)
 
 
 def stage(shapes: PipelineShapes, number: int, stages: int) -> nn.Module:
@@ -190,7 +181,9 @@ def pipeline(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
 
     Without `exchange`, each rank trains its stage on micro-batches of its own, without waiting for the others.
     """
-    shapes = PIPELINE_GPU if rank.device.type == "cuda" else PIPELINE_CPU
+    shapes = PipelineShapes(layers=8, width=64, heads=4, tokens=16)
+    if rank.device.type == "cuda":
+        shapes = PipelineShapes(layers=16, width=1024, heads=16, tokens=128)
     torch.manual_seed(rank.number)
     stages = len(rank.team.devices)
     module = stage(shapes, rank.number, stages).to(rank.device)
