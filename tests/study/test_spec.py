@@ -193,6 +193,16 @@ def test_devices(devices: str) -> None:
     assert study(devices=devices).devices == devices
 
 
+def test_a_number_of_devices_is_so_many_cards_and_auto_in_a_call_keeps_it() -> None:
+    two = study(devices=2)
+    assert two.devices == "auto:2"
+    asked = (None, "auto", "0,1,2", "cpu:2")
+    assert [two.devices_for(devices) for devices in asked] == ["auto:2", "auto:2", "0,1,2", "cpu:2"]
+    assert study(devices="0,1").devices_for("auto") == "auto"
+    for devices in (0, -1, True, 1.5):
+        refused("devices", devices=devices)
+
+
 @pytest.mark.parametrize(
     "devices", ["", "gpu", "cuda:0", "cpu:", "cpu:0", "cpu:-1", "0,", ",0", "0;1", "0, 1", "-1", "auto,0", "0\n"]
 )

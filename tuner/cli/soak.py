@@ -1,6 +1,6 @@
 """`tuner soak`: does the best config still run at hour three? `tuner told`: it did not."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,20 +11,24 @@ from rich.console import Console
 
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, open_console, written
 from tuner.cli.status import open_reader
-from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, chosen_cases, conclude, config_with, first_config, one_case
+from tuner.cli.work import (
+    EXIT_INTERRUPTED,
+    Cases,
+    at_work,
+    chosen_cases,
+    conclude,
+    config_with,
+    first_config,
+    one_case,
+    output_lines,
+)
 from tuner.errors import StoreError, StudyError
 from tuner.export import export_study, in_words, no_best
-from tuner.probe import LineSplitter
 from tuner.running.loop import optimize
 from tuner.running.workbench import Workbench, open_workbench
-from tuner.study import MOST_HOURS, Case, Config, ladder_of, literal_word, open_regular
+from tuner.study import MOST_HOURS, Case, Config, ladder_of, literal_word
 from tuner.tools.soaking.soak import USUAL_MINUTES, may_be_soaked, reported, soaking, telling, verdicts
 from tuner.tools.soaking.whole_training import Training
-
-CHUNK_BYTES = 1 << 20
-"""A log is read in pieces of this size."""
-MOST_ITERATIONS = 10**12
-"""The longest training in iterations: at a million a second, it takes eleven days."""
 
 Minutes = Annotated[
     float,
@@ -38,7 +42,7 @@ TrainingHours = Annotated[
 TrainingIterations = Annotated[
     int | None,
     typer.Option(
-        "--iterations", min=1, max=MOST_ITERATIONS, help="The length of the training in iterations, in place of hours."
+        "--iterations", min=1, max=10**12, help="The length of the training in iterations, in place of hours."
     ),
 ]
 Changes = Annotated[
@@ -86,13 +90,13 @@ def _searched(console: Console, cases: Sequence[Case], url: str, bench: Workbenc
     """Return the cases with something to soak, and name the others. Raises StoreError where there is none."""
     views = {view.name: view for view in open_reader(url, bench.spec.name).cases}
     training = Training.of(bench)
-    found = [case for case in cases if (view := views.get(case.name)) and may_be_soaked(view, training)]
-    if others := [case.name for case in cases if case not in found]:
+    ready = [case for case in cases if (view := views.get(case.name)) and may_be_soaked(view, training)]
+    if missing := [case.name for case in cases if case not in ready]:
         instead = f"`tuner optimize --study {study}` searches first, and --set NAME=VALUE soaks a config of your choice"
-        if not found:
-            raise StoreError(f"nothing was soaked: no best config yet for {', '.join(others)}; {instead}")
-        console.print(f"no soak for {', '.join(others)}, because there is no best config yet; {instead}")
-    return found
+        if not ready:
+            raise StoreError(f"nothing was soaked: no best config yet for {', '.join(missing)}; {instead}")
+        console.print(f"no soak for {', '.join(missing)}, because there is no best config yet; {instead}")
+    return ready
 
 
 def _named(bench: Workbench, case: Case, url: str, settings: Sequence[str]) -> Config:
@@ -102,18 +106,6 @@ def _named(bench: Workbench, case: Case, url: str, settings: Sequence[str]) -> C
         if view and view.best:
             return config_with(bench.space_for(case), view.best.config, settings)
     return first_config(bench, case, settings)
-
-
-def _lines(log: Path) -> Iterator[str]:
-    """Yield the lines of a training's output, however long the file and its lines are. Raises StudyError."""
-    splitter = LineSplitter()
-    try:
-        with open_regular(log) as file:
-            while chunk := file.read(CHUNK_BYTES):
-                yield from splitter.feed(chunk)
-    except OSError as error:
-        raise StudyError(f"{log} cannot be read: {error.strerror}; name the file with the training's output") from error
-    yield from splitter.close()
 
 
 Oom = Annotated[bool, typer.Option("--oom", help="The training ran out of memory.")]
@@ -137,7 +129,7 @@ def told(
     bench = open_workbench(study, devices=devices, runs=runs)
     url = database_url(storage, bench.folder)
     case = one_case(bench, cases)
-    failure = reported(_lines(log) if log else (), oom=oom, gpu=bench.kind == "gpu")
+    failure = reported(output_lines(log) if log else (), oom=oom, gpu=bench.kind == "gpu")
     view = open_reader(url, bench.spec.name).case(case.name)
     if view is None or view.best is None:
         raise StoreError(no_best(case.name))

@@ -213,14 +213,14 @@ def open_workbench(
         spec.devices, memory_mib=spec.environment.memory_mib
     ),
 ) -> Workbench:
-    """Load a study and open its trainer and devices; `devices` overrides the study file's.
+    """Load a study and open its trainer and devices; `devices` overrides the study file's, see `devices_for`.
 
     Raises StudyError, TrainerError or DeviceError.
     """
     spec = load(study)
     check_metrics(spec)
     trainer = open_trainer(spec.trainer)
-    source = source_of(spec if devices is None else spec.model_copy(update={"devices": devices}))
+    source = source_of(spec.model_copy(update={"devices": spec.devices_for(devices)}))
     return Workbench(
         spec=spec,
         asked_for=study,
