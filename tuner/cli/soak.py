@@ -22,7 +22,7 @@ from tuner.cli.work import (
     one_case,
     output_lines,
 )
-from tuner.errors import StoreError, StudyError
+from tuner.errors import StoreError
 from tuner.export import export_study, in_words, no_best
 from tuner.running.loop import optimize
 from tuner.running.workbench import Workbench, open_workbench
