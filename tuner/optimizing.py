@@ -104,6 +104,15 @@ def replaying(table: Table, path: Path) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Gain:
+    """How many times as many samples a second one config trains as another."""
+
+    times: float
+    error: float | None
+    """The standard error of `times`; None where it is unknown."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
     """What a search has found. Its properties are about the study's first case; `study.cases` has all."""
 
@@ -120,22 +129,15 @@ class Result:
         return best.config if best else None
 
     @property
-    def gain(self) -> float | None:
-        """The best's samples/s in multiples of the own command's, or of the default's; None where unknown."""
-        return self._gain[0] if self._gain else None
-
-    @property
-    def gain_error(self) -> float | None:
-        """The standard error of `gain`; None where it is unknown."""
-        return self._gain[1] if self._gain else None
-
-    @property
-    def _gain(self) -> tuple[float, float | None] | None:
+    def gain(self) -> Gain | None:
+        """The gain of the best over the own command, or over a study's default; None where it is unknown."""
         view = self.study.cases[0] if self.study.cases else None
         if view is None or view.best is None or view.default is None:
             return None
-        is_comparable = not (view.unlike_best(view.default) or view.failed_again)
-        return gain(view.best, view.default, view) if is_comparable else None
+        if view.unlike_best(view.default) or view.failed_again:
+            return None
+        times = gain(view.best, view.default, view)
+        return times and Gain(times=times[0], error=times[1])
 
     @property
     def command(self) -> str | None:
