@@ -101,10 +101,10 @@ class Merger:
     @property
     def trainers(self) -> list[ProcessCounts]:
         """The processes whose optimizer steps, in the order of their ranks."""
-        found = [process for process in self.processes.values() if process.trains]
-        joined = [process for process in found if process.world > 1]
-        most = max((process.parameters for process in found), default=0)
-        chosen = joined or [process for process in found if process.parameters == most]
+        stepping = [process for process in self.processes.values() if process.trains]
+        joined = [process for process in stepping if process.world > 1]
+        most = max((process.parameters for process in stepping), default=0)
+        chosen = joined or [process for process in stepping if process.parameters == most]
         return sorted(chosen, key=lambda process: process.rank)
 
     def marks(self) -> Iterator[dict[str, Any]]:
@@ -149,9 +149,15 @@ class Merger:
             return None
         leads = [group[0] for group in self._groups]
         witness = MODULE if self._witness.is_environments else self._witness
+        per_step = _usual(_totals(leads, witness))
+        flops = [process.flops for process in self.trainers]
+        is_known = per_step > 0 and None not in flops and not self._witness.is_environments
         return TrainingCounts(
-            signature=self._signature(_usual(_totals(leads, witness))),
-            witness=_in_words(self._witness, *(_all_grown(leads, one, last["steps"]) for one in (LOADER, MODULE))),
+            signature=self._signature(per_step),
+            flops_per_sample=sum(filter(None, flops)) / per_step if is_known else None,
+            witness=_in_words(
+                self._witness, *(_all_grown(leads, counter, last["steps"]) for counter in (LOADER, MODULE))
+            ),
             shares=_shares(lead, self._witness),
             micro_batches=_usual(_totals([lead], _BATCHES if lead.is_fed else _FORWARDS)) or None,
             ranks=len(self.trainers),
@@ -167,7 +173,7 @@ class Merger:
             self._witness = None if self.why else self._witness
             return self._witness is not None
         trainers = self.trainers
-        if self.why is not None or not trainers or min(one.steps for one in trainers) < SURE_STEP:
+        if self.why is not None or not trainers or min(process.steps for process in trainers) < SURE_STEP:
             return False
         if len(trainers) < trainers[0].world:
             return False
@@ -176,9 +182,9 @@ class Merger:
             self.why = "which ranks train on the same samples is not known"
             return False
         self._groups = [_with_inputs_first(group) for group in groups]
-        found = _witness([group[0] for group in self._groups])
-        self.why = found if isinstance(found, str) else None
-        self._witness = None if isinstance(found, str) else found
+        witness = _witness([group[0] for group in self._groups])
+        self.why = witness if isinstance(witness, str) else None
+        self._witness = None if isinstance(witness, str) else witness
         return self._witness is not None
 
     def _signature(self, samples_per_step: float) -> Signature:
@@ -242,13 +248,13 @@ def _leads(groups: Sequence[Sequence[ProcessCounts]]) -> list[ProcessCounts]:
 
 def _losses(leads: Sequence[ProcessCounts]) -> tuple[float, ...]:
     """Return the mean loss of each of the first steps, up to one that some rank has not told."""
-    found: list[float] = []
+    losses: list[float] = []
     for step in range(max((len(process.losses) for process in leads), default=0)):
         known = [process.losses[step] for process in leads if step in process.losses]
         if len(known) < len(leads):
             break
-        found.append(fmean(known))
-    return tuple(found)
+        losses.append(fmean(known))
+    return tuple(losses)
 
 
 def _splits_model(group: Sequence[ProcessCounts], start: Mapping[str, Any]) -> bool:
@@ -306,9 +312,9 @@ def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]] | No
     """Return the ranks that train on the same samples, together; None where that is not known."""
     if len(trainers) == 1 and trainers[0].world == 1:
         return [[trainers[0]]]
-    told = [process.data_rank for process in trainers]
-    if trainers[0].world > 1 and None not in told:
-        return [[process for process in trainers if process.data_rank == rank] for rank in dict.fromkeys(told)]
+    data_ranks = [process.data_rank for process in trainers]
+    if trainers[0].world > 1 and None not in data_ranks:
+        return [[process for process in trainers if process.data_rank == rank] for rank in dict.fromkeys(data_ranks)]
     return _by_inputs(trainers)
 
 
@@ -317,12 +323,12 @@ def _by_inputs(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]] |
     steps = set.intersection(*(set(process.inputs) for process in trainers))
     if len(steps) < LEAST_COMMON:
         return None
-    found: dict[tuple[float, ...], list[ProcessCounts]] = {}
+    groups: dict[tuple[float, ...], list[ProcessCounts]] = {}
     for process in trainers:
-        found.setdefault(tuple(process.inputs[step] for step in sorted(steps)), []).append(process)
-    if any(len(set(inputs)) == 1 for inputs in found):
+        groups.setdefault(tuple(process.inputs[step] for step in sorted(steps)), []).append(process)
+    if any(len(set(inputs)) == 1 for inputs in groups):
         return None
-    return list(found.values())
+    return list(groups.values())
 
 
 def _witness(leads: Sequence[ProcessCounts]) -> Witness | str | None:
@@ -374,8 +380,8 @@ def _in_words(witness: Witness, loader: float, module: float) -> str:
     return f"{LOADER.name}; the module takes {module / loader:.4g} times as many inputs"
 
 
-def _agree(one: float, other: float) -> bool:
-    return abs(one - other) <= AGREE * max(one, other)
+def _agree(count: float, second: float) -> bool:
+    return abs(count - second) <= AGREE * max(count, second)
 
 
 def _doubt(leads: Sequence[ProcessCounts], witness: Witness) -> str | None:

@@ -88,7 +88,7 @@ class Draft:
     @property
     def unset(self) -> dict[str, Value]:
         """The searched flags that the command does not name, with the values that the script has without them."""
-        typed = {one.parameter for one in command_lines.settings(self.command.words, self.flags)}
+        typed = {setting.parameter for setting in command_lines.settings(self.command.words, self.flags)}
         return {
             search.parameter: search.typed
             for search in self.searched
@@ -98,11 +98,11 @@ class Draft:
     @property
     def files(self) -> dict[str, dict[str, str]]:
         """Configuration file → parameter → the keys to its value."""
-        found: dict[str, dict[str, str]] = {}
+        keys_of: dict[str, dict[str, str]] = {}
         for search in self.searches:
             if search.file:
-                found.setdefault(search.file, {})[search.parameter] = search.flag.partition(":")[2]
-        return found
+                keys_of.setdefault(search.file, {})[search.parameter] = search.flag.partition(":")[2]
+        return keys_of
 
     @property
     def varies(self) -> bool:
@@ -116,7 +116,7 @@ class Draft:
 
     @property
     def _typed(self) -> dict[str, str]:
-        return {one.parameter: one.value for one in command_lines.settings(self.command.words, self.flags)}
+        return {setting.parameter: setting.value for setting in command_lines.settings(self.command.words, self.flags)}
 
     def space(self) -> dict[str, dict[str, Any]]:
         """Return the study's space."""
@@ -153,7 +153,7 @@ class Draft:
         fixed = {name: known.get(name, "") for name in re.findall(r"\{(\w+)\}", expression) if name not in kept}
         if not all(map(str.isdecimal, fixed.values())):
             return ""
-        filled = re.sub(r"\{(\w+)\}", lambda found: fixed.get(found[1], found[0]), expression)
+        filled = re.sub(r"\{(\w+)\}", lambda match: fixed.get(match[1], match[0]), expression)
         return filled.removesuffix(" * 1")
 
 
@@ -181,7 +181,7 @@ def draft(
 
 
 def _placeholders_in(text: str) -> dict[str, str]:
-    return {found: found for found in re.findall(r"\{[A-Za-z_]\w*\}", text)}
+    return {placeholder: placeholder for placeholder in re.findall(r"\{[A-Za-z_]\w*\}", text)}
 
 
 def known_of(
@@ -208,14 +208,14 @@ def _beside(in_files: Iterable[Flag], flags: Sequence[Flag]) -> list[Flag]:
     return [flag for flag in in_files if flag.parameter not in named]
 
 
-def searching(drafted: Draft, found: Sequence[SearchedFlag], known: Known) -> Draft:
+def searching(drafted: Draft, searches: Sequence[SearchedFlag], known: Known) -> Draft:
     """Return a draft that searches these flags. Raises StudyError where a flag would be added in vain."""
-    named = {search.flag for search in found}
-    left = tuple(one for one in proposed(known) if one.is_precision and one.flag not in named)
-    whole = replace(drafted, searches=tuple(found), precision=left, flags=tuple(known.flags))
-    whole = replace(whole, template=_template(whole), env=_with_placeholders(whole))
-    _check_added(whole.command.words, whole.template)
-    return whole
+    named = {search.flag for search in searches}
+    left = tuple(search for search in proposed(known) if search.is_precision and search.flag not in named)
+    searched = replace(drafted, searches=tuple(searches), precision=left, flags=tuple(known.flags))
+    searched = replace(searched, template=_template(searched), env=_with_placeholders(searched))
+    _check_added(searched.command.words, searched.template)
+    return searched
 
 
 def _template(drafted: Draft) -> command_lines.Template:
@@ -267,8 +267,8 @@ def _check_added(words: Sequence[str], filled: command_lines.Template) -> None:
 
 def environment(program: str) -> str:
     """Return the Python beside a program that PATH finds in an environment of venv or conda; empty for any other."""
-    found = shutil.which(program)
-    folder = Path(found).parent if found and os.sep not in program else Path()
+    path = shutil.which(program)
+    folder = Path(path).parent if path and os.sep not in program else Path()
     kept = [folder.parent / name for name in ("pyvenv.cfg", "conda-meta")]
     python = folder / "python"
     return str(python.absolute()) if python.exists() and any(path.exists() for path in kept) else ""
@@ -276,24 +276,24 @@ def environment(program: str) -> str:
 
 def _devices(count: int | None) -> str:
     """Return the devices to watch for so many ranks; without a number, every card or one CPU rank."""
-    found = open_devices("auto").devices
-    if not found[0].is_gpu:
+    cards = open_devices("auto").devices
+    if not cards[0].is_gpu:
         return f"cpu:{count or 1}"
-    return "auto" if count is None or count >= len(found) else ",".join(map(str, range(count)))
+    return "auto" if count is None or count >= len(cards) else ",".join(map(str, range(count)))
 
 
 def used(watched: Watched, devices: Sequence[Device]) -> list[Used]:
     """Return how the command used each device, from its first iteration on."""
     begin_s = watched.reports[0].t_s if len(watched.reports) > 1 else 0.0
     return [
-        _used(device, [one for one in watched.samples if one.device == place], begin_s)
+        _used(device, [sample for sample in watched.samples if sample.device == place], begin_s)
         for place, device in enumerate(devices)
     ]
 
 
 def _used(device: Device, samples: Sequence[DeviceSample], begin_s: float) -> Used:
-    shares = [one.util_pct for one in samples if one.util_pct is not None and one.t_s >= begin_s]
-    memory = [one.mem_used_mib for one in samples if one.mem_used_mib is not None]
+    shares = [sample.util_pct for sample in samples if sample.util_pct is not None and sample.t_s >= begin_s]
+    memory = [sample.mem_used_mib for sample in samples if sample.mem_used_mib is not None]
     util_pct = fmean(shares) if shares else None
     grew = bool(memory) and max(memory) - memory[0] > USED_MIB
     worked = (util_pct or 0.0) > 0 or grew if device.is_gpu else (util_pct or 0.0) >= IDLE_PCT
@@ -326,7 +326,7 @@ def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> tuple[Wa
         raise TrainerError(
             f"no program {program} is found; activate the environment that has it, or name its Python by --python"
         )
-    variables = launch_variables(spec, source)
+    variables = launch_variables(spec, source) | {"TUNER_COUNT_FLOPS": "1"}
     watched = run_in(
         Slot(devices=source.devices, out_dir=folder.resolve(), limits=spec.probe, variables=variables),
         partial(trainer.plan, trainer.cases()[0], draft.config),

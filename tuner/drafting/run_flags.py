@@ -41,13 +41,13 @@ def flags_of(processes: Sequence[ProcessCounts], command: TypedCommand) -> RunFl
     """
     name = PurePath(command.script).name
     own = [process for process in processes if process.argv and PurePath(process.argv[0]).name == name]
-    parsed = [process for process in (*(one for one in processes if one.trains), *own) if process.flags]
+    parsed = [process for process in (*(process for process in processes if process.trains), *own) if process.flags]
     if parsed:
         return RunFlags(flags=parsed[0].flags, is_known=True, reader=parsed[0].parser)
     if _GLOBALS.search(command.source):
         return RunFlags(flags=tuple(_settings(command)), is_known=True, reader="its global settings")
-    is_deaf = bool(own) and not any(process.reads_argv for process in own) and any(one.trains for one in processes)
-    return RunFlags(is_known=is_deaf)
+    reads_words = not own or any(process.reads_argv for process in own)
+    return RunFlags(is_known=not reads_words and any(process.trains for process in processes))
 
 
 def flags_in_files(processes: Sequence[ProcessCounts]) -> Iterator[Flag]:

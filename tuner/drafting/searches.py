@@ -236,7 +236,7 @@ def _degree(known: Known) -> list[SearchedFlag]:
     ranks = known.training.ranks if known.training else 1
     degrees = [flag for flag in known.all if Role.DEGREE.has(flag.names[0]) and flag.number]
     for flag in degrees:
-        room = ranks // prod(other.number or 1 for other in degrees if other is not flag)
+        room = ranks // prod(degree.number or 1 for degree in degrees if degree is not flag)
         divisors = tuple(degree for degree in range(1, room + 1) if room % degree == 0)
         if len(divisors) > 1 and flag.number in divisors:
             return [SearchedFlag(flag=flag.names[0], values=divisors, typed=flag.number)]

@@ -181,8 +181,8 @@ def _follow(
             return
 
 
-def _is_enough(found: Found) -> bool:
-    reports, least_s = found.reports, ENOUGH_UNKNOWN_S if found.is_plain else ENOUGH_S
+def _is_enough(printed: Found) -> bool:
+    reports, least_s = printed.reports, ENOUGH_UNKNOWN_S if printed.is_plain else ENOUGH_S
     return len(reports) > ENOUGH_ITERATIONS and reports[-1].t_s - reports[1].t_s >= least_s
 
 

@@ -31,7 +31,7 @@ def before_call(module, function):
 def forget(module, function):
     """Call a function before a module no longer."""
     _, functions = _watched.get(id(module), (None, ()))
-    left = tuple(other for other in functions if other is not function)
+    left = tuple(kept for kept in functions if kept is not function)
     if left:
         _watched[id(module)] = (weakref.ref(module), left)
     else:
