@@ -197,6 +197,15 @@ def test_sizes_follow_from_memory_and_workers_from_waiting(
     assert next(iter(widened(last, uses).space())) == ("workers" if waits else "compile")
 
 
+def test_ranges_that_no_person_has_chosen_may_grow() -> None:
+    own = drafted("train.py --batch-size 8 --num-workers 2", COUNTED, free_batch=True).space()
+    assert {name: values.get("grow") for name, values in own.items()} == {
+        name: 4 * max(values["choices"]) for name, values in own.items()
+    }
+    named = drafted("train.py --batch-size 8 --num-workers 2", COUNTED, ["num-workers=0,2,4"]).space()
+    assert "grow" not in named["num_workers"]
+
+
 def test_a_script_of_several_lines_stays_whole() -> None:
     written = text_of("python -c 'import a\nprint(1)' --batch-size 8 --workers 0", PLAIN)
     command = StudySpec.model_validate(YAML(typ="safe").load(written)).trainer.options["command"]

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -36,10 +35,9 @@ from tuner.drafting.outcome import COPY, to_copy
 from tuner.errors import StudyError
 from tuner.export import CaseSummary, export_study
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
-from tuner.running.events import CaseOutcome, StudyEnded
-from tuner.running.workbench import Budget, Job
+from tuner.running.events import StudyEnded
+from tuner.running.workbench import Budget
 from tuner.study import load
-from tuner.tools.soaking.soak import USUAL_MINUTES, soaking
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]
 JsonLines = Annotated[
@@ -49,9 +47,6 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Probes side by side, e
 PerTrial = Annotated[
     int | None, typer.Option("--gpus-per-trial", min=1, help="GPUs per probe; alone, as many workers as fit.")
 ]
-
-Soak = Annotated[bool, typer.Option("--soak", help="At the end, see whether the best's memory lasts: `tuner soak`.")]
-
 
 NOT_COMPARED = "samples are not counted: the search looks for busy devices, and there will be no line to copy"
 BY_ITERATIONS = "samples are not counted; iterations/s are compared, because no searched value changes an iteration"
@@ -79,7 +74,6 @@ def optimize(
     replay: Replay = None,
     storage: options.Storage = None,
     runs: options.Runs = options.RUNS,
-    soak: Soak = False,
     quiet: Quiet = False,
     as_json: JsonLines = False,
 ) -> None:
@@ -119,7 +113,7 @@ def optimize(
         run_team(console, found, url, groups, screen=screen, passed_on=passed_on, show=show)
         return
     with at_work(console, found.bench, found.cases, url, found.prober, show=show, screen=screen) as job:
-        outcomes = _run(found, job, budget, n_trials, soak=soak)
+        outcomes = found.run(job, budget, n_trials)
         interrupted = job.interrupted()
     if budget.over():
         tables.print(out_of_time(budget))
@@ -158,14 +152,6 @@ def _tell(tables: Console, lines: Iterable[str]) -> None:
         else:
             tables.print(line)
         before = line
-
-
-def _run(found: ReadySearch, job: Job, budget: Budget, trials: int | None, *, soak: bool) -> list[CaseOutcome]:
-    """Search, then soak the best if that is asked for and real devices are there."""
-    outcomes = found.run(job, budget, trials)
-    if not soak or found.simulated or job.interrupted() or not outcomes:
-        return outcomes
-    return found.run(replace(job, purpose=soaking(found.bench, USUAL_MINUTES)), budget, None)
 
 
 def _show(

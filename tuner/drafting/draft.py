@@ -135,7 +135,7 @@ class Draft:
         if search.auto:
             return {"ladder": "auto", "min": search.values[0], "max": search.values[-1]}
         needs = {"when": {self._workers: {"min": 1}}} if self._needs(search.parameter) else {}
-        return {"choices": list(search.ordered), **needs}
+        return {"choices": list(search.ordered), **_growth(search), **needs}
 
     def samples_per_iteration(self, preset: str | None) -> str:
         """Return the samples of an iteration as arithmetic, as the preset knows them; empty where they are unknown.
@@ -155,6 +155,14 @@ class Draft:
             return ""
         filled = re.sub(r"\{(\w+)\}", lambda match: fixed.get(match[1], match[0]), expression)
         return filled.removesuffix(" * 1")
+
+
+def _growth(search: SearchedFlag) -> dict[str, int]:
+    """Return how far a range of sizes grows that no person has chosen: to four times its largest value."""
+    sizes = [value for value in search.values if isinstance(value, int) and not isinstance(value, bool)]
+    if not search.grows or len(sizes) < max(2, len(search.values)):
+        return {}
+    return {"grow": 4 * max(sizes)}
 
 
 def draft(

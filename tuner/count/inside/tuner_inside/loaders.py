@@ -67,20 +67,20 @@ class Loaders:
             return
         if any(batch.learns for batch in held):
             held = [batch for batch in held if batch.learns]
-        names = {batch.dataset for batch in held}
-        self._training.add(held[-1].dataset)
+        names = {batch.feed.dataset for batch in held}
+        self._training.add(held[-1].feed.dataset)
         self._training |= names & self._before
         self._before = names
         self.feeds += 1
         for batch in held:
-            if batch.dataset in self._training:
+            if batch.feed.dataset in self._training:
                 self._count(batch)
         if self._is_over:
             tell_pause()  # its workers end now, and those of an evaluation begin
 
-    def ended(self, iterator):
+    def ended(self, feed):
         """Note that a pass is over, where it was one of the training."""
-        if getattr(iterator, "_tuner_trains", False) or (self._given and self._given[-1].iterator() is iterator):
+        if feed.trains or (self._given and self._given[-1].feed is feed):
             self.passes += 1
             self._is_over = False
             tell_pause()
@@ -91,31 +91,71 @@ class Loaders:
         self._before.discard(dataset)
 
     def _count(self, batch):
+        feed = batch.feed
         self.passes += self._is_over
         self.batches += 1
         self.rows += batch.rows
         self.wait_s += batch.wait_s
-        self.size, self.each = batch.size, batch.each
-        iterator = batch.iterator()
-        self._is_over = batch.is_last and not getattr(iterator, "_tuner_ended", False)
-        if iterator is not None:
-            iterator._tuner_trains = True
+        self.size, self.each = feed.size, feed.each
+        self._is_over = batch.is_last and not feed.is_over
+        feed.trains = True
+
+
+class Feed:
+    """What is known of an iterator of a loader. It is asked once, because a step must stay fast."""
+
+    def __init__(self, iterator):
+        sampler = getattr(iterator, "_index_sampler", None)
+        each = getattr(sampler, "batch_size", None)
+        self.dataset = _number(getattr(iterator, "_dataset", None))
+        self.each = each if isinstance(each, int) and not isinstance(each, bool) and each > 0 else None
+        try:
+            self.batches = len(sampler)
+        except Exception:  # a sampler without a length
+            self.batches = None
+        self.size = None if self.batches is None else self.batches * (self.each or 1)
+        """The samples of a pass; None where nobody knows."""
+        self.given = 0
+        """The batches of this pass so far."""
+        self.is_over = False
+        self.trains = False
+        self._by_sampler = None
+
+    def rows(self, batch):
+        """Return the samples of a batch: by its shape, or by the sampler where the first batch has another shape.
+
+        A collate function may join the samples of a batch into one sequence, or put the sequence's dimension first.
+        """
+        own = samples(batch)
+        if self._by_sampler is None:
+            self._by_sampler = self._is_other_form(batch, own)
+        return self.each if self._by_sampler else own
+
+    def _is_other_form(self, batch, own):
+        """Return whether the leading dimension of the first batch is not that of its samples.
+
+        A batch of fewer samples than the sampler's is one rank's part of it.
+        """
+        if self.each is None or self.each == 1 or own == self.each or not own or self.batches == 1:
+            return False
+        tensor = first_tensor(batch)
+        is_second = tensor is not None and tensor.dim() > 1 and int(tensor.shape[1]) == self.each
+        return is_second or own == 1 or own > self.each
 
 
 class Batch:
     """What a loader has given."""
 
-    def __init__(self, iterator, rows, wait_s, is_last):
-        self.iterator = weakref.ref(iterator)
+    __slots__ = ("feed", "is_last", "learns", "rows", "wait_s")
+
+    def __init__(self, feed, rows, wait_s, is_last):
+        self.feed = feed
         self.rows = rows
+        self.wait_s = wait_s
         self.is_last = is_last
         """Whether it is the last one of its pass."""
-        self.wait_s = wait_s
         self.learns = sys.modules["torch"].is_grad_enabled()
         """Whether it was fetched where gradients are computed, as the batches of an evaluation usually are not."""
-        self.size = _length(iterator)
-        self.each = _batch_size(iterator)
-        self.dataset = _number(getattr(iterator, "_dataset", None))
 
 
 _datasets = {}
@@ -141,64 +181,29 @@ def _gone(number, _reference):
 loaders = Loaders()
 
 
-def _length(loader_iterator):
-    """Return the samples of a pass; None where nobody knows."""
-    batches = _batches(loader_iterator)
-    return None if batches is None else batches * (_batch_size(loader_iterator) or 1)
-
-
-def _batch_size(loader_iterator):
-    size = getattr(getattr(loader_iterator, "_index_sampler", None), "batch_size", None)
-    return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else None
+def _feed(iterator):
+    feed = getattr(iterator, "_tuner_feed", None)
+    if feed is None:
+        feed = iterator._tuner_feed = Feed(iterator)
+    return feed
 
 
 @guarded("loaders")
-def _gave(loader_iterator, batch, wait_s):
-    given = getattr(loader_iterator, "_tuner_given", 0) + 1
-    is_last = given == _batches(loader_iterator)
-    loader_iterator._tuner_given = 0 if is_last else given
-    loader_iterator._tuner_ended = False
-    loaders.gave(Batch(loader_iterator, _rows(loader_iterator, batch), wait_s, is_last))
-
-
-def _rows(loader_iterator, batch):
-    """Return the samples of a batch: by its shape, or by the sampler where the first whole batch has another shape.
-
-    A collate function may join the samples of a batch into one sequence, or put the sequence's dimension first.
-    """
-    own, size = samples(batch), _batch_size(loader_iterator)
-    by_sampler = getattr(loader_iterator, "_tuner_by_sampler", None)
-    if by_sampler is None:
-        by_sampler = loader_iterator._tuner_by_sampler = _is_other_form(loader_iterator, batch, own, size)
-    return size if by_sampler else own
-
-
-def _is_other_form(loader_iterator, batch, own, size):
-    """Return whether the leading dimension of a loader's first batch is not that of its samples.
-
-    A batch of fewer samples than the sampler's is one rank's part of it.
-    """
-    if size is None or size == 1 or own == size or not own or _batches(loader_iterator) == 1:
-        return False
-    tensor = first_tensor(batch)
-    is_second = tensor is not None and tensor.dim() > 1 and int(tensor.shape[1]) == size
-    return is_second or own == 1 or own > size
-
-
-def _batches(loader_iterator):
-    """Return the batches of a pass; None where nobody knows."""
-    if not hasattr(loader_iterator, "_tuner_batches"):
-        try:
-            loader_iterator._tuner_batches = len(loader_iterator._index_sampler)
-        except Exception:  # a sampler without a length
-            loader_iterator._tuner_batches = None
-    return loader_iterator._tuner_batches
+def _gave(iterator, batch, wait_s):
+    feed = _feed(iterator)
+    feed.given += 1
+    feed.is_over = False
+    is_last = feed.given == feed.batches
+    if is_last:
+        feed.given = 0
+    loaders.gave(Batch(feed, feed.rows(batch), wait_s, is_last))
 
 
 @guarded("loaders")
-def _ended(loader_iterator):
-    loader_iterator._tuner_given, loader_iterator._tuner_ended = 0, True
-    loaders.ended(loader_iterator)
+def _ended(iterator):
+    feed = _feed(iterator)
+    feed.given, feed.is_over = 0, True
+    loaders.ended(feed)
 
 
 def _wrap(module):
