@@ -34,10 +34,6 @@ LEAST_PAUSE_S = 0.2
 """A shorter evaluation or save is no pause of its own, in seconds."""
 LAST_FIRST_STEP = 12
 """Samples per step are those up to this step, in each config: they may grow during a training, as in a warm-up."""
-GROWTH_DIGITS = 6
-"""Samples per step are equal if they are so to this many digits after the point."""
-LEAST_COMMON = 2
-"""The fewest steps whose inputs show whether two ranks train on the same samples."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,15 +58,6 @@ USUALLY = 0.5
 """What happens at this share of the steps or more is usual in a training."""
 SOMETIMES = 0.05
 """What happens at less than this share of the steps is an exception."""
-APART = "several networks are trained in turn, and no loader of torch tells the samples"
-JOINT = "the module runs several times for each loss, and no loader of torch tells the samples"
-AGAIN = "the module takes the same samples several times, and no loader of torch tells how often"
-UNLEARNT = "the module also runs without gradients between the steps, so its samples may be used several times"
-PARTLY = "a loader feeds only some of the steps, and the module takes other samples"
-UNSTEADY = "loader and module have agreed at first, and do so no more"
-"""Why samples are not counted, though something is."""
-UNSTEPPED = "an optimizer of reinforcement learning uses its samples several times, and no environment is counted"
-"""Why nothing counts the samples of some reinforcement learning."""
 MODULE = Witness(name="module", field="rows")
 LOADER = Witness(name="loader", field="rows", within="loader")
 BOTH = Witness(name="loader and module", field="rows", within="loader")
@@ -169,7 +156,7 @@ class Merger:
     def _is_decided(self) -> bool:
         """Return whether it is known what counts the samples, or that nothing does."""
         if self._witness is not None:
-            self.why = _doubt([group[0] for group in self._groups], self._witness)
+            self.why = _contradiction([group[0] for group in self._groups], self._witness)
             self._witness = None if self.why else self._witness
             return self._witness is not None
         trainers = self.trainers
@@ -297,7 +284,7 @@ def _usual(totals: Sequence[tuple[int, float]]) -> float:
     """
     growths: Counter[float] = Counter()
     for (before, earlier), (step, total) in pairwise(totals):
-        growths[round((total - earlier) / (step - before), GROWTH_DIGITS)] += step - before
+        growths[round((total - earlier) / (step - before), 6)] += step - before
     made = totals[-1][0] - totals[0][0]
     growth, steps = growths.most_common(1)[0]
     return growth if 2 * steps > made else (totals[-1][1] - totals[0][1]) / made
@@ -321,7 +308,7 @@ def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]] | No
 def _by_inputs(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]] | None:
     """Group ranks by the sums of their inputs. Inputs that are alike at each step tell nothing."""
     steps = set.intersection(*(set(process.inputs) for process in trainers))
-    if len(steps) < LEAST_COMMON:
+    if len(steps) < 2:
         return None
     groups: dict[tuple[float, ...], list[ProcessCounts]] = {}
     for process in trainers:
@@ -339,15 +326,16 @@ def _witness(leads: Sequence[ProcessCounts]) -> Witness | str | None:
     stepped = all(process.points[-1].get("environments") for process in leads)
     reuses = any((process.start or {}).get("reuses") for process in leads)
     if not is_fed and reuses:
-        return ENVIRONMENTS if stepped else UNSTEPPED
+        why = "an optimizer of reinforcement learning uses its samples several times, and no environment is counted"
+        return ENVIRONMENTS if stepped else why
     if loader and module and _agree(loader, module):
         return BOTH
     if step < CLEAR_STEP and any(number(process.points[-1], "rows", "loader") for process in leads):
         return None
     if not is_fed and loader > SOMETIMES * module:
-        return PARTLY
+        return "a loader feeds only some of the steps, and the module takes other samples"
     if not is_fed:
-        return _doubt(leads, MODULE) or MODULE if module else _unseen(leads)
+        return _contradiction(leads, MODULE) or MODULE if module else _unseen(leads)
     each = number(leads[0].points[-1], "each", "loader")
     return _of_two(loader, module, batches, each)
 
@@ -384,29 +372,36 @@ def _agree(count: float, second: float) -> bool:
     return abs(count - second) <= AGREE * max(count, second)
 
 
-def _doubt(leads: Sequence[ProcessCounts], witness: Witness) -> str | None:
-    """Return why a witness that counts is not to be believed; None while it is."""
+def _contradiction(leads: Sequence[ProcessCounts], witness: Witness) -> str | None:
+    """Return what speaks against a witness that counts; None while nothing does."""
     step = min(process.steps for process in leads)
     is_apart = any(process.points[-1].get("is_apart") for process in leads)
-    if witness == BOTH and not is_apart:
-        counts = [_all_grown(leads, counter, step) for counter in (LOADER, MODULE)]
-        ahead = AHEAD * counts[0] / max(step - BASE_STEP, 1)
-        return None if abs(counts[0] - counts[1]) <= max(UNSTEADY_SHARE * max(counts), ahead) else UNSTEADY
-    if witness != MODULE:
+    if witness == MODULE:
+        return _several_passes(leads, step, is_apart=is_apart)
+    if witness != BOTH or is_apart:
         return None
+    counts = [_all_grown(leads, counter, step) for counter in (LOADER, MODULE)]
+    ahead = AHEAD * counts[0] / max(step - BASE_STEP, 1)
+    agree = abs(counts[0] - counts[1]) <= max(UNSTEADY_SHARE * max(counts), ahead)
+    return None if agree else "loader and module have agreed at first, and do so no more"
+
+
+def _several_passes(leads: Sequence[ProcessCounts], step: int, *, is_apart: bool) -> str | None:
+    """Return why the module may take other samples than a step needs; None where nothing speaks for it."""
 
     def share(name: str, of: str = "steps") -> float:
         part, total = (_all_grown(leads, Witness(name=field, field=field), step) for field in (name, of))
         return part / total if total else 0.0
 
-    several = share("backwards") > 1 + SOMETIMES
-    reasons = {
-        APART: several and is_apart,
-        JOINT: share("joint", "backwards") >= USUALLY,
-        AGAIN: share("again", "forwards") >= SOMETIMES or SOMETIMES <= share("repeats") <= 1 - SOMETIMES,
-        UNLEARNT: share("unlearnt") >= USUALLY,
-    }
-    return next((why for why, holds in reasons.items() if holds), None)
+    if is_apart and share("backwards") > 1 + SOMETIMES:
+        return "several networks are trained in turn, and no loader of torch tells the samples"
+    if share("joint", "backwards") >= USUALLY:
+        return "the module runs several times for each loss, and no loader of torch tells the samples"
+    if share("again", "forwards") >= SOMETIMES or SOMETIMES <= share("repeats") <= 1 - SOMETIMES:
+        return "the module takes the same samples several times, and no loader of torch tells how often"
+    if share("unlearnt") >= USUALLY:
+        return "the module also runs without gradients between the steps, so its samples may be used several times"
+    return None
 
 
 def _unseen(leads: Sequence[ProcessCounts]) -> str:

@@ -5,8 +5,15 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-PARTS = ("batch", "sample", "model", "optimizer", "precision", "loss")
-"""The parts of a training that a config may change."""
+PARTS = {
+    "batch": "samples per optimizer step",
+    "sample": "shape of a sample",
+    "model": "trained parameters",
+    "optimizer": "optimizer",
+    "precision": "precision",
+    "loss": "loss of the first steps",
+}
+"""The parts of a training that a config may change → what differs."""
 
 SAME_BATCH = 0.02
 """The samples of a step differ by at most this share. The last batch of an epoch may be smaller."""
@@ -57,17 +64,7 @@ class Difference:
 
     def __str__(self) -> str:
         """Return the difference as a person reads it."""
-        return f"{self.what or _WORDS[self.part]}: {self.own} → {self.changed}"
-
-
-_WORDS = {
-    "batch": "samples per optimizer step",
-    "sample": "shape of a sample",
-    "model": "trained parameters",
-    "optimizer": "optimizer",
-    "precision": "precision",
-    "loss": "loss of the first steps",
-}
+        return f"{self.what or PARTS[self.part]}: {self.own} → {self.changed}"
 
 
 def differences(own: Signature, changed: Signature, free: Collection[str] = ()) -> tuple[Difference, ...]:

@@ -11,7 +11,6 @@ from tuner.drafting.command_lines import literal_text, retyped
 from tuner.drafting.typed import typed_command
 from tuner.export import SPEEDS, CaseView, figure, with_error
 from tuner.probe import WITHOUT_PAUSE, duration, over
-from tuner.records.trial import ProbeRecord
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, Config, escaped, launch_digest, shell_join
@@ -41,14 +40,14 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     if (mine and mine.launch == best.launch) or not _has_speeds(mine, best, view):
         yield from _stays(mine, best, view)
         return
-    doubt = view.unlike_best(mine) or view.failed_again
-    times = None if mine is None or doubt else _times(best, mine, view)
+    reason = view.unlike_best(mine) or view.failed_again
+    times = None if mine is None or reason else _times(best, mine, view)
     if mine and times:
         yield f"the best:     {_speed(best, view)}{_of_peak(best)}, {_gain(times, mine, best)}"
         yield from _limits(mine, best)
     else:
         yield f"the best:     {_speed(best, view)}{_of_peak(best)}"
-        yield from (f"  how many times as many is unknown: {why}" for why in [doubt] if why)
+        yield from (f"  how many times as many is unknown: {why}" for why in [reason] if why)
     if mine:
         yield from _trainings(mine, best)
         yield from _start_ups(mine, best)
@@ -163,16 +162,16 @@ def _times(best: Standing, mine: Standing, view: CaseView) -> tuple[float, float
     Where one of the two has run several times, a run of the other is taken to scatter as much.
     """
     is_speed = view.objective in SPEEDS
-    (fast, unsure), (slow, doubt) = (
+    (fast, fast_error), (slow, slow_error) = (
         (config.value, config.error) if is_speed else (config.samples_per_s, config.speed_error)
         for config in (best, mine)
     )
     if not fast or not slow:
         return None
     times = fast / slow
-    if unsure is None or doubt is None:
+    if fast_error is None or slow_error is None:
         return times, None
-    shares = (unsure / fast, best.readings), (doubt / slow, mine.readings)
+    shares = (fast_error / fast, best.readings), (slow_error / slow, mine.readings)
     scatter = max((share * sqrt(count) for share, count in shares if count > 1), default=0.0)
     return times, times * hypot(*(max(share, scatter / sqrt(count)) for share, count in shares))
 
@@ -202,23 +201,16 @@ def _limits(mine: Standing, best: Standing) -> Iterator[str]:
 
 def _over_time(mine: Standing, best: Standing) -> str:
     """Return what pauses between training steps cost, as far as the two configs have shown it."""
-    own, reached = ([trial.probe for trial in config.trials] for config in (mine, best))
-    notes = [note for config in (*reached, *own) for note in config.notes if note.endswith(WITHOUT_PAUSE)]
+    trials = (*best.trials, *mine.trials)
+    notes = [note for trial in trials for note in trial.probe.notes if note.endswith(WITHOUT_PAUSE)]
     if not notes:
         return "neither of the two saw an evaluation or another long pause; a whole training may gain more or less"
     before, after = map(_step_share, (mine, best))
-    begin, when = "", "time"
+    pause = notes[0].removesuffix(f"; {WITHOUT_PAUSE}")
     if not before or not after:
-        before, after = map(_measured_share, (own, reached))
-        begin, when = "this is of training steps alone, and unknown with pauses: ", "measured time"
-    steps = f"steps are {100 * before:.0f} % of the {when} of your command and {100 * after:.0f} % of that of the best"
-    return f"{begin}{steps}; {notes[0].removesuffix(f'; {WITHOUT_PAUSE}')}"
-
-
-def _measured_share(probes: Sequence[ProbeRecord]) -> float:
-    """Return the share of the windows of some probes that training steps took."""
-    known = [(probe.trained_s, probe.window_s) for probe in probes if probe.trained_s and probe.window_s]
-    return min(1.0, sum(trained_s for trained_s, _ in known) / sum(window_s for _, window_s in known)) if known else 1.0
+        return f"this is of training steps alone, and unknown with pauses: {pause}"
+    shares = f"{100 * before:.0f} % of the time of your command and {100 * after:.0f} % of that of the best"
+    return f"steps are {shares}; {pause}"
 
 
 def _speed(config: Standing | None, view: CaseView) -> str:

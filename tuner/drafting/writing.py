@@ -10,8 +10,9 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from tuner.count import ENVIRONMENTS, PARTS, TrainingCounts
-from tuner.drafting.draft import Draft, Used
+from tuner.drafting.draft import Draft
 from tuner.drafting.printed import Found
+from tuner.drafting.uses import Used
 from tuner.drafting.watching import Watched, iteration_s
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S
 from tuner.study import literal_line, literal_words
@@ -27,7 +28,7 @@ def samples_of(draft: Draft, printed: Found) -> str:
 
     Also empty where the trainer counts samples itself.
     """
-    return "" if printed.doubt or printed.counts_samples else draft.samples_per_iteration(printed.preset)
+    return "" if printed.contradiction or printed.counts_samples else draft.samples_per_iteration(printed.preset)
 
 
 def samples_in_words(draft: Draft, printed: Found) -> str:
@@ -35,7 +36,11 @@ def samples_in_words(draft: Draft, printed: Found) -> str:
     if printed.counts_samples:
         return f"{printed.reports[-1].samples} in all, counted by the command"
     samples = samples_of(draft, printed)
-    return f"{samples} in each iteration" if samples else f"unknown: {printed.doubt or 'no printed line says them'}"
+    return (
+        f"{samples} in each iteration"
+        if samples
+        else f"unknown: {printed.contradiction or 'no printed line says them'}"
+    )
 
 
 def study_text(
@@ -113,12 +118,12 @@ def objective_of(draft: Draft, watched: Watched) -> str:
     printed = watched.found
     if printed is None or printed.counts_samples or samples_of(draft, printed):
         return SAMPLES_PER_S
-    return ITERATIONS_PER_S if draft.keeps_iterations and not printed.doubt else BUSY
+    return ITERATIONS_PER_S if draft.keeps_iterations and not printed.contradiction else BUSY
 
 
 def unknown_samples(printed: Found) -> str:
     """Return why samples are unknown, or what to do about it."""
-    return printed.doubt or "`samples_per_iteration` says how many a printed iteration has, on all ranks"
+    return printed.contradiction or "`samples_per_iteration` says how many a printed iteration has, on all ranks"
 
 
 def _printed(draft: Draft, watched: Watched) -> list[str]:
