@@ -35,12 +35,9 @@ def samples_in_words(draft: Draft, printed: Found) -> str:
     """Return what is known of the samples of a command whose lines are read, as a line for the person."""
     if printed.counts_samples:
         return f"{printed.reports[-1].samples} in all, counted by the command"
-    samples = samples_of(draft, printed)
-    return (
-        f"{samples} in each iteration"
-        if samples
-        else f"unknown: {printed.contradiction or 'no printed line says them'}"
-    )
+    if samples := samples_of(draft, printed):
+        return f"{samples} in each iteration"
+    return f"unknown: {printed.contradiction or 'no printed line says them'}"
 
 
 def study_text(
