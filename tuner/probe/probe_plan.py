@@ -155,6 +155,8 @@ class ProbePlan:
     """Whether steps and samples are counted inside the trainer's processes."""
     total_batch: float | None = None
     """The samples of one step of the optimizer on all ranks together; None where the study does not say."""
+    flops_per_sample: float | None = None
+    """The floating-point operations of a training step for each of its samples; None where the study does not say."""
     expected: tuple[Path, ...] = ()
     """Files that must exist after a run that ended by itself."""
     session_key: str

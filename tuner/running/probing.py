@@ -21,6 +21,7 @@ from tuner.probe import (
     Stop,
     error,
     measured,
+    mfu_pct,
     other_training,
     unlaunched,
     value,
@@ -102,6 +103,8 @@ class Probing:
         )
         result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
         result = with_sure_speed(result, self._spec.needed)
+        share = mfu_pct(result.samples_per_s, plan.flops_per_sample, plan.slot.devices)
+        result = replace(result, mfu_pct=share)
         if result.ok and (change := self._changes(result)):
             result = replace(result, failure=other_training(change))
         return result, self._judge(result, asked), plan
