@@ -213,7 +213,7 @@ def test_children_that_live_shortly_count_once(source: CpuSource, ranks: list[Fa
 def test_what_others_use_of_the_machine_is_measured(launcher: FakeProcess, ranks: list[FakeProcess]):
     busy_s = iter((100.0, 105.0, 105.0))
     others = Others(cores=4, busy_s=lambda: next(busy_s))
-    source = CpuSource(2, cores=4, open_process=lambda pid: cast(psutil.Process, launcher), others=others)
+    source = CpuSource(2, cores=4, open_process=lambda pid: cast(psutil.Process, launcher), machine=others)
     source.attach(launcher.pid)
     assert [sample.others_pct for sample in source.sample(0.0)] == [None, None]
     ranks[0].cpu_s, launcher.cpu_s = ranks[0].cpu_s + 0.6, 0.4

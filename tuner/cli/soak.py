@@ -1,7 +1,5 @@
 """`tuner soak`: does the best config still run at hour three? `tuner told`: it did not."""
 
-import os
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -11,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, asked, database_url, open_console, written
+from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, open_console, written
 from tuner.cli.status import open_reader
 from tuner.cli.work import (
     EXIT_INTERRUPTED,
@@ -24,11 +22,11 @@ from tuner.cli.work import (
     one_case,
     output_lines,
 )
-from tuner.errors import StoreError, StudyError
+from tuner.errors import StoreError
 from tuner.export import export_study, in_words, no_best
 from tuner.running.loop import optimize
 from tuner.running.workbench import Workbench, open_workbench
-from tuner.study import MOST_HOURS, Case, Config, StudySpec, find, ladder_of, literal_word, load
+from tuner.study import MOST_HOURS, Case, Config, ladder_of, literal_word
 from tuner.tools.soaking.soak import USUAL_MINUTES, may_be_soaked, reported, soaking, telling, verdicts
 from tuner.tools.soaking.whole_training import Training
 
@@ -72,9 +70,6 @@ def soak(
     chosen, url = chosen_cases(bench, cases), database_url(storage, bench.folder)
     if not settings:
         chosen = _searched(console, chosen, url, bench, study)
-    if _may_ask(console, study, bench.spec):
-        keep_answer(study)
-        bench = open_workbench(study, devices=devices, runs=runs)
     training = Training.of(bench, hours, iterations)
     first = _named(bench, one_case(bench, cases, "--set"), url, settings) if settings else None
     purpose = soaking(bench, minutes, training, first)
@@ -111,33 +106,6 @@ def _named(bench: Workbench, case: Case, url: str, settings: Sequence[str]) -> C
         if view and view.best:
             return config_with(bench.space_for(case), view.best.config, settings)
     return first_config(bench, case, settings)
-
-
-def _may_ask(console: Console, study: str, spec: StudySpec) -> bool:
-    """Return whether a person is at the terminal and the study file, which is the person's own, has no answer."""
-    if not (console.is_terminal and sys.stdin.isatty()) or "soak" in spec.model_fields_set:
-        return False
-    return find(study).resolve().is_relative_to(Path.cwd()) and load(study, fall_back=False).name == spec.name
-
-
-def keep_answer(study: str) -> None:
-    """Ask whether something worse may come after a soak, and keep the answer at the end of the study file.
-
-    Raises StudyError where the file cannot keep it; the file is then as it was, also on a full disk.
-    """
-    question = "Can a later batch, evaluation or checkpoint need more memory than all that a soak sees?"
-    answer = f"worse: {str(asked(lambda: typer.confirm(question, default=True))).lower()}"
-    file = find(study)
-    size = file.stat().st_size
-    try:
-        with file.open("a", encoding="utf-8") as text:
-            text.write(f"\nsoak: {{{answer}}}\n")
-        load(study)
-    except (OSError, StudyError) as error:
-        with suppress(OSError):
-            os.truncate(file, size)
-        why = error.strerror if isinstance(error, OSError) else "its form takes no line at the end"
-        raise StudyError(f"{file} cannot keep the answer: {why}; write `{answer}` below `soak:` in it") from error
 
 
 Oom = Annotated[bool, typer.Option("--oom", help="The training ran out of memory.")]

@@ -12,37 +12,33 @@ from tuner.devices.nvml import Nvml
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe import STOPPED, Clock, Device, Failure, FailureKind, mib, unreadable
 
-_BITS = 64
-"""NVML gives a set of cores as words of so many bits (nvml.h, nvmlDeviceGetCpuAffinity)."""
-
 
 def near_cores(nvml: Nvml, uuids: Sequence[str]) -> frozenset[int]:
     """Return the cores near any of the cards, as the driver reports them; empty when the driver does not report them.
 
     Raises DeviceError when a card does not answer.
     """
-    words = -(-(os.cpu_count() or 1) // _BITS)
+    bits = 64  # of a word in NVML's sets of cores (nvml.h, nvmlDeviceGetCpuAffinity)
+    words = -(-(os.cpu_count() or 1) // bits)
     cores: set[int] = set()
     for uuid in uuids:
         masks = nvml.ask(uuid, nvml.library.nvmlDeviceGetCpuAffinity, nvml.handle(uuid), words) or ()
-        cores.update(
-            word * _BITS + bit for word, mask in enumerate(masks) for bit in range(_BITS) if int(mask) >> bit & 1
-        )
+        cores |= {word * bits + bit for word, mask in enumerate(masks) for bit in range(bits) if int(mask) >> bit & 1}
     return frozenset(cores)
 
 
-def share_cores(near: Sequence[Collection[int]], allowed: Collection[int]) -> list[list[int]]:
+def share_cores(nearby: Sequence[Collection[int]], allowed: Collection[int]) -> list[list[int]]:
     """Return disjoint cores for each worker, near its cards where possible. Pure.
 
-    `near` holds the cores near each worker's cards; an empty set stands for all allowed cores. Workers that are near
+    `nearby` holds the cores near each worker's cards; an empty set stands for all allowed cores. Workers that are near
     the same cores get equal parts of them, one block after the other. A list is empty where fewer cores are allowed
     than there are workers; that worker is not pinned.
     """
     free = sorted(allowed)
-    wanted = [set(cores) & set(free) or set(free) for cores in near]
+    wanted = [set(cores) & set(free) or set(free) for cores in nearby]
     shares: list[list[int]] = []
     for index, mine in enumerate(wanted):
-        rivals = 1 + sum(bool(mine & other) for other in wanted[index + 1 :])
+        rivals = 1 + sum(bool(mine & later) for later in wanted[index + 1 :])
         candidates = [core for core in free if core in mine]
         shares.append(candidates[: len(candidates) // rivals])
         free = [core for core in free if core not in shares[-1]]
@@ -217,11 +213,11 @@ def wait_until_idle(
     """
     end_s = clock.now() + limit_s
     try:
-        while found := _not_free(read, at_open, left()):
+        while failure := _not_free(read, at_open, left()):
             if interrupted():
                 return STOPPED
             if clock.now() >= end_s:
-                return replace(found, detail=f"{found.detail}; waited {limit_s:g} s")
+                return replace(failure, detail=f"{failure.detail}; waited {limit_s:g} s")
             sleep(POLL_S)
     except DeviceLostError as error:
         return unreadable(str(error))
@@ -234,20 +230,20 @@ def _not_free(
     """Look once and return why the cards are not free, if so. Raises DeviceLostError."""
     own = [Obstacle(rule="own process", text=f"{left} of an earlier probe cannot be killed")] if left else []
     try:
-        found = [*own, *obstacles(read(), at_open)]
+        in_the_way = [*own, *obstacles(read(), at_open)]
     except DeviceLostError:
         raise
     except DeviceError as error:
         return unreadable(str(error))
-    detail = "; ".join(obstacle.text for obstacle in found)
-    return Failure(kind=FailureKind.GPU_BUSY, rule=found[0].rule, detail=detail) if found else None
+    detail = "; ".join(obstacle.text for obstacle in in_the_way)
+    return Failure(kind=FailureKind.GPU_BUSY, rule=in_the_way[0].rule, detail=detail) if in_the_way else None
 
 
 def _held_by_others(card: Occupancy, before: Occupancy) -> str | None:
     known = {occupant.pid for occupant in before.occupants}
     much_mib = TOLERATED_SHARE * (card.device.mem_total_mib or math.inf)
-    others = [one for one in card.occupants if one.pid not in known or (one.mem_mib or 0.0) > much_mib]
-    return f"is used by {', '.join(map(shown, others))}" if others else None
+    foreign = [user for user in card.occupants if user.pid not in known or (user.mem_mib or 0.0) > much_mib]
+    return f"is used by {', '.join(map(shown, foreign))}" if foreign else None
 
 
 def _memory_in_use(card: Occupancy, before: Occupancy) -> str | None:

@@ -121,9 +121,9 @@ def spent_s(before: Times, after: Times) -> float:
     A process that is new has used all its time since. A process that has ended is in the ended children of its parent
     from then on; what was counted of it before is not counted again.
     """
-    own_s = sum(max(0.0, one.own_s - before.get(pid, _NOTHING).own_s) for pid, one in after.items())
-    reaped_s = sum(one.reaped_s - before.get(pid, _NOTHING).reaped_s for pid, one in after.items())
-    gone_s = sum(one.total_s for pid, one in before.items() if pid not in after)
+    own_s = sum(max(0.0, time.own_s - before.get(pid, _NOTHING).own_s) for pid, time in after.items())
+    reaped_s = sum(time.reaped_s - before.get(pid, _NOTHING).reaped_s for pid, time in after.items())
+    gone_s = sum(time.total_s for pid, time in before.items() if pid not in after)
     return own_s + max(0.0, reaped_s - gone_s)
 
 
@@ -163,8 +163,8 @@ def data_mib(pid: int, peaks: Peaks, root: Path = Path("/")) -> tuple[float, flo
     with suppress(OSError, ValueError, KeyError):
         status = (root / f"proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
         rows = dict(line.split(":", 1) for line in status.splitlines() if line.startswith("Vm"))
-        found = {name: int(text.split()[0]) / 1024 for name, text in rows.items()}
-        data, resident, mapped = found["VmData"], (found["VmRSS"], found["VmHWM"]), (found["VmSize"], found["VmPeak"])
+        sizes = {name: int(text.split()[0]) / 1024 for name, text in rows.items()}
+        data, resident, mapped = sizes["VmData"], (sizes["VmRSS"], sizes["VmHWM"]), (sizes["VmSize"], sizes["VmPeak"])
         return data, peaks.setdefault(pid, DataPeak()).read(data, resident, mapped)
     return None
 
@@ -198,16 +198,16 @@ class ProcessTree:
         Each process has a limit of its own, so the largest run out first. At first the busiest may be another process,
         such as the one that starts the ranks.
         """
-        data = {pid: found[0] for pid in self._processes if (found := data_mib(pid, peaks))}
+        data = {pid: memory[0] for pid in self._processes if (memory := data_mib(pid, peaks))}
         return sorted(heapq.nlargest(self._count, data, key=data.__getitem__))
 
     def times(self) -> dict[int, CpuTime]:
         """Return the CPU time of each process."""
-        found: dict[int, CpuTime] = {}
+        times: dict[int, CpuTime] = {}
         for pid, process in self._processes.items():
             with suppress(psutil.Error):
-                found[pid] = _cpu_time(process)
-        return found
+                times[pid] = _cpu_time(process)
+        return times
 
     def memory_mib(self, rank: int) -> float | None:
         """Return the resident memory of a rank and its helper processes; None when the rank has ended.
@@ -277,10 +277,6 @@ def _cpu_time(process: psutil.Process) -> CpuTime:
     return CpuTime(own_s=times.user + times.system, reaped_s=times.children_user + times.children_system)
 
 
-_RESCAN_S = 1.0
-"""The seconds between two searches for the processes that are ranks."""
-
-
 class CpuSource:
     """Measures the CPU share of each rank in the attached process tree. The devices are named `cpu:0`, `cpu:1`, ….
 
@@ -298,7 +294,7 @@ class CpuSource:
         ranks: int,
         cores: int | None = None,
         open_process: Callable[[int], psutil.Process] = psutil.Process,
-        others: Others | None = None,
+        machine: Others | None = None,
         memory_mib: float | None = None,
     ) -> None:
         """`memory_mib`: the memory that each rank's process may have; its memory is then what counts against that."""
@@ -308,7 +304,7 @@ class CpuSource:
         """One device per rank."""
         self._cores_per_rank = max(1, (cores or usable_cores()) // ranks)
         self._open_process = open_process
-        self._others = others or Others()
+        self._machine = machine or Others()
         self._follow(None)
 
     def attach(self, pid: int) -> None:
@@ -323,11 +319,11 @@ class CpuSource:
         if t_s >= self._rescan_at_s:
             self._tree.rescan()
             self._largest = self._tree.largest(self._peaks) if self._limited else []
-            self._rescan_at_s = t_s + _RESCAN_S
+            self._rescan_at_s = t_s + 1.0
         before_at_s, before = self._before
         after, owners_before, self._owners = self._tree.times(), self._owners, self._tree.owners
         self._before = t_s, after
-        others_pct = self._others.share_pct(t_s, spent_s(before, after))
+        others_pct = self._machine.share_pct(t_s, spent_s(before, after))
 
         def share_pct(rank: int) -> float | None:
             room_s = (t_s - before_at_s) * self._cores_per_rank
@@ -371,7 +367,7 @@ class CpuSource:
 
 def _of(rank: int, owners: dict[int, int], times: Times) -> Times:
     """Return the times of the processes that work for a rank."""
-    return {pid: one for pid, one in times.items() if owners.get(pid) == rank}
+    return {pid: time for pid, time in times.items() if owners.get(pid) == rank}
 
 
 def cpu_model() -> str:

@@ -55,10 +55,11 @@ def links(devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> tupl
         Link(
             first=first,
             second=second,
-            p2p=both(able((one, other), _READ), able((one, other), _WRITE)),
-            nvlink=able((one, other), _NVLINK),
+            p2p=both(able(pair, _READ), able(pair, _WRITE)),
+            nvlink=able(pair, _NVLINK),
         )
-        for (first, one), (second, other) in itertools.combinations(handles, 2)
+        for (first, left), (second, right) in itertools.combinations(handles, 2)
+        for pair in [(left, right)]
     )
 
 

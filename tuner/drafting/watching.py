@@ -24,7 +24,7 @@ from tuner.probe import (
     duration,
 )
 from tuner.probe.count_files import COUNTED, counts, read_processes
-from tuner.probe.progress_reader import record
+from tuner.probe.output import record
 
 POLL_S = 0.1
 KEPT_LINES = 2000

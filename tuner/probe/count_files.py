@@ -8,10 +8,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from tuner.count import Merger, ProcessCounts, TrainingCounts
-from tuner.probe.output import USUAL_BOUNDS, Tail
+from tuner.probe.output import USUAL_BOUNDS, Tail, record
 
-MOST_PROCESSES = 4096
-"""Files of more processes are not followed. A training has a process for each rank, and helpers beside them."""
 TRAINING = "training"
 """The type of the message that says what is trained and what was counted."""
 COUNTED = "counted"
@@ -59,11 +57,11 @@ class CountFiles:
         except OSError:
             return False
         has_new = self._paused = False
-        for name in names[:MOST_PROCESSES]:
+        for name in names[:4096]:  # a rank, and helpers beside it
             tail = self._tails.setdefault(name, Tail(self._folder / name, self._most_bytes))
-            for record in _records(tail):
-                self._merger.feed(name, record)
-                self._paused |= record.get("type") == "pause"
+            for message in _messages(tail):
+                self._merger.feed(name, message)
+                self._paused |= message.get("type") == "pause"
                 has_new = True
         return has_new
 
@@ -86,17 +84,9 @@ def counts(message: object) -> TrainingCounts | None:
         return None
 
 
-def _records(tail: Tail) -> list[dict[str, Any]]:
+def _messages(tail: Tail) -> list[dict[str, Any]]:
     try:
         lines = tail.read()
     except OSError:
         return []
-    found: list[dict[str, Any]] = []
-    for line in lines:
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict):
-            found.append(record)
-    return found
+    return [message for line in lines if (message := record(line))]

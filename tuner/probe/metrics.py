@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from operator import attrgetter
 from statistics import fmean
@@ -43,15 +44,21 @@ def spread(numbers: Sequence[float]) -> float:
     return max(numbers) - min(numbers)
 
 
-def _of_idlest(quantity: str, what: str, unknown: float | None = None) -> Callable[[ProbeResult], Any]:
-    """Return what reads a field of a busy share, `util` or `sm`, on the device where the share is the smallest."""
+def _of_idlest(quantity: str) -> Metric:
+    """Return the metric of a busy share, `util` or `sm`, on the device where the share is the smallest."""
     mean = attrgetter(f"{quantity}_mean_pct")
 
-    def read(result: ProbeResult) -> Any:
-        idlest = min((one for one in result.devices if mean(one) is not None), key=mean, default=None)
+    def read(what: str, unknown: float | None, result: ProbeResult) -> Any:
+        idlest = min((device for device in result.devices if mean(device) is not None), key=mean, default=None)
         return getattr(idlest, f"{quantity}_{what}_pct") if idlest else unknown
 
-    return read
+    return Metric(
+        f"min_avg_{quantity}",
+        "%",
+        partial(read, "mean", None),
+        partial(read, "se", None),
+        edge_of=partial(read, "edge", 0.0),
+    )
 
 
 def _headroom_pct(device: DeviceSummary) -> float | None:
@@ -63,14 +70,10 @@ def _headroom_pct(device: DeviceSummary) -> float | None:
 SAMPLES_PER_S = "samples_per_s"
 ITERATIONS_PER_S = "iterations_per_s"
 """Compares configs only where each iteration has the same samples in all of them."""
-LARGEST_ERROR = 0.1
-"""Samples/s beside another objective are told up to this standard error, as a share of their value."""
 
 METRICS: tuple[Metric, ...] = (
-    *(
-        Metric(name, "%", _of_idlest(one, "mean"), _of_idlest(one, "se"), edge_of=_of_idlest(one, "edge", 0.0))
-        for name, one in (("min_avg_util", "util"), ("min_avg_sm", "sm"))
-    ),
+    _of_idlest("util"),
+    _of_idlest("sm"),
     Metric(SAMPLES_PER_S, "1/s", attrgetter("samples_per_s"), attrgetter("samples_per_s_se")),
     Metric(ITERATIONS_PER_S, "1/s", attrgetter("iterations_per_s"), attrgetter("iterations_per_s_se")),
     Metric("util_spread", "%", _of_devices(spread, attrgetter("util_mean_pct"))),
@@ -134,12 +137,12 @@ def measured(result: ProbeResult) -> dict[str, float | None]:
 
 
 def with_sure_speed(result: ProbeResult, needed: Collection[str] = ()) -> ProbeResult:
-    """Return a result without its samples/s where their standard error is above `LARGEST_ERROR`, with a note instead.
+    """Return a result without its samples/s where their standard error is above a tenth, with a note instead.
 
     `needed` names the metrics of the study's objectives and constraints. A speed that is needed stays, with its error.
     """
     speed, spread = result.samples_per_s, result.samples_per_s_se
-    if not speed or spread is None or spread <= LARGEST_ERROR * speed or SAMPLES_PER_S in needed:
+    if not speed or spread is None or spread <= 0.1 * speed or SAMPLES_PER_S in needed:
         return result
     note = f"{NO_RATE}: {speed:.3g} ± {spread:.2g} is too unsure to compare"
     return replace(result, samples_per_s=None, samples_per_s_se=None, notes=(*result.notes, note))

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tuner.errors import OutputError
 from tuner.probe.protocols import Clock, OutputLine
@@ -61,8 +62,8 @@ def folder_of(study: Path, out_dir: str | None) -> Path | None:
     """
     if not out_dir or "\0" in out_dir:
         return None
-    whole = (study / out_dir).resolve()
-    return whole if whole.is_relative_to(study.resolve()) else None
+    folder = (study / out_dir).resolve()
+    return folder if folder.is_relative_to(study.resolve()) else None
 
 
 def make_private(file: Path) -> None:
@@ -73,13 +74,6 @@ def make_private(file: Path) -> None:
 def unwritable(file: str | Path, error: OSError) -> OutputError:
     """Return the error that says that a file of a probe cannot be written, and what to do."""
     return OutputError(f"{file} cannot be written: {error.strerror}; {_REMEDY}")
-
-
-LEAST_CHARACTERS = 8
-"""A shorter value is not hidden, because other texts contain it by chance (as GitLab CI's masked variables)."""
-LEAST_OF_A_KIND = 16
-"""A shorter value of letters alone, or that may be a number or a time, is not hidden: lines with progress hold such."""
-_OF_A_KIND = re.compile(r"[^\W\d_]+|[-+.,:/\deE]+")
 
 
 class Mask:
@@ -108,10 +102,27 @@ class Mask:
 
 
 def _is_hidden(value: str) -> bool:
-    return len(value) >= (LEAST_OF_A_KIND if _OF_A_KIND.fullmatch(value) else LEAST_CHARACTERS)
+    """Return whether a value is hidden: of 8 characters, other texts contain it by chance (as in GitLab CI).
+
+    One of letters alone, or that may be a number or a time, needs 16: lines with progress hold such.
+    """
+    return len(value) >= (16 if re.fullmatch(r"[^\W\d_]+|[-+.,:/\deE]+", value) else 8)
 
 
 NO_MASK = Mask({})
+
+
+BOM = "\ufeff"
+"""The byte order mark with which some programs begin a file; it is no text."""
+
+
+def record(text: str) -> dict[str, Any]:
+    """Return the JSON object on a line of a trainer's messages, or an empty dictionary when there is none."""
+    try:
+        message = json.loads(text.removeprefix(BOM))
+    except (ValueError, RecursionError):
+        return {}
+    return message if isinstance(message, dict) else {}
 
 
 MAX_LINE_BYTES = 16_384
@@ -141,14 +152,14 @@ class LineSplitter:
     def feed(self, chunk: bytes) -> list[str]:
         """Return the lines that `chunk` completes, without empty lines."""
         lines = (self._rest + chunk).splitlines()
-        whole = chunk.endswith((b"\n", b"\r"))
-        self._rest = b"" if whole or not lines else self._shortened(lines.pop())
+        is_ended = chunk.endswith((b"\n", b"\r"))
+        self._rest = b"" if is_ended or not lines else self._shortened(lines.pop())
         return [text for line in lines if (text := self._text(line))]
 
     def close(self) -> list[str]:
         """Return the unfinished last line in a list, or an empty list."""
-        rest, self._rest = self._rest, b""
-        return [text] if (text := self._text(rest)) else []
+        text, self._rest = self._text(self._rest), b""
+        return [text] if text else []
 
     def _shortened(self, line: bytes) -> bytes:
         """Return a line without its middle if it is too long. Values are hidden first, so that none is cut in two."""
@@ -200,22 +211,15 @@ class Tail:
                 chunk = file.read(self._most_bytes)
         except FileNotFoundError:
             return []
-        whole, newline, _ = chunk.rpartition(b"\n")
+        lines, newline, _ = chunk.rpartition(b"\n")
         if self._offset == 0 and newline:
-            self._first_line = whole.partition(b"\n")[0] + newline
+            self._first_line = lines.partition(b"\n")[0] + newline
         self.left = status.st_size - self._offset - len(chunk) if len(chunk) == self._most_bytes else 0
         if self._offset == 0:
-            whole = whole.removeprefix(codecs.BOM_UTF8)
-        self._offset += len(chunk) if len(chunk) == self._most_bytes and not newline else len(whole) + len(newline)
+            lines = lines.removeprefix(codecs.BOM_UTF8)
+        self._offset += len(chunk) if len(chunk) == self._most_bytes and not newline else len(lines) + len(newline)
         # bytes are split, not text: `str.splitlines` would also split at characters such as U+2028
-        return [line.decode(errors="replace") for line in whole.splitlines()]
-
-
-LINE_BYTES = 200
-"""What a waiting line takes in memory beside its text."""
-CHUNK_BYTES = 1 << 16
-"""The most bytes that are read from the pipe at once: the usual size of a pipe on Linux (pipe(7))."""
-LEFT_OUT = b"\n[tuner: the rest of this log is left out]\n"
+        return [line.decode(errors="replace") for line in lines.splitlines()]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -260,7 +264,7 @@ class Log:
         kept = chunk[: self._room_bytes]
         self._room_bytes -= len(chunk)
         try:
-            self._file.write(kept if self._room_bytes > 0 else kept + LEFT_OUT)
+            self._file.write(kept if self._room_bytes > 0 else kept + b"\n[tuner: the rest of this log is left out]\n")
             self._file.flush()
         except OSError as error:
             self._error = error
@@ -290,7 +294,7 @@ class _Waiting:
 
     def add(self, lines: list[OutputLine]) -> None:
         """Add lines as soon as there is room; there always is where none waits."""
-        size = sum(LINE_BYTES + len(line.text) for line in lines)
+        size = sum(200 + len(line.text) for line in lines)  # a line takes 200 bytes beside its text
         with self._changed:
             self._changed.wait_for(lambda: not self._lines or self._bytes + size <= self._most_bytes)
             self._lines += lines
@@ -352,7 +356,7 @@ class Console:
 
     def _read(self) -> None:
         splitter = LineSplitter(self._mask)
-        while chunk := os.read(self._pipe, CHUNK_BYTES):
+        while chunk := os.read(self._pipe, 1 << 16):  # the usual size of a pipe (pipe(7))
             self._hand_on(splitter.feed(chunk))
         self._hand_on(splitter.close())
         self._log.close()

@@ -175,8 +175,8 @@ class ProbePlan:
 
         Where the trainer is counted inside, the variables that begin the counting are among them.
         """
-        found = {**inherited, **{name: expanded(text, inherited) for name, text in self.env.items()}}
-        return found | counting(self.slot.counts, found) if self.is_counted else found
+        variables = {**inherited, **{name: expanded(text, inherited) for name, text in self.env.items()}}
+        return variables | counting(self.slot.counts, variables) if self.is_counted else variables
 
     def hidden(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Return what no log may hold: name → value.

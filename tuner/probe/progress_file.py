@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 from tuner.errors import TrainerError, installs
 from tuner.probe.counting import EpochCounter, number
 from tuner.probe.evidence import quoted
-from tuner.probe.output import Tail, plain
+from tuner.probe.output import BOM, Tail, plain, record
 from tuner.probe.probe_plan import STEP, ProgressFile
-from tuner.probe.progress_reader import BOM, record
 from tuner.probe.protocols import Clock
 
 

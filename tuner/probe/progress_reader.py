@@ -1,6 +1,5 @@
 """Reads a trainer's progress from its lines, and finds lines that look like progress that no pattern matches."""
 
-import json
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from tuner.probe.counting import (
     printed_end,
 )
 from tuner.probe.evidence import quoted
+from tuner.probe.output import record
 from tuner.probe.probe_plan import SCORE_GROUP, LinePatterns
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Pause, Progress, Score, Thin
@@ -29,8 +29,6 @@ FORMS = tuple(
     for words in ("iteration|iter|step|batch", "epoch")
 )
 """The plain forms of progress, such as `iteration 12`. An epoch counts where nothing else does."""
-BOM = "\ufeff"
-"""The byte order mark with which some programs begin a file; it is no text."""
 _COUNTS = ("iteration", "samples")
 """The groups of counts that may start again at each epoch."""
 _SAVES = re.compile(r"(?i)(?<![a-z])(?:checkpoint|saving|saved)")
@@ -254,18 +252,9 @@ class ProgressReader:
         return None
 
 
-def _pause(told: object) -> Pause | None:
-    """Return the pause that a message tells of; None where it tells of none."""
-    return Pause(str(told.get("what")), number(told.get("every"))) if isinstance(told, dict) else None
-
-
-def record(text: str) -> dict[str, Any]:
-    """Return the JSON object on a line of the progress file, or an empty dictionary when there is none."""
-    try:
-        message = json.loads(text.removeprefix(BOM))
-    except (ValueError, RecursionError):
-        return {}
-    return message if isinstance(message, dict) else {}
+def _pause(message: object) -> Pause | None:
+    """Return the pause that a part of a message tells of; None where it tells of none."""
+    return Pause(str(message.get("what")), number(message.get("every"))) if isinstance(message, dict) else None
 
 
 def _with_any_score(pattern: str) -> str:

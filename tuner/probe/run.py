@@ -197,8 +197,8 @@ class _Probe:
         return with_reported(summaries, shares) if is_reported and is_cpu else summaries
 
     def _alloc_retries(self) -> int | None:
-        latest = {one.rank: one.alloc_retries for one in self._watch.progress if one.alloc_retries is not None}
-        return sum(latest.values()) if latest else None
+        known = [(report.rank, report.alloc_retries) for report in self._watch.progress]
+        return over(sum, {rank: retries for rank, retries in known if retries is not None}.values())
 
 
 def _ended_by(answer: Answer) -> tuple[ProbeEnd, str | None] | None:
@@ -227,15 +227,15 @@ def _without_number(result: ProbeResult, marks: int) -> ProbeResult:
     """Return a failed probe's result without its window: utilisation after a rank has died means nothing."""
     peaks = tuple(
         DeviceSummary(
-            device=one.device,
-            source=one.source,
+            device=device.device,
+            source=device.source,
             window_s=0.0,
             util_mean_pct=None,
-            mem_peak_mib=one.mem_peak_mib,
-            mem_total_mib=one.mem_total_mib,
-            power_max_w=one.power_max_w,
+            mem_peak_mib=device.mem_peak_mib,
+            mem_total_mib=device.mem_total_mib,
+            power_max_w=device.power_max_w,
         )
-        for one in result.devices
+        for device in result.devices
     )
     return replace(
         result,

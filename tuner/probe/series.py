@@ -16,6 +16,7 @@ from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import Clock, DeviceSource
 from tuner.probe.result import DeviceSample
+from tuner.probe.steady import over
 from tuner.probe.window import Mark, Window
 from tuner.study import open_anew, open_regular
 
@@ -98,9 +99,8 @@ def next_tick(tick: int, elapsed_s: float, interval_s: float) -> int:
 
 def busy_pct(samples: Sequence[DeviceSample], devices: int) -> tuple[float | None, ...]:
     """Return the mean utilisation of each device in percent; empty without a sample."""
-    known = [(one.device, one.util_pct) for one in samples if one.util_pct is not None]
-    shares = [[share for device, share in known if device == place] for place in range(devices)]
-    return tuple(fmean(own) if own else None for own in shares) if samples else ()
+    shares = [[sample.util_pct for sample in samples if sample.device == place] for place in range(devices)]
+    return tuple(over(fmean, own) for own in shares) if samples else ()
 
 
 SERIES_FILE = "devices.csv"
@@ -137,7 +137,7 @@ class DeviceSeries:
     @property
     def devices(self) -> tuple[str, ...]:
         """The names of the devices, in rank order."""
-        return tuple(dict.fromkeys(one.device for one in self.readings))
+        return tuple(dict.fromkeys(reading.device for reading in self.readings))
 
     @property
     def marks_s(self) -> tuple[float, ...]:
@@ -147,7 +147,7 @@ class DeviceSeries:
     @property
     def window_s(self) -> tuple[float, float] | None:
         """When the window began and ended; None where the probe has no window."""
-        inside = [one.t_s for one in self.readings if one.in_window]
+        inside = [reading.t_s for reading in self.readings if reading.in_window]
         return (inside[0], inside[-1]) if inside else None
 
     def of(self, device: str, quantity: str, most: int = MOST_ROWS) -> tuple[list[float], list[float]]:
@@ -155,10 +155,10 @@ class DeviceSeries:
 
         Of more than `most` readings, those that follow each other are averaged.
         """
-        known = [one for one in self.readings if one.device == device and quantity in one.measured]
+        known = [reading for reading in self.readings if reading.device == device and quantity in reading.measured]
         every = max(1, math.ceil(len(known) / most))
         parts = [known[begin : begin + every] for begin in range(0, len(known), every)]
-        means = [round(fmean(one.measured[quantity] for one in part), 1) for part in parts]
+        means = [round(fmean(reading.measured[quantity] for reading in part), 1) for part in parts]
         return [part[-1].t_s for part in parts], means
 
 
@@ -181,7 +181,7 @@ def write_series(
     with suppress(OSError), TextIOWrapper(open_anew(folder / SERIES_FILE), encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow([*_PLACE, *MEASURED])
-        table.writerows([t_s, devices[position].name, *rest] for t_s, position, rest in rows)
+        table.writerows([t_s, devices[position].name, *values] for t_s, position, values in rows)
 
 
 def read_series(folder: Path) -> DeviceSeries | None:
@@ -219,19 +219,17 @@ def _rows(
 ) -> Iterator[tuple[float, int, list[float | str]]]:
     ends_s = sorted(mark.t_s for mark in marks)
     for position in range(len(devices)):
-        own = [one for one in samples if one.device == position]
+        own = [sample for sample in samples if sample.device == position]
         every = max(1, math.ceil(len(own) / MOST_ROWS))
         for begin in range(0, len(own), every):
             part = own[begin : begin + every]
             t_s = part[-1].t_s
             inside = window is not None and window.first.t_s < t_s <= window.last.t_s
-            measured = (_over(part, name) for name in MEASURED)
+            measured = (_mean(part, name) for name in MEASURED)
             yield round(t_s, 2), position, [bisect_right(ends_s, t_s), int(inside), *measured]
 
 
-def _over(samples: Sequence[DeviceSample], name: str) -> float | str:
+def _mean(samples: Sequence[DeviceSample], name: str) -> float | str:
     """Return the mean of a quantity over some samples, or the largest where the quantity is memory."""
-    known = [value for one in samples if (value := getattr(one, name)) is not None]
-    if not known:
-        return ""
-    return round(max(known) if name == "mem_used_mib" else fmean(known), 1)
+    value = over(max if name == "mem_used_mib" else fmean, (getattr(sample, name) for sample in samples))
+    return "" if value is None else round(value, 1)

@@ -11,10 +11,9 @@ from typing import Any
 
 from tuner.errors import OutputError
 from tuner.probe.kinds import BREACH
-from tuner.probe.output import Log, unwritable
+from tuner.probe.output import Log, record, unwritable
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.process import Process, prepare
-from tuner.probe.progress_reader import record
 from tuner.probe.protocols import Clock, OutputLine, RunningTrainer, StartedProcess, StartProcess
 from tuner.progress import PROGRESS, REQUESTS
 from tuner.study import escaped, open_at_once
@@ -53,13 +52,12 @@ class Requests:
 
 
 STOP_S = 10.0
-"""A trainer has at least this many seconds to end its run after a `stop` request."""
-STOP_FACTOR = 3
-"""A trainer also has this many times its longest iteration, because it looks for requests only between iterations."""
+"""A trainer has at least this many seconds to end its run after a `stop` request.
+
+It also has three times its longest iteration, because it looks for requests only between iterations.
+"""
 POLL_S = 0.05
 """Seconds between two looks at a run that is to stop."""
-SHOWN_CHARS = 200
-"""An error shows this many characters of a line that is no message."""
 
 
 class Sessions:
@@ -180,7 +178,7 @@ class SessionRun:
         """
         if self._under_way():
             self._session.requests.send("stop", at_once=True)
-            until_s = self._clock.now() + max(self._stop_s, STOP_FACTOR * self._longest_s)
+            until_s = self._clock.now() + max(self._stop_s, 3 * self._longest_s)
             while self._under_way() and self._clock.now() < until_s:
                 self.lines(POLL_S)
         if not self._done:
@@ -214,7 +212,7 @@ class SessionRun:
             case "failed":
                 self._session.failed = True
             case _:
-                return self._breach(f"no message: {line.text[:SHOWN_CHARS]}")
+                return self._breach(f"no message: {line.text[:200]}")
         return line
 
     def _breach(self, what: str) -> OutputLine:

@@ -13,14 +13,16 @@ def over(rule: Callable[[Sequence[float]], float], numbers: Iterable[float | Non
     return rule(known) if known else None
 
 
-LEAST_S, LEAST_SHARE = 0.05, 0.01
-"""Iterations are averaged over at least this many seconds and this share of all: reports may come in bursts."""
+LEAST_S = 0.05
+"""Iterations are averaged over at least this many seconds, and over a hundredth of all: reports may come in bursts."""
 MATERIAL = math.log(1.25)
 """A smaller change of the duration, on the logarithmic scale, is left to the scatter of the iterations."""
 CHANCE = 0.001
 """A change counts if chance alone would show a change as clear with at most this probability."""
-USUAL_SCATTER, LEVEL_WEIGHT = 0.1, 2
-"""The usual scatter of the logarithm of a duration, and its weight in iterations: a few equal ones prove little."""
+USUAL_SCATTER = 0.1
+"""The usual scatter of the logarithm of a duration."""
+LEVEL_WEIGHT = 2
+"""The weight of the usual scatter, in iterations: a few equal ones prove little."""
 
 
 def last_level(durations_s: Sequence[float]) -> int:
@@ -38,7 +40,7 @@ def last_level(durations_s: Sequence[float]) -> int:
 
 def _groups(durations_s: Sequence[float]) -> list[tuple[int, int]]:
     """Return where groups of neighbouring iterations begin and end. A rest below `LEAST_S` is left out."""
-    least_s = max(LEAST_S, LEAST_SHARE * sum(durations_s))
+    least_s = max(LEAST_S, 0.01 * sum(durations_s))
     groups: list[tuple[int, int]] = []
     begin, seconds = 0, 0.0
     for place, duration_s in enumerate(durations_s, start=1):
@@ -91,21 +93,20 @@ def student_tail(t: float, freedom: int) -> float:
     return max(0.0, 1.0 - inside)
 
 
-CLEARLY_WORSE = 4.0
-"""A probe clearly loses when it is this many of its standard errors below the best so far."""
 CORRELATION_WEIGHT = 10
 """The weight of `Usual.correlation` in blocks.
 
 The few blocks of one probe would give mostly noise, so the estimate is a mean of the usual correlation and the probe's
 own, weighted by blocks.
 """
-USUAL_IDLE_SCATTER, SCATTER_WEIGHT = 0.12, 2
-"""The usual standard deviation of an iteration's mean, as a share of the idle rest; and the weight of the usual one.
+USUAL_IDLE_SCATTER = 0.12
+"""The usual standard deviation of an iteration's mean, as a share of the idle rest.
 
-The smaller of this standard deviation and `Usual.scatter` applies. Its weight is in blocks: three blocks with equal
-values do not prove that a run is steady. On two H200s, iterations scatter by an eighth of the idle rest at every
+The smaller of this and `Usual.scatter` applies. On two H200s, iterations scatter by an eighth of the idle rest at every
 utilisation from 36 to 98 % (`benchmarks/results/measurement.md`). So a busier device scatters less.
 """
+SCATTER_WEIGHT = 2
+"""The weight of the usual scatter, in blocks: three blocks with equal values do not prove that a run is steady."""
 LONE_SCATTER = 0.15
 """The standard deviation of a block that stands alone, as a share of its mean.
 
@@ -177,7 +178,7 @@ def standard_error(blocks: Sequence[Block], *, full: float = math.inf, varies: U
     if squares == 0.0:
         return 0.0
     variance = squares / (count + SCATTER_WEIGHT - 1.5) / count
-    lagged = sum(one * other for one, other in pairwise(residuals)) / squares
+    lagged = sum(earlier * later for earlier, later in pairwise(residuals)) / squares
     correlation = varies.correlation * CORRELATION_WEIGHT + count * lagged + 1
     correlation /= CORRELATION_WEIGHT + count - 4
     correlation = min(max(correlation, 0.0), MAX_CORRELATION)
@@ -216,6 +217,7 @@ def error_of_mean(values: Sequence[float], errors: Sequence[float | None]) -> fl
 def known_well_enough(value: float, error: float, *, target: float, best: float | None) -> bool:
     """Return whether a probe needs no more iterations: its error is at most `target`, or the probe clearly loses.
 
-    `best` is the value of the best config so far. None means that there is none.
+    It clearly loses four of its standard errors below the best. `best` is the value of the best config so far; None
+    means that there is none.
     """
-    return error <= target or (best is not None and best - value >= CLEARLY_WORSE * error)
+    return error <= target or (best is not None and best - value >= 4.0 * error)

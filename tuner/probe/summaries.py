@@ -236,7 +236,8 @@ def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> lis
         busy_s = {report.iteration: report.busy_s for report in own if report.busy_s is not None}
         begins = window.marks[window.level_from].iteration if window.level_from else None
         level_from = next((place for place, report in enumerate(own) if report.iteration == begins), 0)
-        times = Window(tuple(Mark(iteration=one.iteration, t_s=one.t_s, thin=one.thin) for one in own), level_from)
+        marks = (Mark(iteration=report.iteration, t_s=report.t_s, thin=report.thin) for report in own)
+        times = Window(tuple(marks), level_from)
         if not {times.first.iteration, *(span.last.iteration for span in times.spans())} <= busy_s.keys():
             return None
         shares.append(_busy_share(busy_s, times))

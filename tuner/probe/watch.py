@@ -14,8 +14,9 @@ from tuner.count import TrainingCounts
 from tuner.probe.count_files import counts
 from tuner.probe.evidence import NO_OUTPUT, OUT_OF_MEMORY, Evidence
 from tuner.probe.kinds import KILLED, FailureKind
+from tuner.probe.output import record
 from tuner.probe.probe_plan import Device
-from tuner.probe.progress_reader import ProgressReader, Unmatched, record
+from tuner.probe.progress_reader import ProgressReader, Unmatched
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import STOPPED, Failure, ProbeResult, Progress, unreadable
 from tuner.probe.window import Mark, counted, first_mark, marks
@@ -210,8 +211,8 @@ class Watch:
             end = ProbeEnd.FATAL  # whatever its exit code
         named, behind, finished = evidence.failure(), self._behind(), end is ProbeEnd.EXITED and exit_code == 0
         out_of_memory = evidence.certain and named is not None and named.kind in OUT_OF_MEMORY
-        whole = finished and not missing and behind is None
-        ran = measured and (whole or end in {ProbeEnd.ENOUGH, ProbeEnd.OUT_OF_TIME})
+        is_complete = finished and not missing and behind is None
+        ran = measured and (is_complete or end in {ProbeEnd.ENOUGH, ProbeEnd.OUT_OF_TIME})
         if not out_of_memory and (ran or end is ProbeEnd.STOPPED):
             return None
         if lost is not None and not out_of_memory:
@@ -232,32 +233,29 @@ class Watch:
             return Failure(kind=FailureKind.NO_PROGRESS, rule="unmatched", detail=detail)
         if silent and (finished or end in {ProbeEnd.HANG, ProbeEnd.OUT_OF_TIME}):
             detail = f"the trainer {'ended with exit code 0; it ' if finished else ''}printed nothing"
-            slow = (
-                "" if finished else "; its start may be slow, as on a busy machine: then the same command tries again"
-            )
+            slow = "; its start may be slow, as on a busy machine: then the same command tries again"
             unread = f"; {self.unread}" if self.unread else ""
-            said = f"{detail} and nothing called report(){unread}{slow}"
-            return Failure(kind=FailureKind.NO_PROGRESS, rule="silent", detail=said)
+            detail = f"{detail} and nothing called report(){unread}{'' if finished else slow}"
+            return Failure(kind=FailureKind.NO_PROGRESS, rule="silent", detail=detail)
         return None
 
     def _unexplained(
         self, end: ProbeEnd, exit_code: int | None, missing: Sequence[str], behind: Failure | None
     ) -> Failure:
-        last_words, seen = self.evidence.last_words(), len(self.marks)
-        many = f"enough iterations ({seen} seen)" if seen else "an iteration was seen"
-        said = last_words if last_words == NO_OUTPUT else f"the last line: {last_words}"
-        said = f"{self.unread}; {said}" if self.unread else said
-        too_early = f"before {many}; {said}"
+        last_words, count = self.evidence.last_words(), len(self.marks)
+        shown = last_words if last_words == NO_OUTPUT else f"the last line: {last_words}"
+        shown = f"{self.unread}; {shown}" if self.unread else shown
+        too_early = f"before {f'enough iterations ({count} seen)' if count else 'an iteration was seen'}; {shown}"
         finished = end is ProbeEnd.EXITED and exit_code == 0
         if behind is not None and (finished or end in {ProbeEnd.HANG, ProbeEnd.OUT_OF_TIME}):
-            return replace(behind, detail=f"{behind.detail}; {said}")
+            return replace(behind, detail=f"{behind.detail}; {shown}")
         known = {
-            ProbeEnd.HANG: (FailureKind.HANG, "silence", f"no new iteration; {said}"),
+            ProbeEnd.HANG: (FailureKind.HANG, "silence", f"no new iteration; {shown}"),
             ProbeEnd.ENOUGH: (FailureKind.CRASH, "no window", f"the window is too short {too_early}"),
             ProbeEnd.OUT_OF_TIME: (FailureKind.TOO_SLOW, "time limit", f"the time limit came {too_early}"),
         }
-        if finished and seen and not missing and self.evidence.fatal_t_s is None:
-            done = f"the trainer was done after {seen} iteration(s), before the window was long enough; {said}"
+        if finished and count and not missing and self.evidence.fatal_t_s is None:
+            done = f"the trainer was done after {count} iteration(s), before the window was long enough; {shown}"
             known[end] = (FailureKind.NO_READING, "too short", done)
         if end in known:
             kind, rule, detail = known[end]
@@ -277,7 +275,7 @@ class Watch:
         latter: one of the plan's ranks can never report.
         """
         reached = dict.fromkeys(range(self._ranks), -1)
-        reported = {one.rank: one.iteration for one in self.progress if one.rank is not None}
+        reported = {report.rank: report.iteration for report in self.progress if report.rank is not None}
         reached |= {rank: iteration for rank, iteration in reported.items() if rank in reached}
         slowest = min(reached, key=reached.__getitem__)
         if stray := sorted(reported.keys() - reached.keys()) if reached[slowest] < 0 else []:
@@ -348,27 +346,18 @@ class Watch:
 
 IDLE_PCT = 0.5
 """A CPU rank below this share, in percent, is idle: a launcher that only waits takes less. A GPU is idle at 0 alone."""
-LEAST_IDLE_S = 1.0
-"""A window shorter than this, in seconds, says nothing about idleness: devices are read every tenth of a second."""
 
 
 def idle_device(result: ProbeResult, devices: Sequence[Device]) -> Failure | None:
     """Return the failure of a probe that advanced while a device did nothing; None where every device worked.
 
     `devices` are those of the plan, in the order of `result.devices`. On a single device, idleness is no failure: that
-    device must have made the iterations.
+    device must have made the iterations. Neither does a window of less than a second show any.
     """
-    if len(devices) < 2 or (result.window_s or 0.0) < LEAST_IDLE_S:
+    if len(devices) < 2 or (result.window_s or 0.0) < 1.0:
         return None
-    shares = zip(devices, result.devices, strict=False)
-    idle = [device.name for device, one in shares if _is_idle(device, one.util_mean_pct)]
-    if not idle:
-        return None
+    shares = [(device, summary.util_mean_pct) for device, summary in zip(devices, result.devices, strict=False)]
+    known = [(device, mean_pct) for device, mean_pct in shares if mean_pct is not None]
+    idle = [device.name for device, pct in known if pct <= 0.0 or (pct < IDLE_PCT and not device.is_gpu)]
     detail = f"{', '.join(idle)} did nothing while iterations advanced"
-    return Failure(kind=FailureKind.IDLE_DEVICE, rule="idle", detail=detail)
-
-
-def _is_idle(device: Device, mean_pct: float | None) -> bool:
-    if mean_pct is None:
-        return False
-    return mean_pct <= 0.0 if device.is_gpu else mean_pct < IDLE_PCT
+    return Failure(kind=FailureKind.IDLE_DEVICE, rule="idle", detail=detail) if idle else None

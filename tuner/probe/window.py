@@ -35,14 +35,14 @@ def marks(progress: Sequence[Progress], ranks: int) -> list[Mark]:
     by_rank = [report for report in progress if report.rank is not None and report.rank < ranks]
     if not by_rank:
         return [_mark([report], 1) for report in progress if report.rank is None]
-    whole: list[Mark] = []
+    complete: list[Mark] = []
     waiting: dict[int, list[Progress]] = {}
     for report in by_rank:
         closed = waiting.setdefault(report.iteration, [])
         closed.append(report)
         if len(closed) == ranks:
-            whole.append(_mark(closed, ranks))
-    return whole
+            complete.append(_mark(closed, ranks))
+    return complete
 
 
 def _mark(closed: Sequence[Progress], ranks: int) -> Mark:
@@ -360,14 +360,14 @@ def find_window(
     change = last_level(lengths)
     level_from = _last_at_once(inside, change) if change else 0
     level_from = level_from if level_from < len(lengths) else 0
-    whole = Window(tuple(inside), level_from=level_from, is_queued=is_queued, origin=marks[0])
-    settled = whole.last_level
+    window = Window(tuple(inside), level_from=level_from, is_queued=is_queued, origin=marks[0])
+    settled = window.last_level
     if settled is not None:
         times = fmean(lengths[:level_from]) / fmean(lengths[level_from:])
         change = Change(settled.first.iteration, settled.first.t_s - marks[0].t_s, times)
-        return replace(settled, change=change) if is_long(settled.marks) else whole
+        return replace(settled, change=change) if is_long(settled.marks) else window
     in_bursts = queue > 1 and len(lengths) > 1 and stdev(lengths) >= 0.3 * fmean(lengths)
-    return _in_rounds(whole, queue, is_long) if in_bursts else whole
+    return _in_rounds(window, queue, is_long) if in_bursts else window
 
 
 def _in_rounds(window: Window, queue: int, is_long: Callable[[Sequence[Mark]], bool]) -> Window:

@@ -94,7 +94,7 @@ class TrialQueries(NamedTuple):
     """What reads some trials: the query of the trials, and those of their rows of other tables."""
 
     trials: Any
-    others: Sequence[Any]
+    tables: Sequence[Any]
 
 
 def trial_queries(wanted: ColumnElement[bool], tables: Sequence[TableClause]) -> TrialQueries:
@@ -107,7 +107,7 @@ def trial_queries(wanted: ColumnElement[bool], tables: Sequence[TableClause]) ->
     ids = select(TRIALS.c.trial_id).where(wanted)
     return TrialQueries(
         trials=select(*columns, *times).where(wanted).order_by(TRIALS.c.trial_id),
-        others=[select(*one.c).where(one.c.trial_id.in_(ids)) for one in tables],
+        tables=[select(*rows.c).where(rows.c.trial_id.in_(ids)) for rows in tables],
     )
 
 
@@ -117,8 +117,8 @@ def of_trials(execute: Callable[[Any], Rows], queries: TrialQueries) -> Iterator
     `execute` returns all rows of an SQLAlchemy query. All queries have run before the first trial is yielded.
     """
     trials = execute(queries.trials)
-    others = [grouped(execute(one), attrgetter("trial_id")) for one in queries.others] if trials else []
-    return ((trial, [rows.get(trial.trial_id, ()) for rows in others]) for trial in trials)
+    tables = [grouped(execute(query), attrgetter("trial_id")) for query in queries.tables] if trials else []
+    return ((trial, [rows.get(trial.trial_id, ()) for rows in tables]) for trial in trials)
 
 
 def moment(stored: object) -> datetime | None:

@@ -233,9 +233,8 @@ class TrialRecord:
     @property
     def memory_share_pct(self) -> float | None:
         """The largest share of a device's memory in use at its peak, in percent."""
-        peaks = ((one.mem_peak_mib, one.mem_total_mib) for one in self.devices)
-        shares = [100.0 * peak / total for peak, total in peaks if peak is not None and total]
-        return max(shares, default=None)
+        peaks = ((device.mem_peak_mib, device.mem_total_mib) for device in self.devices)
+        return over(max, [100.0 * peak / total for peak, total in peaks if peak is not None and total])
 
     @property
     def failed(self) -> bool:
@@ -350,8 +349,8 @@ def pooled(trials: Sequence[TrialRecord]) -> TrialRecord:
     if len(trials) == 1:
         return newest
     metrics = [trial.metrics for trial in trials]
-    numbers = {one.name: over(one.over, [each.get(one.name) for each in metrics]) for one in METRICS}
-    errors = {f"{one.name}_se": _error(one.name, metrics) for one in METRICS if one.error_of}
+    numbers = {metric.name: over(metric.over, [each.get(metric.name) for each in metrics]) for metric in METRICS}
+    errors = {f"{metric.name}_se": _error(metric.name, metrics) for metric in METRICS if metric.error_of}
     known = {name: number for name, number in numbers.items() if number is not None}
     alike = [trial.devices for trial in trials if len(trial.devices) == len(newest.devices)]
     probe = replace(
@@ -366,10 +365,10 @@ def pooled(trials: Sequence[TrialRecord]) -> TrialRecord:
 def _device(same: Sequence[DeviceSummary]) -> DeviceSummary:
     return replace(
         same[-1],
-        util_mean_pct=over(fmean, [one.util_mean_pct for one in same]),
-        util_max_pct=over(max, [one.util_max_pct for one in same]),
-        mem_peak_mib=over(max, [one.mem_peak_mib for one in same]),
-        power_max_w=over(max, [one.power_max_w for one in same]),
+        util_mean_pct=over(fmean, [device.util_mean_pct for device in same]),
+        util_max_pct=over(max, [device.util_max_pct for device in same]),
+        mem_peak_mib=over(max, [device.mem_peak_mib for device in same]),
+        power_max_w=over(max, [device.power_max_w for device in same]),
     )
 
 

@@ -163,6 +163,8 @@ class ParameterSpec(Strict):
     """the largest rung that `ladder: auto` may have, or the largest batch of `batch: auto`"""
     choices: tuple[Scalar, ...] | None = Field(default=None, min_length=1, max_length=MOST_VALUES)
     """numbers, words, or `[false, true]`"""
+    grow: PositiveInt | None = None
+    """of `choices` that are whole numbers: while the largest one is the best, it doubles, up to this number"""
     range: tuple[Limit, Limit] | None = None
     """the first and the last number"""
     step: Annotated[Limit, Field(gt=0)] | None = None
@@ -189,6 +191,7 @@ class ParameterSpec(Strict):
             raise ValueError(f"give exactly one of ladder, batch, choices, range; found {', '.join(given) or 'none'}")
         self._check_bounds()
         self._check_range()
+        self._check_growth()
         values = self.values
         if len(set(values)) != len(values):
             raise ValueError(f"{given[0]} names a value twice: {list(values)}")
@@ -207,6 +210,15 @@ class ParameterSpec(Strict):
             raise ValueError("`ladder: auto` allows no `when`: each config needs a rung")
         elif self.min > self.max:
             raise ValueError(f"`ladder: auto` has its min {self.min} above its max {self.max}")
+
+    def _check_growth(self) -> None:
+        if self.grow is None:
+            return
+        sizes = [size for size in self.choices or () if isinstance(size, int) and not isinstance(size, bool)]
+        if not sizes or len(sizes) < len(self.choices or ()) or max(sizes) < 1:
+            raise ValueError("only choices that are whole numbers, one of them above 0, can grow")
+        if self.grow <= max(sizes):
+            raise ValueError(f"grow {self.grow} is not above the largest choice, {max(sizes)}")
 
     def _check_range(self) -> None:
         if self.range is None:
@@ -244,7 +256,15 @@ class ParameterSpec(Strict):
             return tuple(sorted(self.ladder))
         if self.range is not None:
             return spaced_values(*self.range, self._step, log=self.log)
-        return tuple(self.choices or ())
+        return (*(self.choices or ()), *self.grown)
+
+    @property
+    def grown(self) -> tuple[int, ...]:
+        """The values into which choices grow: doublings of the largest one."""
+        if (most := self.grow) is None:
+            return ()
+        largest = max(size for size in self.choices or () if isinstance(size, int))
+        return tuple(takewhile(lambda size: size <= most, (largest << power for power in counting(1))))
 
     def with_values(self, values: Sequence[Value]) -> "ParameterSpec":
         """Return a ladder or a list of choices with these values and the same conditions."""
@@ -263,6 +283,7 @@ class ParameterSpec(Strict):
             bounds=(1, self.max) if self.batch else (self.min, self.max) if self.ladder == AUTO else None,
             conditions=tuple(_condition(name, wanted) for name, wanted in self.when.items()),
             own=self.choices[0] if self.choices else None,
+            grown=self.grown,
         )
 
 

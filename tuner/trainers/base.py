@@ -258,6 +258,18 @@ class Trainer(ABC):
         if parameter not in self.accepts:
             raise TrainerError(f"{parameter} {value!r}: {self.name} does not vary {parameter}")
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether a rule of the trainer's options may forbid a config; see `refusal`."""
+        return False
+
+    def refusal(self, config: Config, ranks: int) -> str | None:
+        """Return which rule of the trainer's options forbids a config; None where none does.
+
+        A config that a rule forbids is no point of the space. So a rule takes no trial, and nothing is learnt from it.
+        """
+        return None
+
     def ladder_end(self, case: Case) -> LadderEnd | None:
         """Return where the ladder of a case must end.
 

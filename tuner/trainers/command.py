@@ -24,7 +24,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from tuner.errors import ConfigRefusedError, TrainerError
@@ -62,6 +62,12 @@ def loader_queue(config: Config) -> int:
 
 
 _launched = partial(fill, to_launch=True)
+
+
+@cache
+def _expression(text: str) -> Expression:
+    """Return an expression, read once: a search asks for its value of each config."""
+    return Expression(text)
 
 
 class CommandTrainer(Trainer):
@@ -236,6 +242,22 @@ class CommandTrainer(Trainer):
                 f"{parameter} {value!r}: {{flag:{parameter}}} takes true or false; write choices: [false, true]"
             )
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether numbers are computed from a config."""
+        return bool(self._options.computed) or any(self._arithmetic.values())
+
+    def refusal(self, config: Config, ranks: int) -> str | None:
+        """Return why a number cannot be computed from a config, or is no whole number above 0; None where all can."""
+        counts = dict.fromkeys(COUNTS, ranks)
+        try:
+            values = {**self.with_computed(config, ranks), **counts}
+            for name, text in self._arithmetic.items():
+                self._number(name, text, values)
+        except ConfigRefusedError as error:
+            return str(error)
+        return None
+
     def _progress_file(self, case: Case, slot: Slot) -> ProgressFile | None:
         if (file := self._options.progress_file) is None:
             return None
@@ -262,7 +284,7 @@ class CommandTrainer(Trainer):
     def _number(self, name: str, text: str, values: Mapping[str, object]) -> float | None:
         """Return the value of an arithmetic. Raises ConfigRefusedError where it is no number above 0."""
         try:
-            number = Expression(text).value(values) if text else None
+            number = _expression(text).value(values) if text else None
         except ValueError as error:
             raise ConfigRefusedError(f"{name} {text!r} cannot be computed: {error}") from error
         if number is not None and number <= 0:

@@ -226,10 +226,10 @@ class Goal:
         """The seconds of the training."""
         return self.training_hours * HOUR_S
 
-    def in_words(self, left: Prospect, lost: float, bound: float) -> str:
-        """Say what the search leaves unfound, and why it does. `lost` and `bound`: see `expected_gain.shortfall`."""
+    def in_words(self, left: Prospect, lost: Shortfall) -> str:
+        """Say what the search leaves unfound, and why it does."""
         gained, taken = duration(left.gained_s), duration(left.takes_s)
         return (
-            f"{100 * lost:.2g}% may be left, at most {100 * bound:.2g}%: "
+            f"{100 * lost.mean:.2g}% may be left, at most {100 * lost.bound:.2g}%: "
             f"{gained} of a {self.training_hours:g}-hour training; to find it takes {taken}"
         )
