@@ -191,6 +191,8 @@ class CommandOptions(Strict):
     count: Literal["inside", "printed"] | None = None
     """What counts steps and samples: our code inside the trainer's processes, or what the trainer prints. By default,
     inside where no other key says how progress is read."""
+    protect: bool = True
+    """Whether a probe leaves the files in the folders of the command as they were."""
     keeps: tuple[Literal["batch", "sample", "model", "optimizer", "precision", "loss"], ...] = ()
     """The parts of the training that no config may change, compared with the first value of each parameter."""
     unset: dict[Name, Value] = Field(default_factory=dict)
