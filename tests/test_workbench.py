@@ -234,3 +234,22 @@ def test_constraints_belong_to_the_identity_however_they_are_spelt(tmp_path: Pat
     assert one == same == {**without, "constraints": {"samples_per_s": ">= 0.8 * default"}}
     assert one != other
     assert "constraints" not in without
+
+
+RULES = {"command": "train --tp={tp} --pp={pp} --dp={dp}", "computed": {"dp": "{ranks} / ({tp} * {pp})"}}
+
+
+def test_a_config_that_a_rule_forbids_is_no_point_of_the_space(tmp_path: Path) -> None:
+    degrees = {"choices": [1, 2, 4]}
+    bench = opened(tmp_path, trainer={"name": "command", "options": RULES}, space={"tp": degrees, "pp": degrees})
+    assert len(bench.devices) == 2
+    space = bench.space_for(bench.trainer.cases()[0])
+    assert {(config["tp"], config["pp"]) for config in space.configs()} == {(1, 1), (1, 2), (2, 1)}
+    assert {"tp": 2, "pp": 2} not in space
+
+
+def test_a_space_in_which_a_rule_forbids_everything_is_refused(tmp_path: Path) -> None:
+    space = {"tp": {"choices": [3]}, "pp": {"choices": [3, 5]}}
+    bench = opened(tmp_path, trainer={"name": "command", "options": RULES}, space=space)
+    with pytest.raises(StudyError, match=r"no config can run; .*dp .* is 0\.\d+, which is no whole number"):
+        bench.space_for(bench.trainer.cases()[0])

@@ -9,7 +9,6 @@ from rich.text import Text
 
 from tuner.cli.case_tables import print_tables
 from tuner.cli.options import open_console, say
-from tuner.cli.report import announcement
 
 
 def test_an_output_that_cannot_spell_a_letter_gets_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,10 +43,3 @@ def test_no_control_character_reaches_the_terminal(capsys: pytest.CaptureFixture
     shown = "".join(capsys.readouterr())
     assert shown.count("a[2Jb31mc") == 7
     assert not set(shown) & set("\x1b\x07\x9b\u202e")
-
-
-@pytest.mark.parametrize(("read_only", "may"), [(True, "can read all"), (False, "can read, change and delete all")])
-def test_the_dashboard_says_who_can_reach_it(read_only: bool, may: str) -> None:
-    said = announcement("demo", 8080, read_only=read_only, copied=False)
-    assert "http://127.0.0.1:8080/" in said
-    assert f"every user of this machine {may} studies of this database, nobody else can reach it" in said

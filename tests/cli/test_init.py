@@ -96,16 +96,6 @@ def test_a_try_says_what_to_change(tuner: Tuner, train: list[str]) -> None:
     assert "9 line(s), 0 matched `progress`" in out
     assert "no line matched `progress`" in err
     assert f"; {FailureKind.NO_PROGRESS.remedy}" in err
-    assert "rewrote" not in err
-
-
-def test_a_try_names_the_flags_that_init_rewrote(tuner: Tuner, train: list[str]) -> None:
-    file = tried(train, r"stop (?P<iteration>\d+)")
-    typed = shlex.join([*train[:-1], "7"])  # the rounds were changed by hand, and hold no placeholder
-    file.write_text(f"# Made by `tuner init` from: {typed}\n{file.read_text()}")
-    code, _, err = tuner("try", "--study", str(file))
-    assert code == 2
-    assert "init rewrote --batch-size 32 → --batch-size {batch_size}:" in err
 
 
 def test_a_file_is_overwritten_only_by_force(tuner: Tuner, train: list[str]) -> None:

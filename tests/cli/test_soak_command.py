@@ -1,22 +1,15 @@
 """`tuner soak` and `tuner told` with real processes whose memory the kernel limits, without a GPU."""
 
 import csv
-import json
 import os
 import resource
 import subprocess
 import sys
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
 from test_width import fit
 from tests_cli import Tuner, study_file
-
-from tuner.cli.soak import keep_answer
-from tuner.errors import StudyError
-from tuner.study import load
 
 pytestmark = pytest.mark.early
 
@@ -90,28 +83,6 @@ def soaked(tuner: Tuner, folder: Path) -> tuple[int, int]:
     rows = csv.DictReader(file.read_text().splitlines(), delimiter="\t")
     *_, soak = [row for row in rows if row["num_envs"] == str(chosen)]
     return chosen, round(float(soak["samples_per_s"]) / chosen**4 * HOURS * 3600)
-
-
-@pytest.mark.parametrize(("typed", "worse"), [("n", False), ("", True)])
-def test_an_answer_about_what_comes_later_is_kept_in_the_study_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, worse: bool
-) -> None:
-    file = study_file(tmp_path)
-    before = file.read_text()
-    monkeypatch.setattr("sys.stdin", StringIO(f"{typed}\n"))
-    keep_answer(str(file))
-    assert load(str(file)).soak.worse is worse
-    assert file.read_text().startswith(before)
-
-
-def test_a_file_that_cannot_take_the_answer_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = study_file(tmp_path)
-    file.write_text(json.dumps(YAML(typ="safe").load(file.read_text())))
-    before = file.read_text()
-    monkeypatch.setattr("sys.stdin", StringIO("n\n"))
-    with pytest.raises(StudyError, match="worse: false"):
-        keep_answer(str(file))
-    assert file.read_text() == before
 
 
 @pytest.mark.parametrize(

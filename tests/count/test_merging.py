@@ -165,6 +165,19 @@ def test_accumulated_batches_and_waiting_for_data_are_told() -> None:
     assert training.shares.data == pytest.approx(0.2)
 
 
+def test_batches_of_a_step_that_grow_in_a_warm_up_are_those_of_the_first_steps() -> None:
+    merger = Merger()
+    merger.feed("process", start())
+    for step in range(1, 60):
+        more = 3 * max(0, step - 17)
+        batches = loader(step, rows=8 * (step + more), batches=step + more, feeds=step)
+        merger.feed("process", count(step, rows=8 * (step + more), loader=batches))
+    list(merger.marks())
+    training = merger.training()
+    assert training is not None
+    assert (training.micro_batches, training.signature.samples_per_step) == (1, 8)
+
+
 def test_a_mark_tells_of_the_pause_before_it() -> None:
     def told(step: int) -> Mapping[str, Any]:
         return count(step, loader=loader(step, passes=int(step > 6)), evaluates_s=3.0 * (step > 8))

@@ -5,7 +5,14 @@ import pytest
 from tests_devices import FakeGpu, FakeNvml, check_device_source
 
 from tuner.devices.cpu import usable_cores
-from tuner.devices.found import MOST_RANKS_PER_CORE, describe_machine, device_variables, open_devices, part_of
+from tuner.devices.found import (
+    MOST_RANKS_PER_CORE,
+    describe_machine,
+    device_variables,
+    open_devices,
+    part_of,
+    spare_cards,
+)
 from tuner.devices.nvml import Nvml
 from tuner.errors import DeviceError
 
@@ -31,6 +38,15 @@ def test_auto_takes_every_card_in_cuda_s_order():
     source = open_here("auto")
     check_device_source(source)
     assert [device.uuid for device in source.devices] == ["GPU-b", "GPU-a"]
+
+
+@pytest.mark.parametrize(("spec", "taken", "spare"), [("auto:1", 1, 1), ("auto:2", 2, 0), ("auto:4", 2, 0)])
+def test_a_study_that_wants_some_cards_leaves_the_others(spec: str, taken: int, spare: int):
+    assert len(open_here(spec).devices) == taken
+    assert spare_cards(spec, two_cards, backwards) == spare
+    assert len(open_devices(spec, connect=no_driver).devices) == 2
+    assert spare_cards(spec, no_driver) == 0
+    assert spare_cards("auto", two_cards, backwards) == 0
 
 
 def test_indices_are_cuda_s_and_are_counted_anew_for_the_trainer():
@@ -85,7 +101,7 @@ def test_cards_without_a_driver_are_refused_with_what_would_do():
     "spec", ["", "gpu", "cpu:", "cpu:0", "cpu:-1", "0,", "0, 1", "-1", "auto,0", "cuda:0", "9" * 5000]
 )
 def test_other_words_are_refused_with_those_that_are_known(spec: str):
-    with pytest.raises(DeviceError, match="is none of: auto, cpu, cpu:RANKS"):
+    with pytest.raises(DeviceError, match="is none of: auto, auto:CARDS, cpu, cpu:RANKS"):
         open_here(spec)
 
 

@@ -225,7 +225,7 @@ def test_a_study_that_stood_still_and_one_that_waits_after_each_trial() -> None:
 
 def test_trials_that_use_all_gpus_are_a_cause_and_no_room_for_one_trial_on_each() -> None:
     (whole,) = spaced([0.0] * 9, gpus=8, gpus_per_trial=8)
-    assert (whole.kind, whole.gain) == (Kind.WHOLE, None)
+    assert (whole.kind, whole.gain) == (Kind.ALL_GPUS, None)
     assert "Each trial uses all 8 GPUs" in whole.why
     (half,) = spaced([0.0] * 9, gpus=8, gpus_per_trial=4)
     assert (half.kind, half.gain) == (Kind.PARALLEL, 2.0)
@@ -239,7 +239,7 @@ def test_probes_of_ours_on_some_of_the_gpus_leave_room_for_more() -> None:
     assert (cause.kind, cause.gain) == (Kind.PARALLEL, 4.0)
     assert cause.change == "`tuner optimize --gpus-per-trial 2` probes 4 configs at once"
     (whole,) = found(*LONG, at_once=1, ours=True, gpus=2, gpus_per_trial=2)
-    assert (whole.kind, "--gpus-per-trial 1" in whole.change) == (Kind.WHOLE, True)
+    assert (whole.kind, "--gpus-per-trial 1" in whole.change) == (Kind.ALL_GPUS, True)
 
 
 def test_threads_of_one_process_are_a_cause_and_more_trials_are_to_be_processes() -> None:

@@ -18,17 +18,16 @@ from tuner.drafting.draft import (
     devices_of,
     draft,
     environment,
-    imported,
     known_of,
     searching,
-    study_name,
     used,
     widened,
 )
 from tuner.drafting.printed import Found, PrintedLines
 from tuner.drafting.searches import searches
+from tuner.drafting.typed import typed_command
 from tuner.drafting.watching import Watched
-from tuner.drafting.writing import made_from, preset_text, rewritten, sample_choices, samples_said, study_text
+from tuner.drafting.writing import preset_text, samples_in_words, study_text
 from tuner.errors import StudyError
 from tuner.probe.output import LineSplitter
 from tuner.probe.probe_plan import Device
@@ -79,19 +78,19 @@ def drafted(
 ) -> Draft:
     """Return a command with the flags that are searched."""
     words = shlex.split(command) if isinstance(command, str) else command
-    found = draft(words, devices=devices)
+    found = draft(typed_command(words), devices=devices)
     known = known_of(found, watched, USES, free_batch=free_batch)
     return searching(found, searches(known, asked), known)
 
 
-def text_of(command: str, watched: Watched, asked: Sequence[str] = (), *, samples: str = "") -> str:
+def text_of(command: str, watched: Watched, asked: Sequence[str] = ()) -> str:
     """Return the text of the study that is written."""
-    return study_text("made", drafted(command, watched, asked), watched, "cpu:2", USES, samples=samples)
+    return study_text("made", drafted(command, watched, asked), watched, "cpu:2", USES)
 
 
-def study(command: str, watched: Watched, asked: Sequence[str] = (), *, samples: str = "") -> StudySpec:
+def study(command: str, watched: Watched, asked: Sequence[str] = ()) -> StudySpec:
     """Return the study that is written, as it is read."""
-    spec = StudySpec.model_validate(YAML(typ="safe").load(text_of(command, watched, asked, samples=samples)))
+    spec = StudySpec.model_validate(YAML(typ="safe").load(text_of(command, watched, asked)))
     assert split_parameters(open_trainer(spec.trainer), spec.space) == (tuple(spec.space), {})
     return spec
 
@@ -103,6 +102,12 @@ def test_what_is_counted_inside_needs_no_printed_line() -> None:
     assert not spec.trainer.options.keys() & {"progress", "samples_per_iteration"}
     said = text_of("python train.py --batch-size 8 --workers 2", COUNTED)
     assert "32 in each optimizer step on 2 of 2 ranks, counted inside the training by loader and module" in said
+
+
+def test_steps_of_environments_are_not_told_as_samples_of_an_optimizer_step() -> None:
+    rollouts = replace(COUNTED, training=replace(TRAINING, witness="environments"))
+    text = text_of("python ppo.py --num-envs 8", rollouts)
+    assert "samples: steps of environments, counted inside the training; an optimizer step takes 32 samples" in text
 
 
 def lines_of(file: str) -> list[str]:
@@ -129,7 +134,7 @@ def test_a_preset_counts_the_samples_of_its_own_trainer_alone(
     command: str, file: str, progress: str, samples: str | None
 ) -> None:
     words = command.format(EXAMPLES)
-    spec = study(words, printed(lines_of(file), imported(words.split())))
+    spec = study(words, printed(lines_of(file), typed_command(words.split()).presets))
     assert spec.trainer.options["progress"] == progress
     assert spec.trainer.options["count"] == "printed"
     assert spec.trainer.options.get("samples_per_iteration") == samples
@@ -152,7 +157,6 @@ def test_without_samples_iterations_compare_what_changes_no_iteration(asked: tup
     command = "python train.py --batch-size 10"
     assert study(command, PLAIN, asked).objective == objective
     assert "Samples are unknown" in text_of(command, PLAIN, asked)
-    assert study(command, PLAIN, asked, samples="10 * {ranks}").objective == "samples_per_s"
 
 
 def test_counts_in_doubt_compare_nothing() -> None:
@@ -160,40 +164,17 @@ def test_counts_in_doubt_compare_nothing() -> None:
     text = text_of("python train.py --batch-size 10", watched, ("workers=0,2",))
     assert "# Samples are unknown: the count fell from 9 to 0." in text
     assert "objective: min_avg_util" in text
+
+
+@pytest.mark.parametrize(("watched", "said"), [(PLAIN, "unknown"), (printed(lines_of("sb3.log")), "6144 in all")])
+def test_what_is_known_of_printed_samples_is_said(watched: Watched, said: str) -> None:
     assert watched.found
-    assert sample_choices(drafted("train.py --batch-size 10 --workers 2", watched), watched.found) == []
+    assert said in samples_in_words(drafted("train.py --batch-size 8 --workers 2", watched), watched.found)
 
 
-@pytest.mark.parametrize(
-    ("command", "watched", "choices", "said"),
-    [
-        ("train.py --batch-size 8 --workers 2", PLAIN, ["8 * {ranks}", "8", "1"], "unknown"),
-        ("train.py --batch-size 8 --workers 2", printed(lines_of("sb3.log")), [], "6144 in all"),
-        ("train.py --lr 0.1 --workers 2", PLAIN, [], "unknown"),
-    ],
-)
-def test_a_person_may_say_what_a_printed_iteration_is(
-    command: str, watched: Watched, choices: list[str], said: str
-) -> None:
-    found = drafted(command, watched, ("workers=0,2",))
-    assert watched.found
-    assert [count for _, count in sample_choices(found, watched.found)] == choices
-    assert said in samples_said(found, watched.found)
-
-
-def test_a_searched_batch_stands_in_the_answers_as_a_placeholder() -> None:
-    found = drafted("train.py --batch-size 8", PLAIN, ("batch-size=8,16",))
-    assert PLAIN.found
-    assert next(count for _, count in sample_choices(found, PLAIN.found)) == "{batch_size} * {ranks}"
+def test_what_a_trainer_reports_by_itself_needs_no_pattern() -> None:
     reported = Watched(found=Found(reports=STEPS), reports=STEPS)
     assert "progress" not in study("train.py --batch-size 8", reported, ("batch-size=8,16",)).trainer.options
-
-
-def test_what_was_changed_in_a_command_is_known_from_its_file() -> None:
-    first = made_from(["train.py", "--batch-size", "32", "--lr", "0.1"])
-    changed = rewritten(f"{first}\nname: a", ["train.py", "--batch-size", "{batch_size}", "--lr", "0.2"])
-    assert changed == ["--batch-size 32 → --batch-size {batch_size}"]
-    assert rewritten("name: a", ["train.py", "{x}"]) == []
 
 
 @pytest.mark.parametrize(
@@ -214,6 +195,15 @@ def test_sizes_follow_from_memory_and_workers_from_waiting(
     assert widened(named, uses).space() == named.space()
     last = drafted(command, COUNTED, ["compile=True,False", "workers=0,2"])
     assert next(iter(widened(last, uses).space())) == ("workers" if waits else "compile")
+
+
+def test_ranges_that_no_person_has_chosen_may_grow() -> None:
+    own = drafted("train.py --batch-size 8 --num-workers 2", COUNTED, free_batch=True).space()
+    assert {name: values.get("grow") for name, values in own.items()} == {
+        name: 4 * max(values["choices"]) for name, values in own.items()
+    }
+    named = drafted("train.py --batch-size 8 --num-workers 2", COUNTED, ["num-workers=0,2,4"]).space()
+    assert "grow" not in named["num_workers"]
 
 
 def test_a_script_of_several_lines_stays_whole() -> None:
@@ -249,8 +239,8 @@ def test_a_flag_without_a_value_is_there_or_not() -> None:
 def test_presets_are_likely_by_what_a_script_imports(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import torch\nfrom rsl_rl.runners import OnPolicyRunner\nimport isaaclab.sim\nimport tqdm\n")
-    assert imported(["python", str(script)]) == ("isaaclab", "rsl_rl")
-    assert imported(["python", "nowhere.py"]) == imported(["./train"]) == ()
+    assert typed_command(["python", str(script)]).presets == ("isaaclab", "rsl_rl")
+    assert typed_command(["python", "nowhere.py"]).presets == typed_command(["./train"]).presets == ()
 
 
 def test_a_device_that_did_nothing_is_left_out() -> None:
@@ -259,9 +249,9 @@ def test_a_device_that_did_nothing_is_left_out() -> None:
     busy = tuple(DeviceSample(t_s=t_s, device=0, util_pct=60.0, mem_used_mib=500 * t_s) for t_s in (0.0, 2.0))
     uses = used(Watched(samples=(*busy, *idle), reports=STEPS), devices)
     assert [(use.util_pct, use.mem_peak_mib, use.worked) for use in uses] == [(60.0, 1000.0, True), (0.0, 4.0, False)]
-    auto = replace(draft(["train.py"], devices="cpu:1"), devices="auto")
+    auto = replace(draft(typed_command(["train.py"]), devices="cpu:1"), devices="auto")
     assert (devices_of(auto, PLAIN, uses), devices_of(auto, COUNTED, uses[:1])) == ("0", "auto")
-    found = draft(["train.py"], devices="cpu:1")
+    found = draft(typed_command(["train.py"]), devices="cpu:1")
     assert (devices_of(found, COUNTED, USES), devices_of(found, PLAIN, USES)) == ("cpu:2", "cpu:1")
 
 
@@ -269,11 +259,11 @@ def test_a_device_that_did_nothing_is_left_out() -> None:
     ("command", "name"), [("python src/my train.py", "train"), ("./run.sh", "run"), ("-- x", "study")]
 )
 def test_a_study_is_named_after_the_script(command: str, name: str) -> None:
-    assert study_name(command.split()) == name
+    assert typed_command(command.split()).name == name
 
 
 def test_a_command_in_one_word_is_split() -> None:
-    assert draft(["python train.py --batch_size 8"], devices="cpu:1").words[-2:] == ("--batch_size", "8")
+    assert typed_command(["python train.py --batch_size 8"]).words[-2:] == ("--batch_size", "8")
 
 
 def test_the_environment_of_a_program_stands_in_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,7 +305,7 @@ def test_no_flag_is_added_to_a_shell_script_that_reads_none(
 
 def test_a_command_is_needed() -> None:
     with pytest.raises(StudyError, match="no command after"):
-        draft(["A=1"], devices="cpu:1")
+        typed_command(["A=1"])
 
 
 @pytest.mark.parametrize("name", PRESETS)

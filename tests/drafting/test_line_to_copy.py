@@ -16,6 +16,7 @@ from tuner.drafting.draft import Draft, Used, draft, known_of, searching
 from tuner.drafting.outcome import command_line
 from tuner.drafting.printed import PrintedLines
 from tuner.drafting.searches import searches
+from tuner.drafting.typed import typed_command
 from tuner.drafting.watching import Watched
 from tuner.drafting.writing import made_from, study_text, typed_in
 from tuner.errors import StudyError
@@ -95,7 +96,10 @@ def drafted(command: Sequence[str]) -> tuple[Draft, Watched]:
     lines.feed(LINES)
     found = lines.found
     assert found is not None
-    watched, made = Watched(found=found, reports=found.reports, seconds=30.0), draft(command, devices="cpu:1")
+    watched, made = (
+        Watched(found=found, reports=found.reports, seconds=30.0),
+        draft(typed_command(command), devices="cpu:1"),
+    )
     known = known_of(made, watched, USES)
     return searching(made, searches(known, ["workers=1,2"]), known), watched
 
@@ -152,12 +156,14 @@ def test_a_study_is_known_again_by_the_words_of_its_command(typed: list[str]) ->
 @pytest.mark.parametrize("typed", [["train", "--tag", "a\udcff"], ["TAG=\udcff", "train"]])
 def test_a_word_that_no_study_file_can_hold_is_refused_before_a_run(typed: Sequence[str]) -> None:
     with pytest.raises(StudyError, match=r"xff' is not UTF-8"):
-        draft(typed, devices="cpu:1")
+        draft(typed_command(typed), devices="cpu:1")
 
 
 @pytest.mark.parametrize("text", ["${HOME}/x", "{a,b}", "${NOPE:-$(x)}", "{}", "$${workers}"])
 def test_the_first_run_has_what_was_typed(tmp_path: Path, text: str) -> None:
-    made = CommandTrainer(TrainerSpec.model_validate(draft([f"TAG={text}", "train", text], devices="cpu:1").trainer))
+    made = CommandTrainer(
+        TrainerSpec.model_validate(draft(typed_command([f"TAG={text}", "train", text]), devices="cpu:1").trainer)
+    )
     plan = made.plan(made.cases()[0], {}, make_slot(tmp_path))
     assert (plan.environment(ENVIRON)["TAG"], plan.command(ENVIRON)) == (text, ("train", text))
 

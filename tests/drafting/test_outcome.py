@@ -103,15 +103,6 @@ def test_a_gain_says_what_pauses_between_steps_make_of_it(
     assert all(fact in told for fact in facts)
 
 
-def test_a_warning_that_only_the_best_prints_stands_beside_the_gain(tmp_path: Path) -> None:
-    usual, other = "step 1\nUserWarning: 2 cores\n", "loader.py:7: UserWarning: every second batch is dropped"
-    told = "\n".join(
-        searched(tmp_path, {1: {}, 3: {}}, {1: usual, 3: f"UserWarning: 3 cores\n/a/b/{other} {9 * 'and more '}\n"})
-    )
-    assert f"did not: {other} and" in told
-    assert "cores" not in told
-
-
 def measured_again(tmp_path: Path, again: Callable[[ProbePlan, ProbeResult], ProbeResult]) -> tuple[CaseView, str]:
     """Return a case whose command runs twice, and what is told. `again`: plan, usual result → the second result."""
     study = spec(

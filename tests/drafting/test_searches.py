@@ -191,7 +191,8 @@ def test_a_typed_placeholder_has_no_value_of_its_own() -> None:
     assert (one.typed, one.first) == (None, 32)
 
 
-def test_parts_of_a_batch_keep_their_size_where_a_batch_norm_takes_means_over_them() -> None:
+def counted(*, ranks: int = 1, micro_batches: float = 1.0, normed: float | None = None) -> TrainingCounts:
+    """Return the counts of a training of 32 samples a step."""
     signature = Signature(
         samples_per_step=32,
         sample="3x8x8 float32",
@@ -202,14 +203,42 @@ def test_parts_of_a_batch_keep_their_size_where_a_batch_norm_takes_means_over_th
         learning_rate=0.1,
         weight_decays=(),
         precision="float32",
-        normed=8.0,
+        normed=normed,
     )
-    training = TrainingCounts(
-        signature=signature,
-        witness="loader",
-        ranks=1,
-        data_ranks=1,
-        micro_batches=4.0,
-    )
+    return TrainingCounts(signature=signature, witness="loader", ranks=ranks, micro_batches=micro_batches)
+
+
+def test_parts_of_a_batch_keep_their_size_where_a_batch_norm_takes_means_over_them() -> None:
+    training = counted(micro_batches=4.0, normed=8.0)
     known = Known(words=shlex.split("train.py --batch-size 8 --grad-accum-steps 4"), cores=4, training=training)
     assert [flag.parameter for flag in searches(known, ()) if flag.varies] == []
+
+
+def test_a_batch_in_camel_case_is_a_batch() -> None:
+    freed = found("main.py --batchSize 64 --imageSize 32", free=True)
+    assert freed["batchSize"].values == (32, 64, 128, 256, 512)
+    assert freed["batchSize"].changes_learning
+
+
+def test_a_size_of_zero_is_none() -> None:
+    sizes = (Flag(names=("batch-size",), value="0"), Flag(names=("num-envs",), value="8"))
+    assert found("ppo.py --num-envs 8 --batch-size 0", flags=sizes).keys() == {"num_envs"}
+    with pytest.raises(StudyError, match="name at least one"):
+        found("ppo.py", flags=sizes[:1])
+
+
+@pytest.mark.parametrize(
+    ("tensor", "pipeline", "ranks", "values"),
+    [
+        (1, 1, 4, {"tensor_model_parallel_size": (1, 2, 4)}),
+        (2, 2, 8, {"tensor_model_parallel_size": (1, 2, 4)}),
+        (1, 2, 2, {"pipeline_model_parallel_size": (1, 2)}),
+        (2, 2, 2, {}),
+    ],
+)
+def test_degrees_of_parallelism_are_proposed_as_far_as_there_are_ranks(
+    tensor: int, pipeline: int, ranks: int, values: dict[str, tuple[int, ...]]
+) -> None:
+    command = f"--tensor-model-parallel-size {tensor} --pipeline-model-parallel-size {pipeline}"
+    known = Known(words=["train.py", *command.split()], cores=4, training=counted(ranks=ranks))
+    assert {search.parameter: search.values for search in proposed(known)} == values

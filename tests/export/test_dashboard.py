@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tuner.errors import StoreError
-from tuner.export.served import READ_ONLY, WRITABLE, Artifacts, DashboardError, guarded, refusal, serve
+from tuner.export.served import Artifacts, DashboardError, guarded, refusal, serve
 from tuner.probe.process import reserved_port
 
 if TYPE_CHECKING:
@@ -64,31 +64,20 @@ def _refused(port: int, method: str, host: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("headers", "access", "passes"),
+    ("headers", "passes"),
     [
-        ({"HTTP_HOST": "127.0.0.1:8080"}, READ_ONLY, True),
-        ({"HTTP_HOST": "localhost"}, READ_ONLY, True),
-        ({"HTTP_HOST": "[::1]:9000"}, READ_ONLY, True),
-        ({"HTTP_HOST": "127.0.0.1.evil.example"}, READ_ONLY, False),
-        ({"HTTP_HOST": "localhost@evil.example"}, READ_ONLY, False),
-        ({"HTTP_HOST": "[::1"}, READ_ONLY, False),
-        ({}, READ_ONLY, False),
-        ({"HTTP_HOST": "localhost", "REQUEST_METHOD": "POST"}, READ_ONLY, False),
-        ({"HTTP_HOST": "localhost", "REQUEST_METHOD": "POST"}, WRITABLE, True),
-        ({"HTTP_HOST": "evil.example", "REQUEST_METHOD": "POST"}, WRITABLE, False),
-        (
-            {"HTTP_HOST": "localhost", "REQUEST_METHOD": "PUT", "HTTP_ORIGIN": "http://localhost:8080"},
-            WRITABLE,
-            True,
-        ),
-        ({"HTTP_HOST": "localhost", "REQUEST_METHOD": "PUT", "HTTP_ORIGIN": "https://evil.example"}, WRITABLE, False),
-        ({"HTTP_HOST": "localhost", "REQUEST_METHOD": "PUT", "HTTP_ORIGIN": "null"}, WRITABLE, False),
+        ({"HTTP_HOST": "127.0.0.1:8080"}, True),
+        ({"HTTP_HOST": "localhost"}, True),
+        ({"HTTP_HOST": "[::1]:9000"}, True),
+        ({"HTTP_HOST": "127.0.0.1.evil.example"}, False),
+        ({"HTTP_HOST": "localhost@evil.example"}, False),
+        ({"HTTP_HOST": "[::1"}, False),
+        ({}, False),
+        ({"HTTP_HOST": "localhost", "REQUEST_METHOD": "POST"}, False),
     ],
 )
-def test_only_this_machine_is_answered_and_only_a_writable_dashboard_writes(
-    headers: dict[str, str], access: str, passes: bool
-) -> None:
-    assert (refusal({"REQUEST_METHOD": "GET", **headers}.get, access) is None) is passes
+def test_only_this_machine_is_answered_and_nothing_is_written(headers: dict[str, str], passes: bool) -> None:
+    assert (refusal({"REQUEST_METHOD": "GET", **headers}.get) is None) is passes
 
 
 def test_files_of_trials_are_read_by_this_machine_alone(tmp_path: Path) -> None:
@@ -104,7 +93,7 @@ def test_files_of_trials_are_read_by_this_machine_alone(tmp_path: Path) -> None:
     def start(status: str, headers: list[tuple[str, str]], *_: object) -> Any:
         seen.update(dict(headers) | {"status": status})
 
-    served = guarded(app, READ_ONLY)
+    served = guarded(app)
     environ = {"HTTP_HOST": "localhost", "REQUEST_METHOD": "GET"}
     assert list(served({**environ, "PATH_INFO": "id"}, start)) == [b"log"]
     assert seen == {"Content-Type": "text/plain", "status": "200 OK"}

@@ -9,8 +9,9 @@ import pytest
 from tests_scaling import point, results
 
 from tuner.errors import TunerError
-from tuner.tools.scaling.comparing import Machine, Prices, comparison_tsv, lines, number, read_prices, recommendation
+from tuner.tools.scaling.comparing import Prices, comparison_tsv, lines, number, read_prices, recommendation
 from tuner.tools.scaling.laws import Quantity
+from tuner.tools.scaling.results import Results
 from tuner.tools.scaling.scaling_pictures import pictures
 
 BOTH = (0, 1)
@@ -25,8 +26,8 @@ CPUS = results(point("single", 10.0, error=1.0), point("joined", 8.0, gpus=BOTH,
 PRICES = Prices(currency="EUR", per_hour={"NVIDIA H200": 3.6, "lone": 1.8})
 
 
-def machines(**found: object) -> list[Machine]:
-    return [Machine(name=name, results=one) for name, one in found.items()]  # type: ignore[arg-type]
+def machines(**files: Results) -> dict[str, Results]:
+    return files
 
 
 def test_the_price_of_a_machine_comes_before_that_of_its_model() -> None:

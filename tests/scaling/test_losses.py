@@ -7,14 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.tools.scaling.laws import (
-    BUBBLE,
-    COMMUNICATION,
-    CONTENTION,
-    IMBALANCE,
-    SERIAL,
-    STAGES,
-    SYNCHRONISATION,
-    WAITING,
+    Loss,
     Quantity,
     fill_share,
     losses,
@@ -49,14 +42,20 @@ def test_each_loss_is_the_difference_of_its_two_measurements() -> None:
         apart=Quantity(9.0, 0.4),
     )
     assert {name: loss.value for name, loss in found.items()} == pytest.approx(
-        {SERIAL: 1.0, CONTENTION: 1.5, IMBALANCE: 0.5, SYNCHRONISATION: 1.0, COMMUNICATION: 11.0}
+        {
+            Loss.SERIAL: 1.0,
+            Loss.CONTENTION: 1.5,
+            Loss.IMBALANCE: 0.5,
+            Loss.SYNCHRONISATION: 1.0,
+            Loss.COMMUNICATION: 11.0,
+        }
     )
-    assert found[COMMUNICATION].error == pytest.approx(0.5)
+    assert found[Loss.COMMUNICATION].error == pytest.approx(0.5)
 
 
 def test_a_trainer_that_always_exchanges_has_one_loss_for_both() -> None:
     found = losses(joined=Quantity(20.0), ideal=Quantity(5.0), same_batch=Quantity(5.0))
-    assert found == {WAITING: Quantity(15.0)}
+    assert found == {Loss.WAITING: Quantity(15.0)}
 
 
 def test_a_pipeline_fills_and_drains() -> None:
@@ -65,4 +64,4 @@ def test_a_pipeline_fills_and_drains() -> None:
     found = losses(
         joined=Quantity(12.0), ideal=Quantity(5.0), same_batch=Quantity(5.0), apart=Quantity(8.0), fill=fill_share(2, 8)
     )
-    assert found == {STAGES: Quantity(3.0), BUBBLE: Quantity(1.0), COMMUNICATION: Quantity(3.0)}
+    assert found == {Loss.STAGES: Quantity(3.0), Loss.BUBBLE: Quantity(1.0), Loss.COMMUNICATION: Quantity(3.0)}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests_scaling import FUSION, PIPELINE, point, results
 
-from tuner.tools.scaling.laws import COMMUNICATION, CONTENTION, SERIAL
+from tuner.tools.scaling.laws import Loss
 from tuner.tools.scaling.results import Subject
 from tuner.tools.scaling.scaling_table import ScalingRow, ceilings, fits, link_table, table
 
@@ -33,14 +33,14 @@ def test_weak_scaling_compares_the_same_batch_per_gpu() -> None:
     assert row.efficiency_pct.value == pytest.approx(93.75)
     assert row.step_ms.value == pytest.approx(1000 * 128 / 3000)
     lost = {name: loss.value for name, loss in row.losses.items()}
-    assert lost[CONTENTION] == pytest.approx((64 / 1580 + 64 / 1590) / 2 * 1000 - 40)
+    assert lost[Loss.CONTENTION] == pytest.approx((64 / 1580 + 64 / 1590) / 2 * 1000 - 40)
 
 
 def test_strong_scaling_compares_the_same_whole_batch() -> None:
     row = find(table(MEASURED), "strong", 64)
     assert row.speed_up.value == pytest.approx(1500 / 1600)
     lost = {name: loss.value for name, loss in row.losses.items()}
-    assert lost[SERIAL] == pytest.approx(32.0 - 20.0)
+    assert lost[Loss.SERIAL] == pytest.approx(32.0 - 20.0)
     assert sum(lost.values()) == pytest.approx(row.step_ms.value - 20.0)
 
 
@@ -89,7 +89,7 @@ def test_the_bus_bandwidth_is_that_of_nccl_tests() -> None:
 def test_communication_is_what_exchanging_adds() -> None:
     measured = results(*MEASURED.points, point("apart", 3100.0, size=64, gpus=BOTH, route="nvlink"), subjects=(FUSION,))
     lost = find(table(measured), "weak", 64).losses
-    assert lost[COMMUNICATION].value == pytest.approx(128_000 / 3000 - 128_000 / 3100)
+    assert lost[Loss.COMMUNICATION].value == pytest.approx(128_000 / 3000 - 128_000 / 3100)
 
 
 def test_one_gpu_shows_the_most_that_several_could_gain() -> None:

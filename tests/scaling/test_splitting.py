@@ -30,7 +30,6 @@ def test_the_slowest_card_decides_when_a_speed_has_changed() -> None:
     one = Division(workload="fusion", size=64, alone=first, first=first, second=second)
     assert one.shares == (0.75, 0.25)
     assert one.throughput.value == pytest.approx(80 / 0.25)
-    assert one.best_card == 0
 
 
 def test_a_division_needs_each_card_alone_and_twice_beside() -> None:

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure
-from tuner.search.frontier import Frontier, Need, OutOfMemory, out_of_memory
+from tuner.search.frontier import DEVICE_MEMORY, Frontier, Need, OutOfMemory, out_of_memory
 from tuner.study.space import Config
 
 VARIANTS = ("hiutil", "default")
@@ -14,7 +14,7 @@ configs = st.fixed_dictionaries(
     {"num_envs": rungs, "agent_variant": st.sampled_from(VARIANTS)},
     optional={"batch_size": st.integers(1, 8), "num_workers": st.integers(0, 4), "update_epochs": st.integers(20, 40)},
 )
-failures = st.builds(OutOfMemory, configs, violations)
+failures = st.builds(OutOfMemory, configs, violations, st.just(DEVICE_MEMORY))
 
 
 def number(config: Config, name: str) -> int:

@@ -21,7 +21,7 @@ from tuner.search.memory_growth import PROVOKED as PROVOKED_RECORDS
 from tuner.search.memory_growth import lasts
 from tuner.study import Config
 from tuner.study.spec import StudySpec
-from tuner.tools.soaking.soak import Following, reported, soaking, soaks, verdicts
+from tuner.tools.soaking.soak import SoakFollower, newest_soaks, reported, soaking, verdicts
 from tuner.tools.soaking.whole_training import KEEPERS, Training
 
 TOTAL_MIB = 1000.0
@@ -107,8 +107,8 @@ def test_a_best_whose_memory_lasts_is_soaked_once_and_stays_the_best(tmp_path: P
     assert best(tmp_path / "demo").readings == 1  # a soak's own objectives do not count beside a probe's
     soaked(tmp_path, prober, searched=True)
     assert prober.soaked == [64]
-    (flat,) = soaks(view(tmp_path / "demo").trials, TRAINING).values()
-    assert not flat.is_sure_beside(flat)  # without growth, a refusal would say little of the rungs below it
+    (flat,) = newest_soaks(view(tmp_path / "demo").trials, TRAINING).values()
+    assert not flat.shows_growth  # a refusal would say little of the rungs below it
     *lines, last, doubt = verdicts(view(tmp_path / "demo"), TRAINING)
     assert "#3 num_envs=64: memory lasts 1 h with" in lines[0]
     assert "768 MiB now" in lines[0]
@@ -203,8 +203,9 @@ def test_what_grows_with_the_rung_is_less_at_the_next_one_and_what_any_config_ne
     soaked(tmp_path, prober)
     assert prober.soaked == [64, 40]
     assert best(tmp_path / "demo").config["num_envs"] == 40
-    grown, low = soaks(view(tmp_path / "demo").trials, TRAINING).values()
-    assert grown.is_sure_beside(low)
+    grown, low = newest_soaks(view(tmp_path / "demo").trials, TRAINING).values()
+    assert grown.shows_growth
+    assert grown.trained_s > 0.5 * low.trained_s
 
 
 def test_no_rung_above_one_that_was_refused_is_soaked(tmp_path: Path) -> None:
@@ -218,7 +219,7 @@ def test_two_refused_rungs_that_need_almost_as_much_do_not_tell_how_memory_grows
     prober = Prober({60: 9.0}, needs_mib=(0.0, 15.45))
     soaked(tmp_path, prober, study=spec(probe={"headroom_pct": 0}, **RANDOM))
     assert prober.soaked[:3] == [64, 60, 56]
-    high, low = (one.share for one in list(soaks(view(tmp_path / "demo").trials, TRAINING).values())[:2])
+    high, low = (one.share for one in list(newest_soaks(view(tmp_path / "demo").trials, TRAINING).values())[:2])
     assert 1.0 < low < high < 1.01 * low
 
 
@@ -249,14 +250,14 @@ def test_a_soak_that_runs_out_of_memory_moves_the_best_down_and_the_study_learns
 
 
 def test_a_soak_ends_once_memory_and_speed_are_known(tmp_path: Path) -> None:
-    follow, cautious = Following(900.0, PROVOKED), Following(900.0, TRAINING)
+    follow, cautious = SoakFollower(900.0, PROVOKED), SoakFollower(900.0, TRAINING)
     plan = bench(tmp_path, spec()).trainer.plan(CASE, {"num_envs": 8}, bench(tmp_path, spec()).slot(CASE, "x"))
     start = replace(measured(plan, 50.0), start_up_s=10.0, samples_per_s=100.0, samples_per_s_se=1.0)
     flat = replace(start, devices=(device(500.0, seconds=300.0),))
     assert follow(replace(flat, total_s=100.0)) == More()
     assert follow(replace(flat, total_s=310.0)) == Enough()
     assert cautious(replace(flat, total_s=310.0)) == More()  # longer batches may come
-    told = Following(900.0, PROVOKED, whole=True)  # nothing worse comes after all of the soak
+    told = SoakFollower(900.0, PROVOKED, ends_when_good=False)  # nothing worse comes after all of the soak
     assert told(replace(flat, total_s=310.0)) == More()
     assert told(replace(flat, total_s=911.0)) == Enough()
     assert follow(replace(flat, total_s=320.0, samples_per_s_se=10.0)) == More()
@@ -355,3 +356,36 @@ def test_nothing_is_promised_for_sure_and_no_probability_after_seconds() -> None
     full = PROVOKED.lasts((device(994.0, seconds=24.0),), ProbeRecord())
     assert full is not None
     assert "% probability: 994 MiB now" in PROVOKED.in_short(full)
+
+
+def test_a_soak_says_which_growth_it_excludes() -> None:
+    leak_mib_per_h, total_mib = 1980.0, 81_559.0
+    for seconds in (90.0, 300.0):
+        rise_mib = leak_mib_per_h * seconds / 3600
+        leaking = replace(device(40_000.0, growth_mib=rise_mib, seconds=seconds), mem_total_mib=total_mib)
+        lasting = PROVOKED.lasts((leaking,), ProbeRecord())
+        assert lasting is not None
+        if lasting.kind != "slope":
+            (excluded,) = re.findall(r"growth above ([\d,]+) MiB an hour is excluded", PROVOKED.in_short(lasting))
+            assert float(excluded.replace(",", "")) >= leak_mib_per_h
+    still = PROVOKED.lasts((device(100.0),), ProbeRecord())
+    assert still is not None
+    assert "flat (growth above 3 MiB an hour is excluded)" in PROVOKED.in_short(still)
+    growing = PROVOKED.lasts((device(100.0, growth_mib=50.0),), ProbeRecord())
+    assert growing is not None
+    assert "excluded" not in PROVOKED.in_short(growing)
+
+
+def test_memory_that_runs_out_is_not_said_to_last_with_little_probability() -> None:
+    full = PROVOKED.lasts((device(994.0, growth_mib=50.0),), ProbeRecord())
+    assert full is not None
+    said = PROVOKED.in_short(full)
+    assert said.startswith("memory runs out within 1 h with 99 % probability: 1044 MiB now, growing all the time")
+
+
+def test_a_soak_too_short_for_any_config_names_the_minutes_that_would_do(tmp_path: Path) -> None:
+    prober = Prober({}, needs_mib=(0.0, 15.4))
+    soaked(tmp_path, prober, study=spec(probe={"headroom_pct": 0}, space={"num_envs": {"ladder": [64]}}), hours=300.0)
+    *_, last = verdicts(view(tmp_path / "demo"), replace(PROVOKED, hours=300.0))
+    assert "no config's memory is known to last" in last
+    assert "or soak longer: `--minutes " in last

@@ -27,15 +27,17 @@ def test_constraints_are_stored_with_how_far_they_are_missed(database: Database,
 
 def test_the_newest_readings_of_a_config_count_whatever_its_patience(study: CaseStudy) -> None:
     first = ask(study)
-    assert study.metrics_of(first.config) == {}
+    assert study.newest(first.config) is None
     tell(study, first, ok(50.0), metrics={"samples_per_s": 900.0})
     patient = {**first.config, "pruner_patience": 2}
     assert patient != first.config
-    assert study.metrics_of(patient) == {"samples_per_s": 900.0}
-    assert study.metrics_of({**first.config, "num_envs": 8}) == {}
+    newest = study.newest(patient)
+    assert newest
+    assert newest.metrics == {"samples_per_s": 900.0}
+    assert study.newest({**first.config, "num_envs": 8}) is None
 
 
 def test_a_failed_probe_leaves_no_readings(study: CaseStudy) -> None:
     asked = ask(study)
     tell(study, asked, CRASH)
-    assert study.metrics_of(asked.config) == {}
+    assert study.newest(asked.config) is None

@@ -32,7 +32,7 @@ def said(**changes: object) -> list[str]:
         ),
         (
             {"devices": "cpu:0"},
-            "devices: is none of: auto, cpu, cpu:RANKS, or CUDA indices such as 0,1 (found 'cpu:0')",
+            "devices: is none of: auto, auto:CARDS, cpu, cpu:RANKS, or CUDA indices such as 0,1 (found 'cpu:0')",
         ),
         ({"probe": {"max_seconds": math.inf}}, "probe.max_seconds: Input should be a finite number (found inf)"),
         ({"probe": {"sample_seconds": 1e12}}, "probe.sample_seconds: Input should be less than or equal to 60 (found"),

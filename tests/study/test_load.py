@@ -71,7 +71,7 @@ def test_all_errors_come_at_once_with_their_paths() -> None:
     assert "10 error(s)" in message
     for path in (
         "devices: environment variable DEVICES is not set",
-        "devices: is none of: auto, cpu, cpu:RANKS, or CUDA indices such as 0,1",
+        "devices: is none of: auto, auto:CARDS, cpu, cpu:RANKS, or CUDA indices such as 0,1",
         "tirals: unknown key; known: name, trainer, fallback",
         "probe.iterations: Input should be greater than or equal to 1 (found 0)",
         "probe.second: unknown key; known: iterations, min_iterations",

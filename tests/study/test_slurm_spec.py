@@ -34,6 +34,10 @@ def test_a_job_has_the_gpus_that_the_study_names() -> None:
     ("gpus", "devices", "names"),
     [
         (8, "auto", [f"cuda:{card}" for card in range(8)]),
+        (8, "auto:2", ["cuda:0", "cuda:1"]),
+        (None, "auto:2", ["cuda:0", "cuda:1"]),
+        (1, "auto:2", ["cuda:0"]),
+        (0, "auto:2", ["cpu:0", "cpu:1"]),
         (8, "4,6", ["cuda:0", "cuda:1"]),
         (None, "4,6,7", ["cuda:0", "cuda:1", "cuda:2"]),
         (None, "cpu:3", ["cpu:0", "cpu:1", "cpu:2"]),

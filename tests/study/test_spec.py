@@ -26,6 +26,7 @@ def refused(*words: str, **changes: Any) -> None:
         ({"ladder": [8, 32, 16]}, (8, 16, 32)),
         ({"choices": ["wide", "default"]}, ("wide", "default")),
         ({"choices": [2, 0.5]}, (2, 0.5)),
+        ({"choices": [2, 0, 8], "grow": 63}, (2, 0, 8, 16, 32)),
         ({"range": [1, 7], "step": 3}, (1, 4, 7)),
         ({"range": [0, 8], "step": 3}, (0, 3, 6)),
         ({"range": [5, 5]}, (5,)),
@@ -57,6 +58,10 @@ def test_a_parameter_has_finitely_many_values(parameter: dict[str, Any], values:
         ({"range": [False, 3]}, r"range.0\n.*write a number"),
         ({"choices": [1], "when": {"a": {"min": float("inf")}}}, "finite number"),
         ({"choices": []}, "at least 1 item"),
+        ({"choices": [2, "auto"], "grow": 8}, "whole numbers, one of them above 0, can grow"),
+        ({"choices": [False, True], "grow": 8}, "whole numbers, one of them above 0, can grow"),
+        ({"ladder": [2, 4], "grow": 8}, "whole numbers, one of them above 0, can grow"),
+        ({"choices": [2, 8], "grow": 8}, "grow 8 is not above the largest choice, 8"),
         ({"choices": ["a", "a"]}, "twice"),
         ({"range": [5, 1]}, "backwards"),
         ({"range": [1, 5], "step": 0}, "step"),
@@ -186,6 +191,16 @@ def test_a_space_has_parameters() -> None:
 @pytest.mark.parametrize("devices", ["auto", "cpu", "cpu:1", "cpu:12", "0", "0,1", "3,10"])
 def test_devices(devices: str) -> None:
     assert study(devices=devices).devices == devices
+
+
+def test_a_number_of_devices_is_so_many_cards_and_auto_in_a_call_keeps_it() -> None:
+    two = study(devices=2)
+    assert two.devices == "auto:2"
+    asked = (None, "auto", "0,1,2", "cpu:2")
+    assert [two.devices_for(devices) for devices in asked] == ["auto:2", "auto:2", "0,1,2", "cpu:2"]
+    assert study(devices="0,1").devices_for("auto") == "auto"
+    for devices in (0, -1, True, 1.5):
+        refused("devices", devices=devices)
 
 
 @pytest.mark.parametrize(

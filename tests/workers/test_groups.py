@@ -1,9 +1,17 @@
 """Dividing a machine's devices among workers."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests_cli import study_file
+from tests_devices import FakeGpu, FakeNvml
 
+from tuner.cli import worker
+from tuner.devices.found import open_devices
+from tuner.devices.nvml import Nvml
 from tuner.errors import StudyError
 from tuner.running.workers import device_groups
 
@@ -20,6 +28,29 @@ from tuner.running.workers import device_groups
 )
 def test_a_machine_is_filled_with_disjoint_sets(workers: int | None, per_trial: int | None, groups: list[str]) -> None:
     assert device_groups("auto", 8, workers=workers, per_trial=per_trial) == groups
+
+
+@pytest.mark.parametrize(
+    ("devices", "asked", "groups"),
+    [
+        (2, {"workers": 2, "per_trial": None}, ["0,1", "2,3"]),
+        (1, {"workers": 2, "per_trial": None}, ["0", "1"]),
+        (2, {"workers": None, "per_trial": 1}, ["0", "1", "2", "3"]),
+        (8, {"workers": 1, "per_trial": None}, ["0,1,2,3"]),
+        ("auto", {"workers": 2, "per_trial": None}, ["0,1", "2,3"]),
+    ],
+)
+def test_each_worker_gets_as_many_cards_as_the_study_wants(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    devices: int | str,
+    asked: dict[str, Any],
+    groups: list[str],
+) -> None:
+    cards = Nvml(FakeNvml(*(FakeGpu(uuid=f"GPU-{card}") for card in range(4))))
+    monkeypatch.setattr(worker, "open_devices", lambda asked: open_devices(asked, lambda: cards, list))
+    study = str(study_file(tmp_path, devices=devices))
+    assert worker.divided(study, "auto", replay=None, **asked) == groups
 
 
 def test_only_the_cards_of_the_study_are_divided() -> None:

@@ -14,12 +14,11 @@ from tuner.cli.hints import cut_ladders
 from tuner.cli.options import RUNS, Devices, Runs, Study, copied, exposed, open_console, stand_in
 from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_config, interruptible
 from tuner.devices.found import open_devices
-from tuner.drafting.writing import rewritten
 from tuner.errors import TunerError
 from tuner.export import in_words, with_error
 from tuner.running.prober import open_prober, run_in
 from tuner.running.workbench import Workbench, open_workbench
-from tuner.study import Case, Config, StudySpec, find, literal_line, shell_join
+from tuner.study import Case, Config, StudySpec, literal_line, shell_join
 
 SHOWN = 3
 _WIDTH = 140
@@ -87,8 +86,6 @@ def attempt(
     config = first_config(bench, chosen, settings or [])
     for line in (*stand_in(bench.spec, study), *exposed(bench.spec), *cut_ladders(bench, [chosen])):
         console.print(line)
-    file = find(study)
-    text = file.read_text(encoding="utf-8")
     plan, result = _probe(console, bench, chosen, config)
     if result.failure and result.failure.kind is probe.FailureKind.INTERRUPTED:
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -96,9 +93,7 @@ def attempt(
     if result.failure:
         kind, detail = result.failure.kind, result.failure.detail
         remedy = kind.remedy or f"read {plan.slot.console}"
-        changed = rewritten(text, bench.spec.trainer.command)
-        own = f"; init rewrote {', '.join(changed)}: look there first if your own command runs" if changed else ""
-        raise TunerError(f"{kind}: {detail}; {remedy}{own}")
+        raise TunerError(f"{kind}: {detail}; {remedy}")
     cards = len(open_devices("auto").devices) if bench.kind == "gpu" else 0
     for line in advice(bench.spec_for(chosen), plan, result, cards):
         console.print(f"to change: {line}")

@@ -13,9 +13,9 @@ from tuner.errors import StudyError
 from tuner.export import connect
 from tuner.records.urls import checked_url, shown
 from tuner.study import StudySpec
-from tuner.tools.diagnosis.diagnosing import OPTIONS, Diagnosis, diagnose_journal, rows, sentences, studies_in, unknown
+from tuner.tools.diagnosis.diagnosing import OPTIONS, diagnose_journal, rows, sentences, studies_in, unknown
 from tuner.tools.diagnosis.diagnosing import diagnose as diagnosed
-from tuner.tools.diagnosis.study_times import KnownFact, Setup
+from tuner.tools.diagnosis.study_times import KnownFact, Setup, known
 
 
 def _number(least: float, help: str, most: float | None = None) -> Any:  # noqa: A002 - as typer calls it
@@ -80,16 +80,23 @@ def diagnose(
         "sampler": sampler,
         "pruner": pruner,
     }
-    told = Setup(**{name: KnownFact(value=one, source=OPTIONS[name]) for name, one in given.items() if one is not None})
+    setup = Setup(**{field: known(value, OPTIONS[field]) for field, value in given.items()}).or_else(of_file)
     if "://" not in url and Path(url).is_file():
-        found = diagnose_journal(Path(url), name, told.or_else(of_file), hours_left=hours_left)
+        diagnosis = diagnose_journal(Path(url), name, setup, hours_left=hours_left)
     else:
         engine = connect(url, filled_by="tuner optimize" if study else "optuna.create_study")
-        found = diagnosed(engine, name, told.or_else(of_file), hours_left=hours_left)
+        diagnosis = diagnosed(engine, name, setup, hours_left=hours_left)
+    facts = diagnosis.facts
     if as_json:
-        options.print_document({**options.plain(found.facts), "causes": found.causes, "unknown": unknown(found.facts)})
-    else:
-        _show(console, found)
+        options.print_document({**options.plain(facts), "causes": diagnosis.causes, "unknown": unknown(facts)})
+        return
+    title = f"study {facts.study}: {facts.trials} ended trials"
+    table = Table("fact", "value", "from", title=title, title_justify="left")
+    for row in rows(facts):
+        table.add_row(*row)
+    print_tables(console, table)
+    for line in sentences(diagnosis):
+        console.print(line)
 
 
 def _named(
@@ -116,15 +123,6 @@ def _named(
 
 def _samplers(spec: StudySpec) -> KnownFact[str]:
     """Return the samplers that a study file names, for all cases or in its overrides."""
-    names = dict.fromkeys([spec.sampler, *(one.search.get("sampler", spec.sampler) for one in spec.overrides)])
+    overridden = (override.search.get("sampler", spec.sampler) for override in spec.overrides)
+    names = dict.fromkeys([spec.sampler, *overridden])
     return KnownFact(value=" or ".join(names), source="study file")
-
-
-def _show(console: Console, found: Diagnosis) -> None:
-    title = f"study {found.facts.study}: {found.facts.trials} ended trials"
-    table = Table("fact", "value", "from", title=title, title_justify="left")
-    for row in rows(found.facts):
-        table.add_row(*row)
-    print_tables(console, table)
-    for line in sentences(found):
-        console.print(line)

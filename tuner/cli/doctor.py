@@ -19,20 +19,20 @@ def doctor(
     spec = load(study)
     console = open_console(stderr=as_json)
     url = database_url(storage, (runs / spec.name).resolve())
-    found = check_up(spec, asked_for=study, devices=devices or spec.devices, url=url, runs=runs)
+    checks = check_up(spec, asked_for=study, devices=spec.devices_for(devices), url=url, runs=runs)
     if as_json:
-        findings = list(found)
+        findings = list(checks)
         print_document({"study": spec.name, "findings": findings})
     else:
-        findings = _show(console, found)
-    if problems := [f"{one.subject}: {one.text}" for one in findings if one.level is Severity.PROBLEM]:
+        findings = _show(console, checks)
+    if problems := [f"{finding.subject}: {finding.text}" for finding in findings if finding.level is Severity.PROBLEM]:
         raise TunerError("\n  ".join([f"{len(problems)} problem(s) with study {spec.name}", *problems]))
 
 
-def _show(console: Console, found: Iterable[Finding]) -> list[Finding]:
+def _show(console: Console, checks: Iterable[Finding]) -> list[Finding]:
     findings = []
     with console.status("checking"):  # the imports of a trainer can take a minute
-        for finding in found:
+        for finding in checks:
             findings.append(finding)
             console.print(f"{finding.level:8} {finding.subject}: {finding.text}", style=STYLES[finding.level])
     return findings

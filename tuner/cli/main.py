@@ -39,6 +39,7 @@ _COMMANDS = {
     "dashboard": "Serve optuna-dashboard on a study, to this machine only, until Ctrl-C.",
     "scale": "Measure one GPU and several, alone and together, over each route; say how much is lost and where.",
     "compare": "Compare machines: speed-up, efficiency, samples for the money, and what to choose.",
+    "decide": "Say whether a training on one card is worth a move to a job on several, and until when.",
     "schema": "Print the JSON schema of study files.",
 }
 """The name of each command → the first line of its help."""
@@ -48,6 +49,7 @@ _HOMES = {
     "export": "tuner.cli.status:export",
     "recover": "tuner.cli.record:recover",
     "compare": "tuner.cli.scale:compare",
+    "decide": "tuner.cli.scale:decide",
     "dashboard": "tuner.cli.report:dashboard",
     "cases": "tuner.cli.status:cases",
     "schema": "tuner.cli.status:schema",

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -22,9 +21,8 @@ from tuner.cli.init import (
     Python,
     Searches,
     Seconds,
-    Wanted,
     Yes,
-    made_study,
+    written_study,
 )
 from tuner.cli.report import report_at_the_end
 from tuner.cli.screen import JsonScreen, Screen
@@ -32,14 +30,14 @@ from tuner.cli.slurm import submit_workers
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude
 from tuner.cli.worker import ReadySearch, Replay, Trials, divided, open_search, run_team
+from tuner.drafting.making import Wanted
 from tuner.drafting.outcome import COPY, to_copy
 from tuner.errors import StudyError
 from tuner.export import CaseSummary, export_study
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
-from tuner.running.events import CaseOutcome, StudyEnded
-from tuner.running.workbench import Budget, Job
+from tuner.running.events import StudyEnded
+from tuner.running.workbench import Budget
 from tuner.study import load
-from tuner.tools.soaking.soak import USUAL_MINUTES, soaking
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]
 JsonLines = Annotated[
@@ -49,9 +47,6 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Probes side by side, e
 PerTrial = Annotated[
     int | None, typer.Option("--gpus-per-trial", min=1, help="GPUs per probe; alone, as many workers as fit.")
 ]
-
-Soak = Annotated[bool, typer.Option("--soak", help="At the end, see whether the best's memory lasts: `tuner soak`.")]
-
 
 NOT_COMPARED = "samples are not counted: the search looks for busy devices, and there will be no line to copy"
 BY_ITERATIONS = "samples are not counted; iterations/s are compared, because no searched value changes an iteration"
@@ -79,7 +74,6 @@ def optimize(
     replay: Replay = None,
     storage: options.Storage = None,
     runs: options.Runs = options.RUNS,
-    soak: Soak = False,
     quiet: Quiet = False,
     as_json: JsonLines = False,
 ) -> None:
@@ -119,7 +113,7 @@ def optimize(
         run_team(console, found, url, groups, screen=screen, passed_on=passed_on, show=show)
         return
     with at_work(console, found.bench, found.cases, url, found.prober, show=show, screen=screen) as job:
-        outcomes = _run(found, job, budget, n_trials, soak=soak)
+        outcomes = found.run(job, budget, n_trials)
         interrupted = job.interrupted()
     if budget.over():
         tables.print(out_of_time(budget))
@@ -143,7 +137,7 @@ def _study(console: Console, command: list[str] | None, study: str | None, wante
         raise StudyError("name a command, as in `tuner optimize -- python train.py --batch-size 32`, or a --study")
     if study and wanted != Wanted(devices=wanted.devices, runs=wanted.runs):
         raise StudyError("a --study has its own space; options such as --search and --python belong to a command")
-    study = study or made_study(console, command or [], wanted, to_search=True)
+    study = study or written_study(console, command or [], wanted, to_search=True)
     if command and (objective := load(study).objective) != SAMPLES_PER_S:
         console.print(BY_ITERATIONS if objective == ITERATIONS_PER_S else NOT_COMPARED)
     return study
@@ -158,14 +152,6 @@ def _tell(tables: Console, lines: Iterable[str]) -> None:
         else:
             tables.print(line)
         before = line
-
-
-def _run(found: ReadySearch, job: Job, budget: Budget, trials: int | None, *, soak: bool) -> list[CaseOutcome]:
-    """Search, then soak the best if that is asked for and real devices are there."""
-    outcomes = found.run(job, budget, trials)
-    if not soak or found.simulated or job.interrupted() or not outcomes:
-        return outcomes
-    return found.run(replace(job, purpose=soaking(found.bench, USUAL_MINUTES)), budget, None)
 
 
 def _show(

@@ -102,7 +102,7 @@ def plan(
     chosen = chosen_cases(bench, cases)
     planned = list(_found(bench, chosen, storage, member) if best else _as_set(bench, chosen, settings or []))
     if launcher == "slurm":
-        for line in bench.spec.slurm.header(devices or bench.spec.devices, bench.spec.name):
+        for line in bench.spec.slurm.header(bench.spec.devices_for(devices), bench.spec.name):
             options.say(line)
     for line in options.stand_in(bench.spec, study):
         options.comment(line)

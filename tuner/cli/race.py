@@ -89,21 +89,21 @@ def race(
 
 def _introduction(configs: Sequence[Entrant], rounds: Sequence[Round]) -> Iterator[str]:
     """Yield who takes part, and when each of them trains."""
-    for one in configs:
-        measured = "".join(f", {name} {figure(value)}" for name, value in one.measured.items())
-        yield f"{one.words}: {one.kind}{measured}"
+    for entrant in configs:
+        measured = "".join(f", {name} {figure(value)}" for name, value in entrant.measured.items())
+        yield f"{entrant.words}: {entrant.kind}{measured}"
     if shared := {name: value for name, value in configs[0].config.items() if name in configs[0].shared}:
         yield f"each config has {in_words(shared)}"
-    for number, one in enumerate(rounds, start=1):
-        yield f"round {number}: {one.configs} configs, {len(one.seeds)} seed(s) of {one.seconds:.0f} s each"
+    for number, turn in enumerate(rounds, start=1):
+        yield f"round {number}: {turn.configs} configs, {len(turn.seeds)} seed(s) of {turn.seconds:.0f} s each"
 
 
-def _table(places: Sequence[Place], told: dict[str, list[float | None]]) -> Table:
-    table = Table("why", "score", "±", "runs", "after, s", *told, CONFIG, box=box.SIMPLE)
+def _table(places: Sequence[Place], metrics: dict[str, list[float | None]]) -> Table:
+    table = Table("why", "score", "±", "runs", "after, s", *metrics, CONFIG, box=box.SIMPLE)
     for at, place in enumerate(places):
         mean = place.mean
-        numbers = (mean and mean.value, mean and mean.error, *(values[at] for values in told.values()))
-        score, error, *others = ("" if number is None else figure(number) for number in numbers)
+        numbers = (mean and mean.value, mean and mean.error, *(values[at] for values in metrics.values()))
+        score, error, *measured = ("" if number is None else figure(number) for number in numbers)
         runs = (str(mean.runs if mean else 0), f"{place.seconds:.0f}")
-        table.add_row(place.entrant.kind, score, error, *runs, *others, place.entrant.words)
+        table.add_row(place.entrant.kind, score, error, *runs, *measured, place.entrant.words)
     return table

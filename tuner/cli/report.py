@@ -13,7 +13,7 @@ from tuner.cli.work import chosen_cases
 from tuner.errors import TunerError
 from tuner.export import StudyReader, connect, write_files
 from tuner.export.dashboard_copy import ARTIFACTS, DATABASE, copy_study
-from tuner.export.served import LOOPBACK, READ_ONLY, WRITABLE, serve
+from tuner.export.served import LOOPBACK, serve
 from tuner.report.facts import gather
 from tuner.report.words import note
 from tuner.running.workbench import Workbench
@@ -92,51 +92,32 @@ def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: 
 
 Port = Annotated[int, typer.Option(min=1, max=65535, help="On this machine's loopback interface.")]
 
-ReadOnly = Annotated[
-    bool, typer.Option("--read-only/--writable", help="Whether studies can be renamed, annotated or deleted there.")
-]
-
-Copied = Annotated[
-    bool | None,
-    typer.Option(
-        "--copy/--live",
-        help="A copy of now, with notes, logs and plots, or the database itself as it grows. --writable means --live.",
-        show_default="--copy",
-    ),
+Live = Annotated[
+    bool, typer.Option("--live", help="The database itself as it grows; default: a copy of now, with notes and logs.")
 ]
 
 
 def dashboard(
     study: options.Study,
-    copied: Copied = None,
+    live: Live = False,
     storage: options.Storage = None,
     port: Port = 8080,
-    read_only: ReadOnly = True,
     runs: options.Runs = options.RUNS,
 ) -> None:
     """Serve optuna-dashboard on a study, to this machine only, until Ctrl-C."""
-    copied = read_only if copied is None else copied
     console = options.open_console()
     spec = options.load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
     url, artifacts = options.database_url(storage, folder), None
     reader = StudyReader(connect(url), spec.name)
     _ = reader.cases  # refuses a database without the study
-    if copied:
+    if not live:
         url, artifacts = _copied(console, reader, folder)
-    known = announcement(spec.name, port, read_only=read_only, copied=copied)
-    access = READ_ONLY if read_only else WRITABLE
-    serve(url, port, access=access, artifacts=artifacts, ready=lambda: console.print(known))
-
-
-def announcement(study: str, port: int, *, read_only: bool, copied: bool) -> str:
-    """Return the line that says where the dashboard is, and who can reach it and do what."""
-    may = "read" if read_only else "read, change and delete"
-    return (
-        f"dashboard of {study}: http://{LOOPBACK}:{port}/ (Ctrl-C ends it); "
-        f"every user of this machine can {may} all studies of this {'copy' if copied else 'database'}, "
-        "nobody else can reach it"
+    known = (
+        f"dashboard of {spec.name}: http://{LOOPBACK}:{port}/ (Ctrl-C ends it); every user of this machine can read "
+        f"all studies of this {'database' if live else 'copy'}, nobody else can reach it"
     )
+    serve(url, port, artifacts=artifacts, ready=lambda: console.print(known))
 
 
 def _copied(console: Console, reader: StudyReader, folder: Path) -> tuple[str, Path]:

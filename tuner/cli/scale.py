@@ -1,4 +1,4 @@
-"""`tuner scale`: what a trainer gains from more GPUs; `tuner compare`: the results of several machines side by side."""
+"""`tuner scale` measures what more GPUs bring, `compare` compares machines, and `decide` says whether to move."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -15,25 +15,26 @@ from rich.table import Table
 from tuner import __version__
 from tuner.cli.case_tables import print_tables
 from tuner.cli.options import RUNS, Runs, devices_option, finite, need_report, open_console, written
-from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_config, interruptible
+from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_config, interruptible, output_lines
 from tuner.devices.found import describe_machine, links, open_devices
 from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.export import write_files
-from tuner.probe import MIB_PER_GIB, DeviceSource
+from tuner.probe import MIB_PER_GIB, DeviceSource, over
 from tuner.running.prober import prober_on
 from tuner.running.workbench import open_workbench
 from tuner.study import grouped
 from tuner.tools.scaling import campaign, comparing, scaling_table
 from tuner.tools.scaling.results import Measurement, Results, read
 from tuner.tools.scaling.subjects import LINKS, NAMES, built_in, of_study
+from tuner.tools.scaling.switching import Move, advice, printed_step_s
 
 SHORT_NUMBERS = "k, M and G stand for a thousand, a million and a billion."
 
 
 def introduce(console: Console, results: Results, planned: Sequence[campaign.Run], left: int) -> None:
     """Say what will be measured, and what an earlier call has measured."""
-    for one in results.subjects:
-        console.print(comparing.about(one))
+    for subject in results.subjects:
+        console.print(comparing.about(subject))
     for line in comparing.topology(results.links):
         console.print(line)
     devices = f"{len(results.devices)} x {results.devices[0]}"
@@ -47,11 +48,11 @@ def tell(console: Console, run: campaign.Run, points: Sequence[Measurement]) -> 
     """Print a line about a run that has just been measured."""
     size = "" if run.size is None else f" {run.size:,}"
     route = run.teams[0].route
-    for one in points:
-        where = f"{run.mode} on {','.join(map(str, one.gpus))}{f' over {route}' if route else ''}"
-        speed = "" if one.failure else f"{comparing.number(scaling_table.rate(one))} samples/s"
-        said = f"{one.failure}: {one.detail}" if one.failure else speed
-        console.print(f"  {run.subject}{size} {where}: {said}")
+    for point in points:
+        where = f"{run.mode} on {','.join(map(str, point.gpus))}{f' over {route}' if route else ''}"
+        speed = f"{comparing.number(scaling_table.rate(point))} samples/s"
+        outcome = f"{point.failure}: {point.detail}" if point.failure else speed
+        console.print(f"  {run.subject}{size} {where}: {outcome}")
 
 
 def show_scaling(console: Console, results: Results) -> None:
@@ -74,12 +75,12 @@ def show_scaling(console: Console, results: Results) -> None:
 
 def show_split(console: Console, results: Results) -> None:
     """Print how independent work is divided among the cards."""
-    found = scaling_table.divisions(results)
-    if not found:
+    divisions = scaling_table.divisions(results)
+    if not divisions:
         return
     console.print(f"Samples/s; {SHORT_NUMBERS}")
-    print_tables(console, _divisions(found))
-    for line in comparing.split_sentences(results, found):
+    print_tables(console, _divisions(divisions))
+    for line in comparing.split_sentences(results, divisions):
         console.print(line)
 
 
@@ -123,10 +124,10 @@ def _speeds(rows: Iterable[scaling_table.ScalingRow]) -> Table:
 def _steps(rows: Iterable[scaling_table.ScalingRow]) -> Table:
     shown = Table(*_WHAT, "ms per step", "util %", "SM %", "GiB", box=box.SIMPLE)
     for row in rows:
-        peaks = [device.mem_peak_mib for device in row.devices if device.mem_peak_mib is not None]
-        used = (scaling_table.mean_pct(row.devices, field) for field in ("util_mean_pct", "sm_mean_pct"))
-        gib = f"{max(peaks) / MIB_PER_GIB:.1f}" if peaks else ""
-        shares = ("" if one is None else f"{one:.0f}" for one in used)
+        peak_mib = over(max, (device.mem_peak_mib for device in row.devices))
+        busy = (scaling_table.mean_pct(row.devices, field) for field in ("util_mean_pct", "sm_mean_pct"))
+        gib = "" if peak_mib is None else f"{peak_mib / MIB_PER_GIB:.1f}"
+        shares = ("" if percent is None else f"{percent:.0f}" for percent in busy)
         shown.add_row(*_what(row), comparing.number(row.step_ms), *shares, gib)
     return shown
 
@@ -146,11 +147,12 @@ def _links(rows: Iterable[scaling_table.LinkRow]) -> Table:
     return shown
 
 
-def _divisions(found: Iterable[scaling_table.Division]) -> Table:
+def _divisions(divisions: Iterable[scaling_table.Division]) -> Table:
     shown = Table("workload", "device", "alone", "beside the others", "share", box=box.SIMPLE)
-    for one in found:
-        for card, (alone, beside, share) in enumerate(zip(one.alone, one.second, one.shares, strict=True)):
-            name = "" if card else comparing.sized(one)
+    for division in divisions:
+        speeds = zip(division.alone, division.second, division.shares, strict=True)
+        for card, (alone, beside, share) in enumerate(speeds):
+            name = "" if card else comparing.sized(division)
             shown.add_row(name, str(card), comparing.short(alone), comparing.short(beside), f"{100 * share:.1f} %")
     return shown
 
@@ -230,9 +232,9 @@ def scale(
             folder=(runs / "scale" / path.stem).resolve(),
             interrupted=interrupted.is_set,
         )
-        named = {one.subject.name: one for one in subjects}
+        by_name = {scaled.subject.name: scaled for scaled in subjects}
         with closing(measuring):
-            results = campaign.measure_all(measuring, left, named, results, path=path, tell=partial(tell, console))
+            results = campaign.measure_all(measuring, left, by_name, results, path=path, tell=partial(tell, console))
     (show_split if split else show_scaling)(console, results)
     if results.points:
         console.print(f"wrote {path}")
@@ -241,10 +243,6 @@ def scale(
         raise typer.Exit(EXIT_INTERRUPTED)
     if not split:
         console.print(f"`tuner compare {path}` says whether more devices are worth it, and draws the curves")
-
-
-MOST_DIGITS, SHOWN = 12, 40
-"""How many digits a number of GPUs or a size may have, and how much of a wrong text a message repeats."""
 
 
 def _built_in(
@@ -264,7 +262,7 @@ def _blank(source: DeviceSource, subjects: Sequence[campaign.Scaled]) -> Results
         devices=tuple(device.model for device in source.devices),
         on_gpu=source.devices[0].is_gpu,
         links=links(source.devices),
-        subjects=tuple(one.subject for one in subjects),
+        subjects=tuple(scaled.subject for scaled in subjects),
     )
 
 
@@ -284,8 +282,8 @@ def _counts(gpus: str | None, source: DeviceSource, *, split: bool) -> tuple[int
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and len(part) <= MOST_DIGITS and int(part) > 0 for part in parts):
-        raise StudyError(f"{option} {text[:SHOWN]!r}: write whole numbers of at least 1, separated by commas")
+    if not all(part.isdecimal() and len(part) <= 12 and int(part) > 0 for part in parts):
+        raise StudyError(f"{option} {text[:40]!r}: write whole numbers of at least 1, separated by commas")
     return tuple(sorted({int(part) for part in parts}))
 
 
@@ -301,10 +299,10 @@ def compare(files: Files, prices: PricesFile = None, out: PageFolder = RUNS / "c
     console = open_console()
     need_report("tuner compare")
     machines = _machines(files)
-    needed = [(one.name, one.results.devices[0]) for one in machines]
-    known = None if prices is None else comparing.read_prices(prices, needed)
-    currency = known.currency if known else None
-    rows = comparing.lines(machines, known)
+    models = [(name, results.devices[0]) for name, results in machines.items()]
+    costs = None if prices is None else comparing.read_prices(prices, models)
+    currency = costs.currency if costs else None
+    rows = comparing.lines(machines, costs)
     if not rows:
         raise TunerError(
             f"{', '.join(map(str, files))}: no baseline of a single device, so there is nothing to compare; "
@@ -321,10 +319,76 @@ def compare(files: Files, prices: PricesFile = None, out: PageFolder = RUNS / "c
     written(console, write_files(out.resolve(), texts))
 
 
-def _machines(files: list[Path]) -> list[comparing.Machine]:
-    """Read the files. A machine has the name of its file; the folder tells files of one name apart."""
+def _machines(files: list[Path]) -> dict[str, Results]:
+    """Return the results of the files, by name: that of the file, with its folder where several have the same."""
     stems = [file.stem for file in files]
     names = [file.stem if stems.count(file.stem) == 1 else f"{file.parent.name}/{file.stem}" for file in files]
     if len(set(names)) < len(names):
         raise TunerError(f"{', '.join(map(str, files))}: a file is named twice; name each result once")
-    return [comparing.Machine(name=name, results=read(file)) for name, file in zip(names, files, strict=True)]
+    return {name: read(file) for name, file in zip(names, files, strict=True)}
+
+
+StepsDone = Annotated[int, typer.Option(min=0, help="Steps that the training on one card has made.")]
+StepsLeft = Annotated[int, typer.Option(min=1, help="Steps that it still has to make on one card.")]
+StepSeconds = Annotated[
+    float | None, typer.Option(min=1e-6, callback=finite, help="Seconds a step on one card; needed without --log.")
+]
+OutputLog = Annotated[
+    Path | None,
+    typer.Option(exists=True, dir_okay=False, help="The training's output on one card, whose bar shows it/s or s/it."),
+]
+CardCount = Annotated[int, typer.Option("--cards", min=2, help="Cards of the job that may go on with it.")]
+CardsSeconds = Annotated[
+    float | None, typer.Option("--cards-step-seconds", min=1e-6, callback=finite, help="Seconds a step on all cards.")
+]
+BatchPerCard = Annotated[
+    bool, typer.Option("--batch-per-card", help="Each card has the batch of one: a step has so many times the samples.")
+]
+ScaleResults = Annotated[
+    Path | None, typer.Option("--results", dir_okay=False, help="What `tuner scale` has measured, in place of seconds.")
+]
+QueueHours = Annotated[float, typer.Option("--queue-hours", min=0, callback=finite, help="Hours until the job starts.")]
+StartUp = Annotated[float, typer.Option("--start-up-seconds", min=0, callback=finite, help="From its start to a step.")]
+CheckpointSteps = Annotated[int, typer.Option(min=1, help="A checkpoint is written after each so many steps.")]
+
+
+def decide(
+    steps_left: StepsLeft,
+    cards: CardCount,
+    steps_done: StepsDone = 0,
+    step_seconds: StepSeconds = None,
+    log: OutputLog = None,
+    cards_step_seconds: CardsSeconds = None,
+    batch_per_card: BatchPerCard = False,
+    results: ScaleResults = None,
+    queue_hours: QueueHours = 0.0,
+    start_up_seconds: StartUp = 0.0,
+    checkpoint_steps: CheckpointSteps = 1,
+) -> None:
+    """Say whether a training on one card is worth a move to a job on several, and until when."""
+    if (cards_step_seconds is None) == (results is None):
+        raise StudyError("say how fast the job is: either --cards-step-seconds or --results")
+    step_s = printed_step_s(output_lines(log)) if log and step_seconds is None else step_seconds
+    if step_s is None:
+        shown = f"{log} shows no it/s or s/it" if log else "no step is known"
+        raise StudyError(f"{shown}; say how long a step takes on one card: --step-seconds")
+    if results:
+        rows = [row for row in scaling_table.table(read(results)) if row.gpus == cards]
+        if not rows:
+            raise StudyError(f"{results} has no measurement on {cards} devices; name other --cards")
+        speed_up = max(rows, key=lambda row: (row.size or 0, row.speed_up.value)).speed_up.value
+    else:
+        speed_up = step_s / (cards_step_seconds or 1.0) * (cards if batch_per_card else 1)
+    move = Move(
+        steps_done=steps_done,
+        steps_left=steps_left,
+        step_s=step_s,
+        cards=cards,
+        speed_up=speed_up,
+        queue_h=queue_hours,
+        start_up_s=start_up_seconds,
+        checkpoint_steps=checkpoint_steps,
+    )
+    console = open_console()
+    for line in advice(move):
+        console.print(line)

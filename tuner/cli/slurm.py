@@ -76,7 +76,7 @@ def submit_workers(
     url = database_url(storage, folder)
     if shutil.which("sbatch") is None:
         raise TunerError(f"there is no SLURM here: `sbatch` is not found; {_ON_A_LOGIN_NODE}")
-    resources = spec.slurm.options(str(options.get("devices") or spec.devices))
+    resources = spec.slurm.options(spec.devices_for(str(options.get("devices") or "") or None))
     _check_reach(url, spec.slurm)
     prepare_folder(folder)
     with closing(Database(url)):  # makes the schema, and finds a wrong password before any job starts

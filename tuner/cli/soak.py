@@ -1,8 +1,6 @@
 """`tuner soak`: does the best config still run at hour three? `tuner told`: it did not."""
 
-import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,22 +9,26 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, asked, database_url, open_console, written
+from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, open_console, written
 from tuner.cli.status import open_reader
-from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, chosen_cases, conclude, config_with, first_config, one_case
-from tuner.errors import StoreError, StudyError
+from tuner.cli.work import (
+    EXIT_INTERRUPTED,
+    Cases,
+    at_work,
+    chosen_cases,
+    conclude,
+    config_with,
+    first_config,
+    one_case,
+    output_lines,
+)
+from tuner.errors import StoreError
 from tuner.export import export_study, in_words, no_best
-from tuner.probe import LineSplitter
 from tuner.running.loop import optimize
 from tuner.running.workbench import Workbench, open_workbench
-from tuner.study import MOST_HOURS, Case, Config, StudySpec, find, ladder_of, literal_word, load, open_regular
+from tuner.study import MOST_HOURS, Case, Config, ladder_of, literal_word
 from tuner.tools.soaking.soak import USUAL_MINUTES, may_be_soaked, reported, soaking, telling, verdicts
 from tuner.tools.soaking.whole_training import Training
-
-CHUNK_BYTES = 1 << 20
-"""A log is read in pieces of this size."""
-MOST_ITERATIONS = 10**12
-"""The longest training in iterations: at a million a second, it takes eleven days."""
 
 Minutes = Annotated[
     float,
@@ -40,7 +42,7 @@ TrainingHours = Annotated[
 TrainingIterations = Annotated[
     int | None,
     typer.Option(
-        "--iterations", min=1, max=MOST_ITERATIONS, help="The length of the training in iterations, in place of hours."
+        "--iterations", min=1, max=10**12, help="The length of the training in iterations, in place of hours."
     ),
 ]
 Changes = Annotated[
@@ -68,9 +70,6 @@ def soak(
     chosen, url = chosen_cases(bench, cases), database_url(storage, bench.folder)
     if not settings:
         chosen = _searched(console, chosen, url, bench, study)
-    if _may_ask(console, study, bench.spec):
-        keep_answer(study)
-        bench = open_workbench(study, devices=devices, runs=runs)
     training = Training.of(bench, hours, iterations)
     first = _named(bench, one_case(bench, cases, "--set"), url, settings) if settings else None
     purpose = soaking(bench, minutes, training, first)
@@ -91,13 +90,13 @@ def _searched(console: Console, cases: Sequence[Case], url: str, bench: Workbenc
     """Return the cases with something to soak, and name the others. Raises StoreError where there is none."""
     views = {view.name: view for view in open_reader(url, bench.spec.name).cases}
     training = Training.of(bench)
-    found = [case for case in cases if (view := views.get(case.name)) and may_be_soaked(view, training)]
-    if others := [case.name for case in cases if case not in found]:
+    ready = [case for case in cases if (view := views.get(case.name)) and may_be_soaked(view, training)]
+    if missing := [case.name for case in cases if case not in ready]:
         instead = f"`tuner optimize --study {study}` searches first, and --set NAME=VALUE soaks a config of your choice"
-        if not found:
-            raise StoreError(f"nothing was soaked: no best config yet for {', '.join(others)}; {instead}")
-        console.print(f"no soak for {', '.join(others)}, because there is no best config yet; {instead}")
-    return found
+        if not ready:
+            raise StoreError(f"nothing was soaked: no best config yet for {', '.join(missing)}; {instead}")
+        console.print(f"no soak for {', '.join(missing)}, because there is no best config yet; {instead}")
+    return ready
 
 
 def _named(bench: Workbench, case: Case, url: str, settings: Sequence[str]) -> Config:
@@ -107,45 +106,6 @@ def _named(bench: Workbench, case: Case, url: str, settings: Sequence[str]) -> C
         if view and view.best:
             return config_with(bench.space_for(case), view.best.config, settings)
     return first_config(bench, case, settings)
-
-
-def _may_ask(console: Console, study: str, spec: StudySpec) -> bool:
-    """Return whether a person is at the terminal and the study file, which is the person's own, has no answer."""
-    if not (console.is_terminal and sys.stdin.isatty()) or "soak" in spec.model_fields_set:
-        return False
-    return find(study).resolve().is_relative_to(Path.cwd()) and load(study, fall_back=False).name == spec.name
-
-
-def keep_answer(study: str) -> None:
-    """Ask whether something worse may come after a soak, and keep the answer at the end of the study file.
-
-    Raises StudyError where the file cannot keep it; the file is then as it was, also on a full disk.
-    """
-    question = "Can a later batch, evaluation or checkpoint need more memory than all that a soak sees?"
-    answer = f"worse: {str(asked(lambda: typer.confirm(question, default=True))).lower()}"
-    file = find(study)
-    size = file.stat().st_size
-    try:
-        with file.open("a", encoding="utf-8") as text:
-            text.write(f"\nsoak: {{{answer}}}\n")
-        load(study)
-    except (OSError, StudyError) as error:
-        with suppress(OSError):
-            os.truncate(file, size)
-        why = error.strerror if isinstance(error, OSError) else "its form takes no line at the end"
-        raise StudyError(f"{file} cannot keep the answer: {why}; write `{answer}` below `soak:` in it") from error
-
-
-def _lines(log: Path) -> Iterator[str]:
-    """Yield the lines of a training's output, however long the file and its lines are. Raises StudyError."""
-    splitter = LineSplitter()
-    try:
-        with open_regular(log) as file:
-            while chunk := file.read(CHUNK_BYTES):
-                yield from splitter.feed(chunk)
-    except OSError as error:
-        raise StudyError(f"{log} cannot be read: {error.strerror}; name the file with the training's output") from error
-    yield from splitter.close()
 
 
 Oom = Annotated[bool, typer.Option("--oom", help="The training ran out of memory.")]
@@ -169,7 +129,7 @@ def told(
     bench = open_workbench(study, devices=devices, runs=runs)
     url = database_url(storage, bench.folder)
     case = one_case(bench, cases)
-    failure = reported(_lines(log) if log else (), oom=oom, gpu=bench.kind == "gpu")
+    failure = reported(output_lines(log) if log else (), oom=oom, gpu=bench.kind == "gpu")
     view = open_reader(url, bench.spec.name).case(case.name)
     if view is None or view.best is None:
         raise StoreError(no_best(case.name))

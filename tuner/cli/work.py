@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
@@ -20,14 +21,26 @@ from tuner.cli.options import fall_silent, not_empty
 from tuner.cli.screen import Screen, open_screen
 from tuner.errors import EmptyStoreError, StudyError, TunerError
 from tuner.export import CaseSummary, StudyReader, connect, prepare_folder
-from tuner.probe import MonotonicClock, Prober
+from tuner.probe import LineSplitter, MonotonicClock, Prober
 from tuner.running.events import CaseOutcome, Event, ProbeEnded, StudyStarted
 from tuner.running.prober import open_prober
 from tuner.running.workbench import Job, Pulse, Workbench
 from tuner.search.calibration import calibration_configs
 from tuner.store.database import Database
-from tuner.study import Case, Config, Parameter, Space, Value, lending_order, load, select, written
+from tuner.study import Case, Config, Parameter, Space, Value, lending_order, load, open_regular, select, written
 from tuner.trainers.registry import open_trainer
+
+
+def output_lines(log: Path) -> Iterator[str]:
+    """Yield the lines of a training's output, however long the file and its lines are. Raises StudyError."""
+    splitter = LineSplitter()
+    try:
+        with open_regular(log) as file:
+            while chunk := file.read(1 << 20):
+                yield from splitter.feed(chunk)
+    except OSError as error:
+        raise StudyError(f"{log} cannot be read: {error.strerror}; name the file with the training's output") from error
+    yield from splitter.close()
 
 
 def completed(context: typer.Context, incomplete: str) -> list[str]:

@@ -15,7 +15,7 @@ from tuner.cli import options, work
 from tuner.cli.hints import introduction, out_of_time, replaying
 from tuner.cli.screen import JsonScreen, Screen, open_screen
 from tuner.devices.cards import near_cores, share_cores
-from tuner.devices.found import open_devices
+from tuner.devices.found import open_devices, spare_cards
 from tuner.devices.nvml import Nvml
 from tuner.errors import StudyError, TunerError
 from tuner.export import CaseSummary, in_use, prepare_folder
@@ -75,6 +75,10 @@ def open_search(
     """
     if replay is None:
         bench = open_workbench(study, devices=devices, runs=runs)
+        if spare := spare_cards(bench.spec.devices_for(devices)):
+            each = len(bench.devices)
+            more = f"; `tuner optimize --workers {spare // each + 1}` searches on them, too" if spare >= each else ""
+            console.print(f"the study wants {each} card(s), so {spare} more stay free{more}")
         prober = open_prober(bench, console.print)
     elif cases or devices:
         raise StudyError("--replay takes case and devices from the table; leave out --cases and --devices")
@@ -97,8 +101,12 @@ def divided(
         return []
     if replay:
         return [""] * (workers or 1)
-    asked = devices or load(study).devices
+    asked = load(study).devices_for(devices)
+    kind, _, wanted = asked.partition(":")
+    asked = kind if kind == "auto" else asked
     cards = [device for device in open_devices(asked).devices if device.is_gpu]
+    if kind == "auto" and wanted and cards:
+        per_trial = per_trial or min(int(wanted), len(cards))
     return device_groups(asked, len(cards), workers=workers, per_trial=per_trial)
 
 

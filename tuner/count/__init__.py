@@ -2,12 +2,13 @@
 
 from tuner.count.flag import Flag, as_parameter
 from tuner.count.launching import counting
-from tuner.count.merging import Merger
+from tuner.count.merging import ENVIRONMENTS, Merger
 from tuner.count.processes import ProcessCounts
 from tuner.count.signature import PARTS, Difference, Signature, differences
 from tuner.count.summary import Shares, TrainingCounts
 
 __all__ = [
+    "ENVIRONMENTS",
     "PARTS",
     "Difference",
     "Flag",

@@ -137,7 +137,7 @@ class Merger:
     def samples_at(self, step: float) -> float:
         """Return the samples of all ranks from the base step to a step."""
         witness = self._witness or MODULE
-        return sum(_grown(group[0], witness, step) for group in self._groups)
+        return _all_grown([group[0] for group in self._groups], witness, step)
 
     def training(self) -> TrainingCounts | None:
         """Return what is trained and what was counted so far; None before it is known what counts the samples."""
@@ -145,21 +145,18 @@ class Merger:
             return None
         lead = self._groups[0][0]
         last = lead.points[-1]
-        made = last["steps"] - BASE_STEP
-        if made <= 0:
+        if last["steps"] <= BASE_STEP:
             return None
-        loader = last.get("loader", {})
-        rows = sum(_grown(group[0], MODULE, last["steps"]) for group in self._groups)
+        leads = [group[0] for group in self._groups]
         witness = MODULE if self._witness.is_environments else self._witness
-        totals = [(step, sum(_grown(group[0], witness, step) for group in self._groups)) for step in _steps(lead)]
         return TrainingCounts(
-            signature=self._signature(_usual(totals)),
-            witness=_said(self._witness, sum(_grown(group[0], LOADER, last["steps"]) for group in self._groups), rows),
+            signature=self._signature(_usual(_totals(leads, witness))),
+            witness=_in_words(self._witness, *(_all_grown(leads, one, last["steps"]) for one in (LOADER, MODULE))),
             shares=_shares(lead, self._witness),
-            micro_batches=_grown(lead, _BATCHES if lead.is_fed else _FORWARDS, last["steps"]) / made or None,
+            micro_batches=_usual(_totals([lead], _BATCHES if lead.is_fed else _FORWARDS)) or None,
             ranks=len(self.trainers),
             data_ranks=len(self._groups),
-            passes=loader.get("passes") if lead.is_fed else None,
+            passes=last["loader"].get("passes") if lead.is_fed else None,
             steps_per_pass=steps_per_pass(lead),
         )
 
@@ -270,10 +267,15 @@ def _grown(process: ProcessCounts, witness: Witness, step: float) -> float:
     return process.total(witness.field, step, within=witness.within) - first
 
 
-def _steps(lead: ProcessCounts) -> Iterator[int]:
-    """Yield the base step and the told steps after it, up to the last of the first ones."""
-    yield BASE_STEP
-    yield from (point["steps"] for point in _firsts(lead) if point["steps"] > BASE_STEP)
+def _all_grown(leads: Sequence[ProcessCounts], witness: Witness, step: float) -> float:
+    """Return what all ranks have counted from the base step to a step."""
+    return sum(_grown(lead, witness, step) for lead in leads)
+
+
+def _totals(leads: Sequence[ProcessCounts], witness: Witness) -> list[tuple[int, float]]:
+    """Return the first steps from the base step on, each with what was counted up to it."""
+    steps = [BASE_STEP, *(point["steps"] for point in _firsts(leads[0]) if point["steps"] > BASE_STEP)]
+    return [(step, _all_grown(leads, witness, step)) for step in steps]
 
 
 def _firsts(lead: ProcessCounts) -> list[Mapping[str, Any]]:
@@ -326,9 +328,7 @@ def _by_inputs(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]] |
 def _witness(leads: Sequence[ProcessCounts]) -> Witness | str | None:
     """Return what counts the samples of some ranks, or why nothing does; None before it is clear."""
     step = min(process.steps for process in leads)
-    module = sum(_grown(process, MODULE, step) for process in leads)
-    loader = sum(_grown(process, LOADER, step) for process in leads)
-    batches = sum(_grown(process, _BATCHES, step) for process in leads)
+    module, loader, batches = (_all_grown(leads, witness, step) for witness in (MODULE, LOADER, _BATCHES))
     is_fed = any(process.is_fed for process in leads) and loader > 0
     stepped = all(process.points[-1].get("environments") for process in leads)
     reuses = any((process.start or {}).get("reuses") for process in leads)
@@ -365,7 +365,7 @@ def _of_two(loader: float, module: float, batches: float, each: float) -> Witnes
     return LOADER
 
 
-def _said(witness: Witness, loader: float, module: float) -> str:
+def _in_words(witness: Witness, loader: float, module: float) -> str:
     """Return what a person reads of a witness, with the counts of both so far."""
     if witness != LOADER or not module or not loader:
         return f"{witness.name}{f'; {witness.remark}' if witness.remark else ''}"
@@ -383,17 +383,15 @@ def _doubt(leads: Sequence[ProcessCounts], witness: Witness) -> str | None:
     step = min(process.steps for process in leads)
     is_apart = any(process.points[-1].get("is_apart") for process in leads)
     if witness == BOTH and not is_apart:
-        counts = [sum(_grown(process, one, step) for process in leads) for one in (LOADER, MODULE)]
+        counts = [_all_grown(leads, counter, step) for counter in (LOADER, MODULE)]
         ahead = AHEAD * counts[0] / max(step - BASE_STEP, 1)
         return None if abs(counts[0] - counts[1]) <= max(UNSTEADY_SHARE * max(counts), ahead) else UNSTEADY
     if witness != MODULE:
         return None
 
     def share(name: str, of: str = "steps") -> float:
-        found, whole = (
-            sum(_grown(process, Witness(name=one, field=one), step) for process in leads) for one in (name, of)
-        )
-        return found / whole if whole else 0.0
+        part, total = (_all_grown(leads, Witness(name=field, field=field), step) for field in (name, of))
+        return part / total if total else 0.0
 
     several = share("backwards") > 1 + SOMETIMES
     reasons = {

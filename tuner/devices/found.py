@@ -105,27 +105,36 @@ class AbsentDevices:
 def open_devices(
     spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids, *, memory_mib: float | None = None
 ) -> DeviceSource:
-    """Open the devices that a study names: `auto`, `cpu`, `cpu:RANKS`, or CUDA indices such as `0,1`.
+    """Open the devices that a study names: `auto`, `auto:CARDS`, `cpu`, `cpu:RANKS`, or CUDA indices such as `0,1`.
 
     `memory_mib`: the memory of each device, where the trainer gets less than the device has.
 
-    `auto` opens every card that CUDA shows. Without a card it opens two CPU ranks.
+    `auto` opens every card that CUDA shows, `auto:2` the first two, or as many as there are. Without a card both open
+    two CPU ranks.
 
     Raises DeviceError when `spec` has another form, when a card does not exist, when there are more than
     `MOST_RANKS_PER_CORE` ranks per core, or when the driver does not answer.
     """
     if cpu := re.fullmatch(r"cpu(?::([1-9]\d{0,9}))?", spec):
         return _open_cpu(int(cpu[1] or _DEFAULT_CPU_RANKS), memory_mib)
-    if spec == "auto":
+    if auto := re.fullmatch(r"auto(?::([1-9]\d{0,9}))?", spec):
         with suppress(NoDriverError):
             nvml = connect()
             if uuids := cuda_order(nvml.uuids()):
-                return NvmlSource(nvml, uuids, memory_mib)
+                return NvmlSource(nvml, uuids[: int(auto[1] or len(uuids))], memory_mib)
         return CpuSource(_DEFAULT_CPU_RANKS, memory_mib=memory_mib)
     if re.fullmatch(r"\d{1,9}(,\d{1,9})*", spec):
         nvml, uuids = _cards([int(index) for index in spec.split(",")], connect, cuda_order)
         return NvmlSource(nvml, uuids, memory_mib)
-    raise DeviceError(f"devices {spec!r} is none of: auto, cpu, cpu:RANKS, or CUDA indices such as 0,1")
+    raise DeviceError(f"devices {spec!r} is none of: auto, auto:CARDS, cpu, cpu:RANKS, or CUDA indices such as 0,1")
+
+
+def spare_cards(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> int:
+    """Return how many cards `auto:CARDS` leaves to others; 0 for all other devices."""
+    wanted = spec.partition(":")[2] if spec.startswith("auto") else ""
+    with suppress(NoDriverError):
+        return max(0, len(cuda_order(connect().uuids())) - int(wanted)) if wanted else 0
+    return 0
 
 
 def _open_cpu(ranks: int, memory_mib: float | None) -> DeviceSource:

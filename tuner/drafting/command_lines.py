@@ -120,6 +120,11 @@ class Template:
     replaced: tuple[tuple[str, str], ...]
     """Pairs of what was typed and what the study file has instead."""
 
+    @property
+    def changes(self) -> list[str]:
+        """What is replaced or added, in words."""
+        return [f"{typed} → {instead}" if typed else f"added: {instead}" for typed, instead in self.replaced]
+
 
 def template(
     words: Sequence[str], searched: Mapping[str, str], variables: Iterable[str] = (), flags: Sequence[Flag] = ()

@@ -2,33 +2,31 @@
 
 import os
 import re
-import shlex
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tuner.count import Flag, as_parameter
+from tuner.count import Flag
 from tuner.devices.cpu import usable_cores
 from tuner.devices.found import open_devices
 from tuner.drafting import command_lines
-from tuner.drafting.run_flags import flags_in_files, flags_of, source_of, uses_hydra
-from tuner.drafting.searches import BATCHES, ENVIRONMENTS, NEEDS_WORKERS, WORKERS, Known, SearchedFlag, proposed
+from tuner.drafting.roles import Role
+from tuner.drafting.run_flags import flags_in_files, flags_of
+from tuner.drafting.searches import Known, SearchedFlag, proposed
+from tuner.drafting.typed import TypedCommand
 from tuner.drafting.watching import Watched, watch
 from tuner.errors import StudyError, TrainerError
 from tuner.probe import IDLE_PCT, Device, DeviceSample, MonotonicClock, Process, SamplingRecorder, Slot
 from tuner.running.prober import run_in
 from tuner.running.workbench import launch_variables
-from tuner.study import Config, StudySpec, Value, literal_word
+from tuner.study import Config, StudySpec, Value
 from tuner.trainers.command import CommandTrainer
-from tuner.trainers.presets import PRESETS, Preset
+from tuner.trainers.presets import PRESETS
 
-Ask = Callable[[Known], Sequence[SearchedFlag]]
-"""Asks a person which of a command's flags are searched."""
 WAITS_PCT, MOST_WORKERS, MOST_DOUBLINGS = 50.0, 64, 12
 """Where devices are less busy, more workers than cores are tried, up to so many; sizes double at most so often."""
 USED_MIB = 300.0
@@ -49,13 +47,8 @@ class Used:
 class Draft:
     """A command line as a study: what can be said before it runs."""
 
-    typed: tuple[str, ...]
-    """The command as typed."""
-    words: tuple[str, ...]
-    """The command without variables before it."""
+    command: TypedCommand
     env: Mapping[str, str]
-    own_env: Mapping[str, str]
-    """The variables before the command."""
     template: command_lines.Template
     searches: tuple[SearchedFlag, ...]
     devices: str
@@ -95,7 +88,7 @@ class Draft:
     @property
     def unset(self) -> dict[str, Value]:
         """The searched flags that the command does not name, with the values that the script has without them."""
-        typed = {one.parameter for one in command_lines.settings(self.words, self.flags)}
+        typed = {one.parameter for one in command_lines.settings(self.command.words, self.flags)}
         return {
             search.parameter: search.typed
             for search in self.searched
@@ -122,16 +115,8 @@ class Draft:
         return all(search.keeps_iterations for search in self.searches)
 
     @property
-    def batch(self) -> str:
-        """How many samples a rank takes at once, as arithmetic; empty where the command does not say it."""
-        terms = self._typed | {search.parameter: search.placeholder for search in self.searched}
-        usual = (name for name in terms if name in {*BATCHES, *ENVIRONMENTS})
-        term = terms.get(next(chain(usual, (name for name in terms if "batch" in name)), ""), "")
-        return term if term.isdecimal() or "{" in term else ""
-
-    @property
     def _typed(self) -> dict[str, str]:
-        return {one.parameter: one.value for one in command_lines.settings(self.words, self.flags)}
+        return {one.parameter: one.value for one in command_lines.settings(self.command.words, self.flags)}
 
     def space(self) -> dict[str, dict[str, Any]]:
         """Return the study's space."""
@@ -140,16 +125,17 @@ class Draft:
     @property
     def _workers(self) -> str:
         """The parameter with the workers of the loader, where no worker is among its values; otherwise empty."""
-        return next((one.parameter for one in self.searched if one.parameter in WORKERS and 0 in one.values), "")
+        without = [search for search in self.searched if Role.WORKERS.has(search.flag) and 0 in search.values]
+        return without[0].parameter if without else ""
 
     def _needs(self, parameter: str) -> bool:
-        return bool(self._workers) and as_parameter(parameter) in NEEDS_WORKERS
+        return bool(self._workers) and Role.OF_WORKERS.has(parameter)
 
     def _values(self, search: SearchedFlag) -> dict[str, Any]:
         if search.auto:
             return {"ladder": "auto", "min": search.values[0], "max": search.values[-1]}
         needs = {"when": {self._workers: {"min": 1}}} if self._needs(search.parameter) else {}
-        return {"choices": list(search.ordered), **needs}
+        return {"choices": list(search.ordered), **_growth(search), **needs}
 
     def samples_per_iteration(self, preset: str | None) -> str:
         """Return the samples of an iteration as arithmetic, as the preset knows them; empty where they are unknown.
@@ -171,42 +157,31 @@ class Draft:
         return filled.removesuffix(" * 1")
 
 
-def typed_words(command: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
-    """Return the variables before a command, and its words. Raises StudyError where there are none, or several runs."""
-    env, words = command_lines.variables(shlex.split(command[0]) if len(command) == 1 else command)
-    if broken := next((word for word in (*env.values(), *words) if re.search("[\ud800-\udfff]", word)), None):
-        raise StudyError(f"{literal_word(broken)} is not UTF-8, as all of a study file must be; rename what it names")
-    if not words:
-        raise StudyError("there is no command after `--`; write tuner init -- python train.py --batch-size 32")
-    own = words[(command_lines.program_place(words) or 0) + 1 :]
-    if uses_hydra(words) and (many := next((word for word in own if word in {"--multirun", "-m"}), None)):
-        raise StudyError(f"{many} starts several trainings one after another, and a probe is one; leave it out")
-    return env, words
+def _growth(search: SearchedFlag) -> dict[str, int]:
+    """Return how far a range of sizes grows that no person has chosen: to four times its largest value."""
+    sizes = [value for value in search.values if isinstance(value, int) and not isinstance(value, bool)]
+    if not search.grows or len(sizes) < max(2, len(search.values)):
+        return {}
+    return {"grow": 4 * max(sizes)}
 
 
 def draft(
-    command: Sequence[str],
+    command: TypedCommand,
     *,
     devices: str | None = None,
     preset: str | None = None,
     python: str | None = None,
 ) -> Draft:
     """Read a command line that nobody has watched yet: nothing is searched. Raises DeviceError for unknown devices."""
-    env, words = typed_words(command)
-    python = python or environment(words[0])
-    likely = (preset,) if preset else imported(words)
-    presets: list[Preset] = [PRESETS[name] for name in likely]
+    python = python or environment(command.words[0])
+    likely = (preset,) if preset else command.presets
+    texts = {name: command_lines.literal_text(text, _placeholders_in(text)) for name, text in command.env.items()}
     drafted = Draft(
-        typed=(*(f"{name}={value}" for name, value in env.items()), *words),
-        words=tuple(words),
-        env={
-            **(presets[0].env if presets else {}),
-            **{name: command_lines.literal_text(text, _placeholders_in(text)) for name, text in env.items()},
-        },
-        own_env=env,
+        command=command,
+        env={**(PRESETS[likely[0]].env if likely else {}), **texts},
         template=command_lines.Template(words=(), replaced=()),
         searches=(),
-        devices=devices or _devices(command_lines.ranks(words)),
+        devices=devices or _devices(command_lines.ranks(command.words)),
         likely=likely,
         python=python,
     )
@@ -221,9 +196,9 @@ def known_of(
     drafted: Draft, watched: Watched, uses: Sequence["Used"], *, free_batch: bool = False, free_precision: bool = False
 ) -> Known:
     """Return what is known of a command that was watched."""
-    read = flags_of(watched.processes, drafted.words)
+    read = flags_of(watched.processes, drafted.command)
     return Known(
-        words=drafted.words,
+        words=drafted.command.words,
         cores=max(1, usable_cores() // max(1, len(uses))),
         flags=(*read.flags, *_beside(flags_in_files(watched.processes), read.flags)),
         reader=read.reader,
@@ -247,19 +222,20 @@ def searching(drafted: Draft, found: Sequence[SearchedFlag], known: Known) -> Dr
     left = tuple(one for one in proposed(known) if one.is_precision and one.flag not in named)
     whole = replace(drafted, searches=tuple(found), precision=left, flags=tuple(known.flags))
     whole = replace(whole, template=_template(whole), env=_with_placeholders(whole))
-    _check_added(whole.words, whole.template)
+    _check_added(whole.command.words, whole.template)
     return whole
 
 
 def _template(drafted: Draft) -> command_lines.Template:
     placeholders = {search.flag: search.placeholder for search in drafted.searches if not search.file}
-    folder = {"hydra.run.dir": "{out_dir}"} if uses_hydra(drafted.words) else {}
-    return command_lines.template(drafted.words, {**placeholders, **folder}, drafted.own_env.values(), drafted.flags)
+    folder = {"hydra.run.dir": "{out_dir}"} if drafted.command.uses_hydra else {}
+    typed = drafted.command
+    return command_lines.template(typed.words, {**placeholders, **folder}, typed.env.values(), drafted.flags)
 
 
 def _with_placeholders(drafted: Draft) -> dict[str, str]:
     placeholders = {search.flag: search.placeholder for search in drafted.searches}
-    typed = {name: command_lines.literal_text(value, placeholders) for name, value in drafted.own_env.items()}
+    typed = {name: command_lines.literal_text(value, placeholders) for name, value in drafted.command.env.items()}
     return {**drafted.env, **typed}
 
 
@@ -277,9 +253,9 @@ def widened(drafted: Draft, uses: Sequence["Used"]) -> Draft:
         sizes: list[int] = [value for value in search.values if isinstance(value, int)]
         if not search.grows:
             return search
-        if search.parameter in WORKERS and waits:
+        if Role.WORKERS.has(search.flag) and waits:
             sizes += [more for factor in (2, 4) if (more := max(sizes) * factor) <= MOST_WORKERS]
-        elif search.parameter not in WORKERS and isinstance(typed := search.typed, int):
+        elif not Role.WORKERS.has(search.flag) and isinstance(typed := search.typed, int):
             doubled = (typed << power for power in range(MOST_DOUBLINGS))
             sizes += [size for size in doubled if max(sizes) < size <= 2 * room * typed]
         return replace(search, values=tuple(dict.fromkeys(sizes)))
@@ -314,12 +290,6 @@ def _devices(count: int | None) -> str:
     return "auto" if count is None or count >= len(found) else ",".join(map(str, range(count)))
 
 
-def imported(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the presets whose modules the command's script imports, the most specific first."""
-    found = set(re.findall(r"^\s*(?:from|import)\s+(\w+)", source_of(words), re.MULTILINE))
-    return tuple(name for name in reversed(list(PRESETS)) if found & set(PRESETS[name].modules))
-
-
 def used(watched: Watched, devices: Sequence[Device]) -> list[Used]:
     """Return how the command used each device, from its first iteration on."""
     begin_s = watched.reports[0].t_s if len(watched.reports) > 1 else 0.0
@@ -351,12 +321,6 @@ def devices_of(drafted: Draft, watched: Watched, uses: Sequence[Used]) -> str:
     return ",".join(device.name.removeprefix("cuda:") for device in working)
 
 
-def study_name(words: Sequence[str]) -> str:
-    """Return a study's name for a command: that of its script."""
-    stem = Path(command_lines.script(words) or words[0]).stem
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", as_parameter(stem)).lstrip("_.-") or "study"
-
-
 def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> tuple[Watched, list[Used]]:
     """Run a draft's command with its own values and watch it and its devices; its files go to `folder`.
 
@@ -371,7 +335,6 @@ def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> tuple[Wa
             f"no program {program} is found; activate the environment that has it, or name its Python by --python"
         )
     variables = launch_variables(spec, source)
-    rewritten = [f"{typed} → {instead}" if typed else f"added: {instead}" for typed, instead in draft.template.replaced]
     watched = run_in(
         Slot(devices=source.devices, out_dir=folder.resolve(), limits=spec.probe, variables=variables),
         partial(trainer.plan, trainer.cases()[0], draft.config),
@@ -382,7 +345,7 @@ def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> tuple[Wa
             clock=clock,
             limit_s=limit_s,
             likely=draft.likely,
-            rewritten=", ".join(rewritten),
+            rewritten=", ".join(draft.template.changes),
         ),
     )
     return watched, used(watched, source.devices)

@@ -1,8 +1,6 @@
 """Says what a search has found for a command: its speed beside the user's own, what changes, and the line to copy."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from math import hypot, sqrt
 from pathlib import Path
 from statistics import fmean
@@ -10,9 +8,9 @@ from types import MappingProxyType
 
 from tuner.count import TrainingCounts, differences
 from tuner.drafting.command_lines import literal_text, retyped
-from tuner.drafting.draft import typed_words
+from tuner.drafting.typed import typed_command
 from tuner.export import SPEEDS, CaseView, figure, with_error
-from tuner.probe import WITHOUT_PAUSE, duration, folder_of, over, plain
+from tuner.probe import WITHOUT_PAUSE, duration, over
 from tuner.records.trial import ProbeRecord
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
@@ -28,11 +26,6 @@ LATER_S = 5.0
 COPY = "the command line to copy:"
 LARGE = 1000.0
 """A speed from which digits after the point say nothing."""
-MOST_CHARACTERS, SHOWN = 1_000_000, 160
-"""What is read of an output to find warnings, and what is shown of a warning."""
-_WARNS, _NUMBER = re.compile(r"(?i)(?:\b|[a-z])warn(?:ing)?s?\b"), re.compile(r"\d+")
-_FOLDER = re.compile(r"^\S*/(?=[^/\s]+:\d+: )")
-"""The folder of the file that Python names before a warning."""
 
 
 def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterator[str]:
@@ -59,8 +52,6 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     if mine:
         yield from _trainings(mine, best)
         yield from _start_ups(mine, best)
-    if warning := _new_warning(bench.folder, best, mine):
-        yield f"  the best warns, and your command did not: {warning}"
     yield from _changes(bench, trainer, view, command, own)
 
 
@@ -104,11 +95,11 @@ def command_line(
     `template` is the study's command, and `own` are the values with which the command was typed. `copies`:
     a file as the command names it → the one to take. Returns None where the template no longer belongs to the command.
     """
-    env, words = typed_words(command)
-    if not (line := retyped(words, template, values, own)):
+    typed = typed_command(command)
+    if not (line := retyped(typed.words, template, values, own)):
         return None
     placed = {name: f"{{{name}}}" for name in values}
-    filled = {name: text for name, value in env.items() for text in fill((literal_text(value, placed),), values)}
+    filled = {name: text for name, value in typed.env.items() for text in fill((literal_text(value, placed),), values)}
     return shell_join(map(escaped, with_copies(line, copies)), {name: escaped(value) for name, value in filled.items()})
 
 
@@ -132,7 +123,7 @@ def _trainings(mine: Standing, best: Standing) -> Iterator[str]:
         return
     changed = differences(own.signature, found.signature)
     each = own.signature.samples_per_step
-    same = f"the same training: {each:.6g} samples in each step, " if each else "the same training: "
+    same = f"the same training: {each:.6g} samples in each optimizer step, " if each else "the same training: "
     if changed:
         yield f"  this changes what is learnt: {'; '.join(map(str, changed))}"
     else:
@@ -221,27 +212,6 @@ def _over_time(mine: Standing, best: Standing) -> str:
         begin, when = "this is of training steps alone, and unknown with pauses: ", "measured time"
     steps = f"steps are {100 * before:.0f} % of the {when} of your command and {100 * after:.0f} % of that of the best"
     return f"{begin}{steps}; {said[0].removesuffix(f'; {WITHOUT_PAUSE}')}"
-
-
-def _new_warning(study: Path, best: Standing, mine: Standing | None) -> str | None:
-    """Return a warning that the best config has printed and the person's own has not; None where there is none."""
-    known = _warnings(study, mine) if mine else {}
-    return next((line for words, line in _warnings(study, best).items() if words not in known), None)
-
-
-def _warnings(study: Path, one: Standing) -> Mapping[str, str]:
-    """Return the lines of a config's output that warn: the line without its numbers → the line."""
-    found: dict[str, str] = {}
-    for folder in filter(None, (folder_of(study, trial.probe.out_dir) for trial in one.trials)):
-        with suppress(OSError), (folder / "console.log").open(errors="replace") as file:
-            lines = map(plain, file.read(MOST_CHARACTERS).splitlines())
-            found |= {_NUMBER.sub("", line): _short(line) for line in lines if _WARNS.search(line)}
-    return found
-
-
-def _short(line: str) -> str:
-    text = _FOLDER.sub("", line.strip())
-    return text if len(text) <= SHOWN else f"{text[:SHOWN].rpartition(' ')[0]} …"
 
 
 def _measured_share(probes: Sequence[ProbeRecord]) -> float:

@@ -1,13 +1,15 @@
 """Writes a study file with comments, and says where its samples come from."""
 
-import json
 import re
 import shlex
+import sys
 from collections.abc import Collection, Mapping, Sequence
-from difflib import SequenceMatcher
+from io import StringIO
 from typing import Any
 
-from tuner.count import PARTS, TrainingCounts
+from ruamel.yaml import YAML
+
+from tuner.count import ENVIRONMENTS, PARTS, TrainingCounts
 from tuner.drafting.draft import Draft, Used
 from tuner.drafting.printed import Found
 from tuner.drafting.watching import Watched, iteration_s
@@ -15,6 +17,8 @@ from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S
 from tuner.study import literal_line, literal_words
 from tuner.trainers.presets import ACCUMULATED, PRESETS
 
+BUSY = "min_avg_util"
+"""The objective where no speed is known: how busy the least busy device is."""
 _MADE = "# Made by `tuner init` from: "
 
 
@@ -26,27 +30,12 @@ def samples_of(draft: Draft, found: Found) -> str:
     return "" if found.doubt or found.counts_samples else draft.samples_per_iteration(found.preset)
 
 
-def samples_said(draft: Draft, found: Found) -> str:
+def samples_in_words(draft: Draft, found: Found) -> str:
     """Return what is known of the samples of a command whose lines are read, as a line for the person."""
     if found.counts_samples:
         return f"{found.reports[-1].samples} in all, counted by the command"
     samples = samples_of(draft, found)
     return f"{samples} in each iteration" if samples else f"unknown: {found.doubt or 'no printed line says them'}"
-
-
-def sample_choices(draft: Draft, found: Found) -> list[tuple[str, str]]:
-    """Return what a printed iteration may stand for, each with its samples as arithmetic.
-
-    Empty where the samples are known, or where no answer could be written down.
-    """
-    each = draft.batch
-    if found.doubt or found.counts_samples or samples_of(draft, found) or not each:
-        return []
-    return [("a batch of each rank", f"{each} * {{ranks}}"), ("a batch of all ranks", each), ("a sample", "1")]
-
-
-_NO_TEXT = {"true", "false", "null", "yes", "no", "on", "off"}
-"""Words that YAML reads as other values than text."""
 
 
 def study_text(
@@ -56,7 +45,6 @@ def study_text(
     devices: str,
     uses: Sequence[Used],
     *,
-    samples: str = "",
     free: Collection[str] = (),
 ) -> str:
     """Return the text of a study file for a command that was watched.
@@ -67,36 +55,30 @@ def study_text(
         watched: what it did while it was watched.
         devices: the devices that it used.
         uses: how it used them.
-        samples: the samples of a printed iteration as a person has said them; see `sample_choices`.
         free: the parts of the training that may change.
     """
-    if watched.training:
-        lines = _counted(draft, watched.training, free)
-        objective = [f"objective: {SAMPLES_PER_S}"]
-        preset = None
-    else:
-        lines, objective = _printed(draft, watched, samples)
-        preset = watched.found.preset if watched.found else None
+    lines = _counted(watched.training, free) if watched.training else _printed(draft, watched)
+    preset = watched.found.preset if watched.found else None
     first, each = watched.reports[0], iteration_s(watched.reports)
     return "\n".join(
         [
-            made_from(draft.typed),
+            made_from(draft.command.typed),
             "# Start tuner in the folder in which that command runs.",
-            f"name: {_flow(name)}",
+            f"name: {yaml(name)}",
             "trainer:",
             "  name: command",
-            *([f"  python: {text(draft.python)}  # programs beside it are found, too"] if draft.python else []),
+            *([f"  python: {yaml(draft.python)}  # programs beside it are found, too"] if draft.python else []),
             "  options:",
-            f"    command: {text(' '.join(map(_word, draft.template.words)))}",
+            f"    command: {yaml(' '.join(map(_word, draft.template.words)))}",
             *lines,
-            *([f"    unset: {_flow(draft.unset)}  # the flag is left out at this value"] if draft.unset else []),
-            *([f"    files: {_flow(draft.files)}  # a probe gets a changed copy"] if draft.files else []),
+            *([f"    unset: {yaml(draft.unset)}  # the flag is left out at this value"] if draft.unset else []),
+            *([f"    files: {yaml(draft.files)}  # a probe gets a changed copy"] if draft.files else []),
             *_env(draft.env, preset),
             *_learning(draft),
-            f"devices: {text(devices)}  # {_seen(uses)}",
-            *objective,
+            f"devices: {yaml(devices)}  # {_seen(uses)}",
+            *_objective(objective_of(draft, watched)),
             "space:",
-            *(f"  {parameter}: {_flow(values)}{_kept(values)}" for parameter, values in draft.space().items()),
+            *(f"  {parameter}: {yaml(values)}{_kept(values)}" for parameter, values in draft.space().items()),
             f"# The first iteration came after {first.t_s:.0f} s{_each(each)}.",
             "probe: {iterations: 8, max_seconds: 420}",
             "search: {trials: 24}",
@@ -108,38 +90,56 @@ def study_text(
 def counted_in_words(training: TrainingCounts) -> str:
     """Return how the samples of a training are counted, as a line for the person."""
     each = training.signature.samples_per_step
+    if training.witness == ENVIRONMENTS.name:
+        again = f"; an optimizer step takes {each:.6g} samples of the rollouts again" if each else ""
+        return f"steps of environments, counted inside the training{again}"
     ranks = f" on {training.data_ranks} of {training.ranks} ranks" if training.ranks > 1 else ""
     step = f"{each:.6g} in each optimizer step{ranks}, " if each else ""
     return f"{step}counted inside the training by {training.witness}"
 
 
-def _counted(draft: Draft, training: TrainingCounts, free: Collection[str]) -> list[str]:
+def _counted(training: TrainingCounts, free: Collection[str]) -> list[str]:
     keeps = [part for part in PARTS if part not in free]
     return [
         f"    # samples: {one_line(counted_in_words(training))}",
         "    count: inside",
-        f"    keeps: {_flow(keeps)}  # a config that changes one of these is never the best",
+        f"    keeps: {yaml(keeps)}  # a config that changes one of these is never the best",
     ]
 
 
-def _printed(draft: Draft, watched: Watched, answer: str) -> tuple[list[str], list[str]]:
-    """Return the lines for the progress and for the objective of a command whose lines are read."""
-    found = watched.found
-    if found is None:
+def objective_of(draft: Draft, watched: Watched) -> str:
+    """Return what a search of a watched command compares: speeds, where they are known, else how busy devices are."""
+    printed = watched.found
+    if printed is None or printed.counts_samples or samples_of(draft, printed):
+        return SAMPLES_PER_S
+    return ITERATIONS_PER_S if draft.keeps_iterations and not printed.doubt else BUSY
+
+
+def unknown_samples(printed: Found) -> str:
+    """Return why samples are unknown, or what to do about it."""
+    return printed.doubt or "`samples_per_iteration` says how many a printed iteration has, on all ranks"
+
+
+def _printed(draft: Draft, watched: Watched) -> list[str]:
+    """Return the lines for the progress of a command whose lines are read."""
+    printed = watched.found
+    if printed is None:
         raise ValueError("neither counts nor printed progress")
     why = [f"    # not counted inside the training: {one_line(watched.uncounted)}"] if watched.uncounted else []
-    lines = [*why, "    count: printed", *_progress(found)]
-    if samples := answer or samples_of(draft, found):
-        lines.append(f"    samples_per_iteration: {text(samples)}  # of all ranks")
-    if samples or found.counts_samples:
-        return lines, [f"objective: {SAMPLES_PER_S}"]
-    how = "`samples_per_iteration` says how many a printed iteration has, on all ranks"
-    lines.append(f"    # Samples are unknown: {one_line(found.doubt or how)}.")
-    counted = f"{SAMPLES_PER_S}, if they are counted"
-    if found.doubt or not draft.keeps_iterations:
-        return lines, [f"objective: min_avg_util  # {counted}"]
-    no_value = "# No value below changes how many samples an iteration has, so iterations/s compare the configs."
-    return lines, [no_value, f"objective: {ITERATIONS_PER_S}  # or {counted}"]
+    lines = [*why, "    count: printed", *_progress(printed)]
+    if samples := samples_of(draft, printed):
+        lines.append(f"    samples_per_iteration: {yaml(samples)}  # of all ranks")
+    elif not printed.counts_samples:
+        lines.append(f"    # Samples are unknown: {one_line(unknown_samples(printed))}.")
+    return lines
+
+
+def _objective(objective: str) -> list[str]:
+    """Return the lines for an objective."""
+    if objective == ITERATIONS_PER_S:
+        same = "# No value below changes how many samples an iteration has, so iterations/s compare the configs."
+        return [same, f"objective: {objective}  # or {SAMPLES_PER_S}, if they are counted"]
+    return [f"objective: {objective}{f'  # {SAMPLES_PER_S}, if they are counted' if objective == BUSY else ''}"]
 
 
 def made_from(typed: Sequence[str]) -> str:
@@ -156,20 +156,6 @@ def typed_in(study: str) -> list[str] | None:
         return None
 
 
-def rewritten(study: str, words: Sequence[str]) -> list[str]:
-    """Return what init has changed in a command, by the text of its study file and the command's words there.
-
-    Empty for a study file of another origin.
-    """
-    typed, found = typed_in(study) or list(words), list[str]()
-    for change, begin, end, place, then in SequenceMatcher(None, typed, words, autojunk=False).get_opcodes():
-        flag = [words[place - 1]] if place and words[place - 1].startswith("-") and change != "equal" else []
-        before, after = (" ".join([*flag, *some]) for some in (typed[begin:end], words[place:then]))
-        if "{" in after and change != "equal":
-            found.append(f"{before} → {after}" if end > begin else f"added: {after}")
-    return found
-
-
 def _kept(values: Mapping[str, Any]) -> str:
     return "  # kept: other values change what is learnt" if len(values.get("choices", ())) == 1 else ""
 
@@ -184,20 +170,20 @@ def _progress(found: Found) -> list[str]:
     if not found.patterns:
         return ["    # the trainer reports its progress itself, with report()"]
     shown = [f"    #   {one_line(line[:100])}" for line in found.lines[-1:]]
-    patterns = (f"      - {text(pattern)}" for pattern in found.patterns)
+    patterns = (f"      - {yaml(pattern)}" for pattern in found.patterns)
     return ["    # found in lines such as:", *shown, "    progress:", *patterns]
 
 
 def _env(env: Mapping[str, str], preset: str | None) -> list[str]:
     """Return the variables that the preset does not set by itself."""
     own = env.items() - (PRESETS[preset].env.items() if preset else set())
-    return [f"    env: {_flow(dict(sorted(own)))}"] if own else []
+    return [f"    env: {yaml(dict(sorted(own)))}"] if own else []
 
 
 def _learning(draft: Draft) -> list[str]:
     names = [search.parameter for search in draft.searched if search.changes_learning]
-    computed = f"    computed: {_flow(draft.computed)}  # the total batch stays; batch norm sees its parts"
-    changing = f"    learning: {_flow(names)}  # these change what is learnt, the others only the speed"
+    computed = f"    computed: {yaml(draft.computed)}  # the total batch stays; batch norm sees its parts"
+    changing = f"    learning: {yaml(names)}  # these change what is learnt, the others only the speed"
     kept = "    learning: keep  # no value below changes what is learnt"
     return [*([computed] if draft.computed else []), changing if names else kept]
 
@@ -217,24 +203,13 @@ def _word(word: str) -> str:
     return word if re.fullmatch(r"[\w@%+=:,./{}-]+", word) else shlex.quote(word)
 
 
-def text(words: str) -> str:
-    """Return text as YAML on one line: in single quotes, or in double quotes where a character must be escaped."""
-    if not words.isprintable():
-        as_is = {one for one in words if one.isprintable()} - {'"', "\\"}
-        escaped = (one if one in as_is else rf"\U{ord(one):08x}" for one in words)
-        return f'"{"".join(escaped)}"'
-    return "'" + words.replace("'", "''") + "'"
-
-
-def _flow(value: Any) -> str:
+def yaml(value: object) -> str:
     """Return a value as YAML on one line."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_flow(key)}: {_flow(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_flow, value)) + "]"
-    if isinstance(value, str):
-        return value if re.fullmatch(r"[A-Za-z_][\w.-]*", value) and value.lower() not in _NO_TEXT else text(value)
-    return json.dumps(value)
+    writer, written = YAML(typ="safe", pure=True), StringIO()
+    writer.default_flow_style, writer.width = True, sys.maxsize
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    writer.dump(value, written)
+    return written.getvalue().removesuffix("...\n").strip("\n")
 
 
 def preset_text(name: str, preset: str) -> str:
@@ -243,15 +218,15 @@ def preset_text(name: str, preset: str) -> str:
     if row.study:
         return row.study
     known = row.samples.removesuffix(ACCUMULATED)
-    counted = f"    samples_per_iteration: {text(known)}\n" if known else ""
+    counted = f"    samples_per_iteration: {yaml(known)}\n" if known else ""
     space = "\n".join(f"  {parameter}: {values}" for parameter, values in row.space.items())
     return f"""\
 # Put your own command in: its script, its flags, and {{placeholders}} for the values that are searched.
-name: {_flow(name)}
+name: {yaml(name)}
 trainer:
   name: command
   options:
-    command: {text(row.command)}
+    command: {yaml(row.command)}
     # one iteration: {row.counts}
     progress: {preset}
 {counted}devices: auto

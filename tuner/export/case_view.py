@@ -120,7 +120,7 @@ class CaseView:
 
     @cached_property
     def _in_sessions(self) -> Standings:
-        return ways(self.trials)[1]
+        return ways(self.trials).warm
 
     @property
     def fastest(self) -> Standing | None:

@@ -153,8 +153,10 @@ def _artifacts(rows: Iterable[tuple[int, TrialRecord]], folder: Path) -> Iterato
 def _files(trial: TrialRecord, folder: Path, store: Path) -> Iterator[str]:
     """Link a probe's files into the store; yield the names of those that are there."""
     probe = folder_of(folder, trial.probe.out_dir)
+    if probe is None:
+        return
     for name in (LOG, SERIES_FILE):
-        if probe and (probe / name).is_file() and not (probe / name).is_symlink():
+        if (probe / name).is_file() and not (probe / name).is_symlink():
             _link(probe / name, store / _artifact_id(trial, name))
             yield name
 

@@ -1,4 +1,4 @@
-"""Serves optuna-dashboard on this machine only: `python -m tuner.export.served PORT ACCESS`."""
+"""Serves optuna-dashboard on this machine only: `python -m tuner.export.served PORT`."""
 
 import importlib.util
 import os
@@ -19,8 +19,6 @@ LOOPBACK = "127.0.0.1"
 LOCAL = {LOOPBACK, "localhost", "::1"}
 """The names by which a browser on this machine, or behind a tunnel to it, asks for the dashboard."""
 READING = {"GET", "HEAD", "OPTIONS"}
-READ_ONLY, WRITABLE = "read-only", "writable"
-"""The two kinds of access."""
 URL_VARIABLE = "TUNER_DASHBOARD_STORAGE"
 """The environment variable with the database's URL, because other users can read command lines."""
 ARTIFACTS_VARIABLE = "TUNER_DASHBOARD_ARTIFACTS"
@@ -29,11 +27,11 @@ EVERYONE = "Access-Control-Allow-Origin"
 """The header with which optuna-dashboard would let the pages of any site read the files of a trial."""
 
 
-def guarded(app: WSGIApplication, access: str) -> WSGIApplication:
+def guarded(app: WSGIApplication) -> WSGIApplication:
     """Return an application that refuses foreign requests with 403 and passes all others on to `app`."""
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        why = refusal(environ.get, access)
+        why = refusal(environ.get)
         if why is None:
             return app(environ, _to_this_machine(start_response))
         start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
@@ -42,24 +40,26 @@ def guarded(app: WSGIApplication, access: str) -> WSGIApplication:
     return answer
 
 
-def refusal(header: Callable[[str, str], str], access: str) -> str | None:
+def refusal(header: Callable[[str, str], str]) -> str | None:
     """Return why a request is refused; None where it is not. `header` looks up WSGI variables, with a default."""
-    host = _host(f"//{header('HTTP_HOST', '')}")
+    try:
+        host = urlsplit(f"//{header('HTTP_HOST', '')}").hostname
+    except ValueError:
+        host = None
     if host not in LOCAL:
         return f"this dashboard answers only requests to {LOOPBACK} or localhost, not to {host or 'an unnamed host'}\n"
-    if header("REQUEST_METHOD", "") in READING:
-        return None
-    if access != WRITABLE:
-        return "this dashboard is read-only; `tuner dashboard --writable` allows changes\n"
-    origin = header("HTTP_ORIGIN", "")
-    return f"{origin} may not change studies\n" if origin and _host(origin) not in LOCAL else None
+    if header("REQUEST_METHOD", "") not in READING:
+        return "this dashboard is read-only; optuna-dashboard itself changes studies\n"
+    return None
 
 
 def _to_this_machine(start_response: StartResponse) -> StartResponse:
     """Return a `start_response` without the header that lets other sites read an answer."""
 
     def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Callable[[bytes], object]:
-        return start_response(status, [one for one in headers if one[0].lower() != EVERYONE.lower()], *more)
+        return start_response(
+            status, [(name, text) for name, text in headers if name.lower() != EVERYONE.lower()], *more
+        )
 
     return start
 
@@ -83,13 +83,6 @@ class Artifacts:
         raise PermissionError("these files are to be read only")
 
 
-def _host(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None
-
-
 class _Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
         """Keep requests out of the terminal."""
@@ -100,11 +93,10 @@ def main() -> None:
     from optuna_dashboard import wsgi  # noqa: PLC0415 - an extra that only this process needs
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # wsgiref swallows a KeyboardInterrupt that falls into a request
-    port, access = int(sys.argv[1]), sys.argv[2]
     folder = os.environ.pop(ARTIFACTS_VARIABLE, None)
     store = Artifacts(Path(folder)) if folder else None
-    app = guarded(wsgi(os.environ.pop(URL_VARIABLE), artifact_store=store), access)
-    with make_server(LOOPBACK, port, app, handler_class=_Quiet) as server:
+    app = guarded(wsgi(os.environ.pop(URL_VARIABLE), artifact_store=store))
+    with make_server(LOOPBACK, int(sys.argv[1]), app, handler_class=_Quiet) as server:
         server.serve_forever()
 
 
@@ -120,15 +112,13 @@ def serve(
     url: str,
     port: int,
     *,
-    access: str = READ_ONLY,
     artifacts: Path | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> NoReturn:
     """Replace this process by a dashboard of the database at `url`, at http://127.0.0.1:`port`/, until Ctrl-C.
 
     So no second process can be left behind. The environment carries the URL, because other users can read command
-    lines. `access` is READ_ONLY or WRITABLE. `artifacts` is the folder of the trials' files, if there is one. All
-    checks have passed when `ready` is called.
+    lines. `artifacts` is the folder of the trials' files, if there is one. All checks have passed when `ready` runs.
     Raises StoreError if the database cannot be read, and DashboardError if the dashboard cannot start.
     """
     connect(url)
@@ -139,7 +129,7 @@ def serve(
     sys.stdout.flush()
     sys.stderr.flush()
     program = ["-P", "-m", "tuner.export.served"]  # -P: no file in this folder can replace a module
-    argv = [sys.executable, *program, str(port), access]
+    argv = [sys.executable, *program, str(port)]
     folder = {} if artifacts is None else {ARTIFACTS_VARIABLE: str(artifacts)}
     os.execve(sys.executable, argv, {**os.environ, URL_VARIABLE: url, **folder})  # noqa: S606 - needs no shell
 

@@ -52,7 +52,8 @@ def trace(x: Iterable[Any], y: Iterable[Any], name: str, *, hover: str | None = 
 def bars(x: Iterable[float], y: list[str], name: str, colour: str, *, hover: str) -> Trace:
     """Return lying bars, one for each of the names `y`."""
     bar = {"type": "bar", "orientation": "h", "name": name, "marker": {"color": colour}}
-    return {**bar, "x": [short(one) for one in x], "y": y, "hovertemplate": f"{hover}<extra>%{{fullData.name}}</extra>"}
+    shown = f"{hover}<extra>%{{fullData.name}}</extra>"
+    return {**bar, "x": [short(length) for length in x], "y": y, "hovertemplate": shown}
 
 
 def dots(colour: str | list[str], *, size: int = 7, symbol: str | list[str] = "circle") -> Trace:
@@ -197,7 +198,7 @@ def history(case: CaseFacts) -> Picture | None:
         "yaxis": axis(of_objective(case.summary.objective)),
     }
     if case.found:
-        found_s, left = round(case.found.ended_s, 1), case.found.ended_s > case.whole_s / 2
+        found_s, left = round(case.found.ended_s, 1), case.found.ended_s > case.device_s / 2
         layout["shapes"] = [upright(found_s, BEST)]
         layout["annotations"] = [note(found_s, f"best found, #{case.found.trial.number}", left=left)]
     sessions = " Hollow dots were measured in sessions." if any(trial.warm for trial in trials) else ""
@@ -227,30 +228,6 @@ def parameters(case: CaseFacts) -> Picture | None:
         data=[data],
         layout={"xaxis": change, "yaxis": NAMES, "showlegend": False},
         height=130 + 26 * len(names),
-    )
-
-
-def spending(case: CaseFacts) -> Picture | None:
-    """Draw what the device-seconds were spent on, before and after the best was found."""
-    if not case.spent:
-        return None
-    waits = case.waited.whole_s >= 1.0
-    shown = [*case.spent, *([case.waited] if waits else [])]
-    names = [one.what for one in shown]
-    parts = [
-        ("until the best was found", FRONT, [round(one.until_found_s) for one in shown]),
-        ("afterwards, to be certain", OTHER, [round(one.after_s) for one in shown]),
-    ]
-    hover = "%{y}: %{x} device-seconds"
-    data = [bars(values, names, name, colour, hover=hover) for name, colour, values in parts if any(values)]
-    waiting = " Waiting lies between the probes and is not part of their sum." if waits else ""
-    return Picture(
-        name="spending",
-        title="Where the device-seconds went",
-        caption=f"The probes took {case.whole_s:,.0f} device-seconds.{waiting}",
-        data=data,
-        layout={"barmode": "stack", "xaxis": axis("device-seconds"), "yaxis": NAMES},
-        height=150 + 34 * len(names),
     )
 
 
@@ -365,7 +342,7 @@ def over_time(case: CaseFacts) -> Picture | None:
 
 PICTURES: tuple[Callable[[CaseFacts], Picture | None], ...] = (
     *(choices, curves, history, over_time),
-    *(parameters, along_ladder, spending),
+    *(parameters, along_ladder),
 )
 
 

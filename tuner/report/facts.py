@@ -10,7 +10,7 @@ from statistics import fmean, geometric_mean
 
 from tuner.export import CaseSummary, CaseView, StudyReader, summary
 from tuner.probe import FULL_PCT, DeviceSeries, FailureKind, error_of_mean, folder_of, read_series
-from tuner.records.trial import INTERRUPTED, OK, PRUNED, TrialRecord, pooled
+from tuner.records.trial import INTERRUPTED, OK, TrialRecord, pooled
 from tuner.search.resource_model import Growth
 from tuner.search.standing import Standing, of_both
 from tuner.study import LADDER, VARIANT, Parameter, Space, Value, open_regular, rung_of, without_keys
@@ -194,26 +194,6 @@ def memory_line(points: Sequence[Standing], best: Standing | None, ladder: str |
     return MemoryLine(rungs=drawn, shares=at(*drawn), end=end)
 
 
-WAITING = "waiting"
-"""What a trial takes beside its probe: until the cards are idle, and until its result is stored."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spent:
-    """The device-seconds that were spent on one thing."""
-
-    what: str
-    until_found_s: float
-    """Those up to the end of the trial that first measured the best."""
-    after_s: float
-    """The later ones: they made sure that no other config is better."""
-
-    @property
-    def whole_s(self) -> float:
-        """All of them."""
-        return self.until_found_s + self.after_s
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchStep:
     """One trial that gave a number, as a step of the search."""
@@ -228,52 +208,6 @@ def found_at(trials: Iterable[TrialRecord], best: Standing | None) -> int | None
     """Return the first trial that measured the best config; None without a best."""
     measured = (one for one in trials if one.status == OK)
     return next((one.number for one in measured if best and one.launch == best.launch), None)
-
-
-def spent(trials: Sequence[TrialRecord], devices: int, found: int | None) -> list[Spent]:
-    """Return what the device-seconds of the probes were spent on, the largest first.
-
-    `found` is the trial that first measured the best.
-    """
-    until: defaultdict[str, float] = defaultdict(float)
-    after: defaultdict[str, float] = defaultdict(float)
-    for trial in trials:
-        counted = until if found is None or trial.number <= found else after
-        for what, seconds in _parts(trial).items():
-            counted[what] += devices * seconds
-    whole = [Spent(what=what, until_found_s=until[what], after_s=after[what]) for what in until.keys() | after.keys()]
-    return sorted((one for one in whole if one.whole_s > 0.0), key=lambda one: (-one.whole_s, one.what))
-
-
-def _parts(trial: TrialRecord) -> dict[str, float]:
-    """Return the seconds of one probe by what they were spent on. They add up to the whole probe."""
-    probe = trial.probe
-    whole = probe.total_s or 0.0
-    if trial.status not in {OK, PRUNED}:
-        return {_in_words(trial.status): whole}
-    start_up = min(probe.start_up_s or 0.0, whole)
-    window = min(probe.window_s or 0.0, whole - start_up)
-    name = "window" if trial.status == OK else "window of pruned probes"
-    return {"start-up": start_up, name: window, "warm-up and end": whole - start_up - window}
-
-
-def _in_words(status: str | None) -> str:
-    if status is None:
-        return "still running"
-    return {"gpu_oom": "out of memory", "host_oom": "out of the host's memory"}.get(status, status.replace("_", " "))
-
-
-def waited(trials: Iterable[TrialRecord], devices: int) -> Spent:
-    """Return the device-seconds that passed within trials and outside of their probes.
-
-    A replayed probe takes no real time, and a killed one is ended much later; neither waits.
-    """
-    seconds = 0.0
-    for trial in trials:
-        if trial.started and trial.completed and trial.status != INTERRUPTED:
-            whole = (trial.completed - trial.started).total_seconds()
-            seconds += max(0.0, whole - (trial.probe.total_s or 0.0))
-    return Spent(what=WAITING, until_found_s=devices * seconds, after_s=0.0)
 
 
 def steps(trials: Sequence[TrialRecord], devices: int) -> tuple[SearchStep, ...]:
@@ -311,18 +245,13 @@ class CaseFacts:
     effects: tuple[Effect, ...]
     found: SearchStep | None
     """The step that first measured the best."""
-    spent: tuple[Spent, ...]
-    waited: Spent
+    device_s: float
+    """The device-seconds of all probes."""
     failures: tuple[Failed, ...]
     series: DeviceSeries | None
     """What the devices of the best's newest probe showed over time."""
     missing: tuple[str, ...]
     """What the report could not find."""
-
-    @property
-    def whole_s(self) -> float:
-        """The device-seconds of all probes."""
-        return sum(one.whole_s for one in self.spent)
 
     def is_best(self, point: Standing) -> bool:
         """Return whether a measured config is the best."""
@@ -385,8 +314,7 @@ def _case(view: CaseView, folder: Path) -> CaseFacts:
         memory=memory_line(measured, best, ladder),
         effects=tuple(effects(measured, best)),
         found=next((step for step in walked if step.trial.number == found), None),
-        spent=tuple(spent(trials, devices, found)),
-        waited=waited(trials, devices),
+        device_s=view.probe_s * devices,
         failures=failed,
         series=series,
         missing=tuple(_missing(newest, series, failed, measured)),

@@ -75,7 +75,7 @@ def note(case: CaseFacts) -> str:
 def cost(case: CaseFacts) -> str:
     """Return a line with the number of trials of a case, how they ended, and how long its devices were in use."""
     devices = max(1, len(case.view.kept.devices))
-    return f"{trials(case.summary) or 'no trials'}; {in_use(case.whole_s / devices, devices)}"
+    return f"{trials(case.summary) or 'no trials'}; {in_use(case.device_s / devices, devices)}"
 
 
 def memory(case: CaseFacts) -> str:
@@ -93,9 +93,9 @@ def count(number: float | None) -> str:
 
 def when_found(case: CaseFacts) -> str:
     """Return when the best was found, and what the search did afterwards."""
-    if case.found is None or not case.whole_s:
+    if case.found is None or not case.device_s:
         return "Each dot is a trial; the line is the highest measurement so far."
-    ended_s, share = case.found.ended_s, 100.0 * case.found.ended_s / case.whole_s
+    ended_s, share = case.found.ended_s, 100.0 * case.found.ended_s / case.device_s
     said = f"Trial #{case.found.trial.number} first measured the best config, "
     said += f"after {ended_s:,.0f} device-seconds ({share:.0f} % of all)."
     why_ended = case.view.facts.ended

@@ -133,7 +133,8 @@ class Probing:
             return None
         if same_launch(result.config, self._space.own):
             return None
-        self._own_training = self._own_training or self._study.training_of(self._space.own)
+        if self._own_training is None and (newest := self._study.newest(self._space.own)):
+            self._own_training = newest.probe.training
         if self._own_training is None:
             return None
         own, other = self._own_training.signature, result.training.signature
@@ -144,7 +145,8 @@ class Probing:
         """Return the metrics of the default config at a result's rung; the result's own where it is the default."""
         if self._is_default(result.config):
             return measured(result)
-        return self._study.metrics_of(self._space.default_at(self._space.rung(result.config)))
+        default = self._study.newest(self._space.default_at(self._space.rung(result.config)))
+        return default.metrics if default else {}
 
     def _is_default(self, config: Config) -> bool:
         """Return whether constraints compare other configs with this config."""

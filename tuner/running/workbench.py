@@ -97,15 +97,16 @@ class Workbench:
     def space_for(self, case: Case) -> Space:
         """Return the space that is really searched.
 
-        It has the configs that `holds` admits, without the parameters of `not_searched`, with a ladder that ends where
-        `cut_for` says. An `auto` ladder has the rungs in `rungs` or, before they are fixed, its first doublings.
-        Raises StudyError when no parameter is left, TrainerError for a value that the trainer cannot use.
+        It has the configs that `holds` and the trainer's rules admit, without the parameters of `not_searched`, with a
+        ladder that ends where `cut_for` says. An `auto` ladder has the rungs in `rungs` or, before they are fixed, its
+        first doublings. Raises StudyError when no parameter is left, TrainerError for a value that the trainer cannot
+        use.
         """
         spec = self.spec_for(case)
         space = spec.build_space()
         left_out = not_searched(spec, self.trainer)
         searched = space.restricted_to(set(space.names) - left_out.keys())
-        searched = replace(searched, holds=self.holds)
+        searched = replace(searched, holds=self._keeps_rules if self.trainer.has_rules else self.holds)
         if not searched.parameters:
             whys = "; ".join(f"{name}: {why}" for name, why in left_out.items())
             raise StudyError(
@@ -117,7 +118,17 @@ class Workbench:
         if searched.auto_batch and case.name in self.batches:
             searched = searched.with_batch(self.batches[case.name].size)
         cut = self.cut_for(case)
-        return searched.up_to(cut.num_envs) if cut else searched
+        searched = searched.up_to(cut.num_envs) if cut else searched
+        if next(searched.configs(), None) is None:
+            config = next(replace(searched, holds=every).configs())
+            raise StudyError(f"nothing to search for {case.name}: no config can run; {config}: {self._refusal(config)}")
+        return searched
+
+    def _keeps_rules(self, config: Config) -> bool:
+        return self.holds(config) and self._refusal(config) is None
+
+    def _refusal(self, config: Config) -> str | None:
+        return self.trainer.refusal(config, len(self.devices))
 
     def cut_for(self, case: Case) -> LadderEnd | None:
         """Return where the trainer cuts the case's ladder; None where the whole ladder of the study can run.
@@ -202,14 +213,14 @@ def open_workbench(
         spec.devices, memory_mib=spec.environment.memory_mib
     ),
 ) -> Workbench:
-    """Load a study and open its trainer and devices; `devices` overrides the study file's.
+    """Load a study and open its trainer and devices; `devices` overrides the study file's, see `devices_for`.
 
     Raises StudyError, TrainerError or DeviceError.
     """
     spec = load(study)
     check_metrics(spec)
     trainer = open_trainer(spec.trainer)
-    source = source_of(spec if devices is None else spec.model_copy(update={"devices": devices}))
+    source = source_of(spec.model_copy(update={"devices": spec.devices_for(devices)}))
     return Workbench(
         spec=spec,
         asked_for=study,

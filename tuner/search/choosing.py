@@ -117,7 +117,7 @@ class History:
         The own config often runs first, and another program may have been busy then. So it is measured again at the
         end. Where the best is ahead by less than the factor 1.3, the best is measured twice, too.
         """
-        cold, _ = ways(self._ended)
+        cold = ways(self._ended).cold
         mine, first = cold.get(launch_digest(own)), leader(self._ended, [own])
         if mine is None or first is None or mine.value >= first.best.value:
             return None
@@ -129,7 +129,7 @@ class History:
 
         They come without the pruner's patience.
         """
-        cold, _ = ways(self._ended)
+        cold = ways(self._ended).cold
         return [standing.config for standing in sorted(cold.values(), key=attrgetter("value"), reverse=True)]
 
 

@@ -6,19 +6,12 @@ from collections.abc import Sequence
 from tuner.probe import Change
 from tuner.records.trial import TrialRecord
 
-CHANGED = 1.5
-"""The factor from which a change of the speed counts; a smaller one may have another cause than its iteration."""
-APART = 1.3
-"""The factor from which two readings of one config are far apart."""
-STANDARD_ERRORS = 3.0
-"""The least difference of two readings that are far apart, in standard errors of the difference."""
-
 
 def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
     """Return why the speeds of two configs cannot be compared; None where nothing speaks against it.
 
-    They cannot where two readings of one config are far apart, or where the speed of one config changed for good and
-    the other has not come so far.
+    They cannot where two readings of one config are far apart, or where the speed of one config changed for good by a
+    factor of 1.5 and the other has not come so far. A smaller change may have another cause than its iteration.
 
     Args:
         first: The trials of one config, in their order.
@@ -29,7 +22,7 @@ def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str |
             return reason
         for trial in trials:
             change = trial.probe.change
-            if change is None or max(change.times, 1.0 / change.times) < CHANGED:
+            if change is None or max(change.times, 1.0 / change.times) < 1.5:
                 continue
             if not any(_has_reached(rival, change, trial) for rival in rivals):
                 at, short = f"iteration {change.iteration}, after {change.seconds:.1f} s", rivals[-1]
@@ -39,13 +32,13 @@ def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str |
 
 
 def _far_apart(trials: Sequence[TrialRecord]) -> str | None:
-    """Return that two readings of one config differ by far more than their errors; None where they do not."""
+    """Return that two readings of one config differ by the factor 1.3 and three standard errors; None where not."""
     for unit, name in (("samples/s", "samples_per_s"), ("iterations/s", "iterations_per_s")):
         if known := [trial for trial in trials if getattr(trial.probe, name)]:
             ordered = sorted(known, key=lambda trial: getattr(trial.probe, name))
             slow, fast = (getattr(trial.probe, name) for trial in (ordered[0], ordered[-1]))
             error = math.hypot(*(getattr(trial.probe, f"{name}_se") or 0.0 for trial in (ordered[0], ordered[-1])))
-            if fast < APART * slow or fast - slow <= STANDARD_ERRORS * error:
+            if fast < 1.3 * slow or fast - slow <= 3.0 * error:
                 return None
             readings = f"#{ordered[0].number} and #{ordered[-1].number} read {slow:.4g} and {fast:.4g} {unit}"
             return f"{readings} of one config: was another program busy?"

@@ -180,8 +180,12 @@ class Rising:
 
     @property
     def hidden_mib_per_h(self) -> float:
-        """The growth in MiB per hour that may hide in what was read, two standard errors; 0 where growth is seen."""
-        return 0.0 if self.kind == "slope" else HOUR_S * 2.0 * self._growth[1]
+        """The growth in MiB per hour that may hide in what was read; 0 where growth is seen.
+
+        It is two standard errors above the growth that fits best.
+        """
+        slope, error, _ = self._growth
+        return 0.0 if self.kind == "slope" else HOUR_S * (slope + 2.0 * error)
 
     def rise_mib(self, until_s: float, expected: Expected = USUAL) -> Floats:
         """Return equally likely rises from now until so many seconds after the first mark, the smallest first.

@@ -17,6 +17,15 @@ Floats = NDArray[np.float64]
 GROWN = 0.5
 """The share of the first measured amount that is expected to grow."""
 
+
+class Prediction(NamedTuple):
+    """What a model expects of some configs, one number for each."""
+
+    mean: Floats
+    deviation: Floats
+    """The standard deviations."""
+
+
 Columns = tuple[Floats, Floats]
 """What the fixed part and the growing part of each config depend on: a row per config."""
 Amounts = tuple[Sequence[Config], Sequence[float]]
@@ -78,12 +87,19 @@ class Growth:
         over: Sequence[Config] = (),
         prior: "Growth | None" = None,
     ) -> None:
-        """The standard `error` of a measured amount, and how far `choices` usually change a part, are logarithms.
+        """Fit the model to at least one amount, one config that is over, or a prior.
 
-        A logarithm is about a share. `GROWN` says what `grown` is. With a `bend` of 1 the two parts add up. The larger
-        the bend, the more the smaller part hides behind the larger one. The configs `over` need more than 1.0, such as
-        more than all memory. The `prior` is the growth in a similar case. Without a prior there must be a measured
-        amount or a config that is over.
+        Args:
+            space: The parameters, which say what is a size and what is a choice.
+            configs: The configs that were measured.
+            amounts: What each of them needed, such as a share of the memory, or seconds.
+            error: The standard error of a measured amount, as a logarithm, which is about a share.
+            choices: How far a choice usually changes a part, as a logarithm.
+            grown: The share of the first amount that is expected to grow with the sizes.
+            bend: With 1 the two parts add up; the larger it is, the more the smaller part hides behind the larger one.
+            ignored: The parameters that do not change the amount.
+            over: Configs that need more than 1.0, such as more than all memory.
+            prior: The model of a similar case.
         """
         self._terms, self._bend = Terms(space, ignored), bend
         known, more = self._terms.columns(configs), self._terms.columns(over)
@@ -98,15 +114,15 @@ class Growth:
         self._error = error * max(1.0, math.sqrt(misfit))
         self._covariance = np.linalg.inv(slopes.T @ slopes / self._error**2 + self._given)
 
-    def logarithms(self, configs: Sequence[Config]) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of the logarithm of the amount that a probe of each config will show."""
+    def logarithms(self, configs: Sequence[Config]) -> Prediction:
+        """Return what is expected of the logarithm of the amount that a probe of each config will show."""
         means, slopes = self._logarithms(self._fitted, self._terms.columns(configs))
-        return means, np.sqrt(np.einsum("ij,jk,ik->i", slopes, self._covariance, slopes) + self._error**2)
+        return Prediction(means, np.sqrt(np.einsum("ij,jk,ik->i", slopes, self._covariance, slopes) + self._error**2))
 
-    def expect(self, configs: Sequence[Config]) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of the amount that a probe of each config will show."""
+    def expect(self, configs: Sequence[Config]) -> Prediction:
+        """Return what is expected of the amount that a probe of each config will show."""
         means, deviations = self.logarithms(configs)
-        return np.exp(means), np.exp(means) * deviations
+        return Prediction(np.exp(means), np.exp(means) * deviations)
 
     def _before(
         self, prior: "Growth | None", wanted: Floats, growing: Floats, choices: float, grown: float

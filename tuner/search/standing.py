@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from operator import attrgetter, itemgetter
 from statistics import fmean
+from typing import NamedTuple
 
 from tuner.probe import FailureKind, error_of_mean, over
 from tuner.records.trial import COMPLETE, FAIL, FINISHED, TrialRecord
@@ -123,15 +124,27 @@ def with_newest_soaks(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
     return [trial for trial in trials if not (trial.soaks and trial.counts) or trial.number in newest]
 
 
-def ways(trials: Iterable[TrialRecord]) -> tuple[Standings, Standings]:
+class Ways(NamedTuple):
+    """What is known of each config that may be the best, by the way in which it was measured."""
+
+    cold: Standings
+    """From trials of the trainer's plain command."""
+    warm: Standings
+    """From trials in sessions."""
+
+
+def ways(trials: Iterable[TrialRecord]) -> Ways:
     """Return what is known of each config that may be the best: from its cold trials, and from its warm trials.
 
-    `trials` come in their order. A config is left out if one of its trials was not eligible or has counted something
-    else than the others, or if its last trial failed for good. If the cold trials leave a config out, its warm trials
-    count no more. Once the memory of a config has not lasted in a soak, the only configs are those whose memory has
-    lasted in one. Their soaks compare them: a soak may provoke what costs time, and some of them have no probe. A
-    config that needs as much memory as one with which a training ran out of it, as a person told, is left out, too.
-    Where that leaves none whose memory has lasted, the smaller ones count without a soak.
+    A config is left out if one of its trials was not eligible or has counted something else than the others, or if its
+    last trial failed for good. If the cold trials leave a config out, its warm trials count no more. Once the memory of
+    a config has not lasted in a soak, the only configs are those whose memory has lasted in one. Their soaks compare
+    them: a soak may provoke what costs time, and some of them have no probe. A config that needs as much memory as one
+    with which a training ran out of it, as a person told, is left out, too. Where that leaves none whose memory has
+    lasted, the smaller ones count without a soak.
+
+    Args:
+        trials: All trials of a case, in their order.
     """
     known = with_newest_soaks(ended(trials))
     lasted = {trial.launch: trial.may_be_best for trial in known if trial.soaks and trial.counts}
@@ -151,13 +164,13 @@ def ways(trials: Iterable[TrialRecord]) -> tuple[Standings, Standings]:
             if lasted.get(launch)
         }
         if lasting or not any(trial.told for trial in known):
-            return lasting, {}
+            return Ways(lasting, {})
     session = {
         launch: standing
         for launch, same in warm.items()
         if (launch in plain or launch not in cold) and (standing := _eligible(same))
     }
-    return plain, session
+    return Ways(plain, session)
 
 
 def _too_large(known: Sequence[TrialRecord]) -> set[int]:

@@ -62,14 +62,19 @@ def judge(
     default: Mapping[str, float | None] | None = None,
     attempt: int = 1,
 ) -> Verdict:
-    """Decide what the study records about a probe.
+    """Return what the study records about a probe.
 
-    A config may fail in a longer run if it leaves less than `headroom_pct` of a device's memory free, if its memory
-    grows so that it surely ends within `training_hours`, or if its allocator had to retry. Such a config is ok, but not
-    eligible as best. A config that misses one of the `constraints`
-    is not eligible either. `default` holds the metrics of the default config at the same rung. `attempt` counts the
-    failures of this config in a row, including this one. If a probe in a session fails for an unknown reason, the plain
-    command tries the config again.
+    A config that may fail in a longer run, or that misses a constraint, is ok but not eligible as best. If a probe in a
+    session fails for an unknown reason, the plain command tries the config again.
+
+    Args:
+        result: What the probe showed.
+        *objectives: The names of the metrics to maximise, the first one first.
+        headroom_pct: The percentage of each device's memory that must stay free.
+        training_hours: The hours after which memory that surely grows must not have ended.
+        constraints: The bounds that the config must keep.
+        default: The metrics of the default config at the same rung, for bounds that name it.
+        attempt: The failures of this config in a row, including this one.
     """
     if result.failure is not None:
         return _failed(result, result.failure, attempt)

@@ -5,7 +5,7 @@ It makes what the database keeps of an ended trial, and ends trials whose proces
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from itertools import takewhile
@@ -17,7 +17,6 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 from pydantic import ValidationError
 
-from tuner.count import TrainingCounts
 from tuner.errors import StoreError
 from tuner.probe import ProbePlan, ProbeResult, measured
 from tuner.records.case_record import CaseRecord, StudyAttributes, encode
@@ -35,7 +34,7 @@ from tuner.records.schema import (
     adapter,
     storable,
 )
-from tuner.records.trial import INTERRUPTED, ProbeRecord, attributes
+from tuner.records.trial import INTERRUPTED, ProbeRecord, TrialRecord, attributes
 from tuner.search import trials
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why, free
 from tuner.search.frontier import Frontier
@@ -336,15 +335,10 @@ class CaseStudy:
         """Return what the study knows about where memory ends."""
         return trials.frontier(self._read(), self._case.ladder)
 
-    def metrics_of(self, config: Config) -> Mapping[str, float | None]:
-        """Return the metrics of the newest complete probe of this config; empty where there is none."""
+    def newest(self, config: Config) -> TrialRecord | None:
+        """Return the newest complete trial of this config; None where there is none."""
         same = [trial for trial in self._read(TrialState.COMPLETE) if same_launch(trial.params, config)]
-        return trials.kept(same[-1]).metrics if same else {}
-
-    def training_of(self, config: Config) -> TrainingCounts | None:
-        """Return what was counted in the newest complete probe of this config; None where nothing was."""
-        same = [trial for trial in self._read(TrialState.COMPLETE) if same_launch(trial.params, config)]
-        return trials.kept(same[-1]).probe.training if same else None
+        return trials.kept(same[-1]) if same else None
 
     def fix_rungs(self, make: Callable[[Sequence[FrozenTrial]], tuple[int, ...]]) -> tuple[int, ...]:
         """Return the rungs of an `auto` ladder. If the study has none, `make` makes them from the trials, for good."""
@@ -407,12 +401,18 @@ class CaseStudy:
     ) -> Asked | None:
         """Begin a trial of the next config, with a lease of this process. None where there is nothing to probe.
 
-        The search ends once `target` trials have ended or are running, or when nothing is left to probe. The best
-        config of the sessions, if any, is then confirmed. A confirmation waits until no other probe of the study runs
-        on this machine, and no other probe of a search begins here while it runs.
+        Once the search has ended, the best config of the sessions, if any, is confirmed. A confirmation waits until no
+        other probe of the study runs on this machine, and no other probe of a search begins here while it runs.
 
-        `price` says what a probe of a config costs now. `has_time` says whether a probe of so many seconds may begin.
-        The seconds are those that the strategy expects, else the median of the case's probes, else None.
+        Args:
+            target: The search ends once so many trials have ended or are running; None where nothing but the strategy
+                ends it.
+            price: Returns what a probe of a config costs now.
+            has_time: Returns whether a probe of so many seconds may begin. The seconds are those that the strategy
+                expects, else the median of the case's probes, else None.
+
+        Raises:
+            StoreError: The database cannot be used, or somebody has changed the settings of the study.
         """
 
         def leased() -> tuple[Trial, Asked] | None:

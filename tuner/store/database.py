@@ -300,10 +300,17 @@ class Database:
     ) -> Answer:
         """Do work with the storage in one transaction; where the server goes away meanwhile, do it again as a whole.
 
-        Work inside other work leaves a lost connection to the outer one, which is repeated. `again` is called before
-        the work is repeated. `alone`: no other worker does such work at the same time. `hurried`: nobody waits for a
-        file that another program locks.
-        Raises StoreError; FileLockedError where a program locks the file, and locks it still after the wait.
+        Work inside other work leaves a lost connection to the outer one, which is repeated.
+
+        Args:
+            work: What to do; its answer is returned.
+            alone: No other worker does such work at the same time.
+            hurried: Nobody waits for a file that another program locks.
+            again: Called before the work is repeated.
+
+        Raises:
+            FileLockedError: A program locks the file, and locks it still after the wait.
+            StoreError: Any other error of the database.
         """
 
         def anew() -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from optuna.distributions import json_to_distribution
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import Row, bindparam, func, or_, select
+from sqlalchemy import Row, bindparam, or_, select
 
 from tuner.records import schema
 from tuner.records.case_record import StudyAttributes
@@ -28,14 +28,10 @@ _Rows = Callable[..., Sequence[Row[Any]]]
 _ONE = schema.trial_queries(TRIALS.c.trial_id == bindparam("trial"), _TABLES)
 _NEW = or_(TRIALS.c.trial_id > bindparam("last"), TRIALS.c.trial_id.in_(bindparam("open", expanding=True)))
 _CHANGED = schema.trial_queries((TRIALS.c.study_id == bindparam("study")) & _NEW, _TABLES)
-_OBJECTIVES = select(
-    select(func.count()).where(schema.DIRECTIONS.c.study_id == bindparam("study")).scalar_subquery()
-).where(STUDIES.c.study_id == bindparam("study"))
 _FACTS, _SYSTEM_FACTS = (
     select(facts.c.key, facts.c.value_json).where(facts.c.study_id == bindparam("study"))
     for facts in (schema.FACTS, schema.SYSTEM_FACTS)
 )
-_CONSTRAINTS = select(schema.CONSTRAINTS).where(schema.CONSTRAINTS.c.trial_id == bindparam("trial"))
 
 
 @cache
@@ -57,7 +53,7 @@ class _Known:
 
     ended: dict[int, FrozenTrial] = field(default_factory=dict)
     """Trial id → trial."""
-    open: Sequence[int] = ()
+    open: list[int] = field(default_factory=list)
     """The ids of the trials that may change."""
     last: int = -1
     """The largest id."""
@@ -138,17 +134,14 @@ class TrialStorage(BaseStorage):
     def _attributes(self, query: Any, study_id: int) -> dict[str, Any]:
         return _Decoded((row.key, read_json(row.value_json)) for row in self.rows(query, study=study_id))
 
-    def get_trial_system_attrs(self, trial_id: int) -> dict[str, Any]:
-        """Return Optuna's own attributes of a trial; None for an attribute that is damaged."""
-        return _Decoded((row.key, read_json(row.value_json)) for row in self.rows(_CONSTRAINTS, trial=trial_id))
-
     def get_trial(self, trial_id: int) -> FrozenTrial:
         """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
         with self._reading() as rows:
-            trials = [trial for _, _, trial in _trials(partial(rows, trial=trial_id), _ONE, None)]
-        if not trials or trials[0] is None:
+            read = list(schema.of_trials(partial(rows, trial=trial_id), _ONE))
+        trial = _trial(*read[0], None) if read else None
+        if trial is None:
             raise KeyError(NO_RECORD)
-        return trials[0]
+        return trial
 
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
@@ -159,21 +152,19 @@ class TrialStorage(BaseStorage):
         """
         if states == (TrialState.WAITING,):
             return []
-        known = self._known[study_id]
+        known, objectives = self._known[study_id], len(self.get_study_directions(study_id))
         with self._reading() as rows:
-            objectives = rows(_OBJECTIVES, study=study_id)
-            if not objectives:
-                raise KeyError(NO_RECORD)
             changed = partial(rows, study=study_id, last=known.last, open=known.open)
-            read = list(_trials(changed, _CHANGED, objectives[0][0]))
-        trials = dict(known.ended)
-        for trial_id, is_open, trial in read:
-            if trial:
-                trials[trial_id] = trial
-                if not is_open:
-                    known.ended[trial_id] = trial
-        known.open = [trial_id for trial_id, is_open, _ in read if is_open]
-        known.last = max((known.last, *(trial_id for trial_id, _, _ in read)))
+            read = list(schema.of_trials(changed, _CHANGED))
+        trials, known.open = dict(known.ended), []
+        for row, details in read:
+            known.last = max(known.last, row.trial_id)
+            if row.state in {TrialState.RUNNING.name, TrialState.WAITING.name}:
+                known.open.append(row.trial_id)
+            if trial := _trial(row, details, objectives):
+                trials[row.trial_id] = trial
+                if trial.state.is_finished():
+                    known.ended[row.trial_id] = trial
         wanted = [trial for _, trial in sorted(trials.items()) if states is None or trial.state in states]
         return copied(wanted) if deepcopy else wanted
 
@@ -226,15 +217,6 @@ class TrialStorage(BaseStorage):
         with self.rdb.scoped_session() as session:
             connection = session.connection()
             yield lambda query, **values: connection.execute(query, values).all()
-
-
-def _trials(
-    rows: _Rows, wanted: schema.TrialQueries, objectives: int | None
-) -> Iterator[tuple[int, bool, FrozenTrial | None]]:
-    """Yield the id of each wanted trial, whether it may change, and the trial, if it is the tuner's and undamaged."""
-    for row, details in schema.of_trials(rows, wanted):
-        is_open = row.state in {TrialState.RUNNING.name, TrialState.WAITING.name}
-        yield row.trial_id, is_open, _trial(row, details, objectives)
 
 
 def _trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int | None) -> FrozenTrial | None:

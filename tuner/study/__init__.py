@@ -11,7 +11,6 @@ from tuner.study.shell import (
     quoted,
     shell_join,
     shell_split,
-    shell_word,
 )
 from tuner.study.slurm_job import SlurmSpec
 from tuner.study.space import (

@@ -6,11 +6,9 @@ from tuner.study.variables import KEY_NAME, KEY_VARIABLE, MASKED
 
 LEAST_CHARACTERS = 8
 """A shorter value after the name of a key is left as it is: `token: 50256`, `password: no`."""
-_TAIL = r"(?:[A-Za-z0-9]{16,}|(?=[A-Za-z]*\d)[A-Za-z0-9]{8,})"
-_LONG_TAIL = r"(?=[\w-]*\d)[\w-]{12,}"
 _ISSUED = re.compile(
-    rf"(?<![\w-])(?:(?:hf|gh[opsur]|npm|[prs]k_(?:live|test))_{_TAIL}"
-    rf"|(?:[prs]k-|github_pat_|glpat-|xox[abeprs]-|pypi-|wandb_v1_|nvapi-|dckr_pat_){_LONG_TAIL}"
+    r"(?<![\w-])(?:(?:hf|gh[opsur]|npm|[prs]k_(?:live|test))_(?:[A-Za-z0-9]{16,}|(?=[A-Za-z]*\d)[A-Za-z0-9]{8,})"
+    r"|(?:[prs]k-|github_pat_|glpat-|xox[abeprs]-|pypi-|wandb_v1_|nvapi-|dckr_pat_)(?=[\w-]*\d)[\w-]{12,}"
     r"|A(?:KIA|SIA)[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)"
 )
 """What providers hand out. A name such as `hf_hub_download` has underscores where a key has none."""

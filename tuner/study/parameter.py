@@ -1,7 +1,7 @@
 """The parameters of a study file: ladders, choices and ranges, their forms, and what several decide together."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from itertools import count as counting
@@ -66,8 +66,8 @@ The tuner then computes the rungs from two calibration probes, and the study kee
 MOST_VALUES = 1_000
 """The most values that one parameter may have. The limit bounds the work of a search, which visits all values."""
 
-MOST_CASES, MOST_PARAMETERS, MOST_OVERRIDES = 1_000, 100, 200
-"""The bounds on the lists of a study file, far above what can be probed."""
+MOST_CASES = 1_000
+"""The most globs over cases of a study file, far above what can be probed."""
 
 MOST = 1 << 53
 """Numbers are smaller, so that a float can hold each whole number."""
@@ -163,6 +163,8 @@ class ParameterSpec(Strict):
     """the largest rung that `ladder: auto` may have, or the largest batch of `batch: auto`"""
     choices: tuple[Scalar, ...] | None = Field(default=None, min_length=1, max_length=MOST_VALUES)
     """numbers, words, or `[false, true]`"""
+    grow: PositiveInt | None = None
+    """of `choices` that are whole numbers: while the largest one is the best, it doubles, up to this number"""
     range: tuple[Limit, Limit] | None = None
     """the first and the last number"""
     step: Annotated[Limit, Field(gt=0)] | None = None
@@ -189,6 +191,7 @@ class ParameterSpec(Strict):
             raise ValueError(f"give exactly one of ladder, batch, choices, range; found {', '.join(given) or 'none'}")
         self._check_bounds()
         self._check_range()
+        self._check_growth()
         values = self.values
         if len(set(values)) != len(values):
             raise ValueError(f"{given[0]} names a value twice: {list(values)}")
@@ -207,6 +210,15 @@ class ParameterSpec(Strict):
             raise ValueError("`ladder: auto` allows no `when`: each config needs a rung")
         elif self.min > self.max:
             raise ValueError(f"`ladder: auto` has its min {self.min} above its max {self.max}")
+
+    def _check_growth(self) -> None:
+        if self.grow is None:
+            return
+        sizes = [size for size in self.choices or () if isinstance(size, int) and not isinstance(size, bool)]
+        if not sizes or len(sizes) < len(self.choices or ()) or max(sizes) < 1:
+            raise ValueError("only choices that are whole numbers, one of them above 0, can grow")
+        if self.grow <= max(sizes):
+            raise ValueError(f"grow {self.grow} is not above the largest choice, {max(sizes)}")
 
     def _check_range(self) -> None:
         if self.range is None:
@@ -244,7 +256,15 @@ class ParameterSpec(Strict):
             return tuple(sorted(self.ladder))
         if self.range is not None:
             return spaced_values(*self.range, self._step, log=self.log)
-        return tuple(self.choices or ())
+        return (*(self.choices or ()), *self.grown)
+
+    @property
+    def grown(self) -> tuple[int, ...]:
+        """The values into which choices grow: doublings of the largest one."""
+        if (most := self.grow) is None:
+            return ()
+        largest = max(size for size in self.choices or () if isinstance(size, int))
+        return tuple(takewhile(lambda size: size <= most, (largest << power for power in counting(1))))
 
     def with_values(self, values: Sequence[Value]) -> "ParameterSpec":
         """Return a ladder or a list of choices with these values and the same conditions."""
@@ -263,6 +283,7 @@ class ParameterSpec(Strict):
             bounds=(1, self.max) if self.batch else (self.min, self.max) if self.ladder == AUTO else None,
             conditions=tuple(_condition(name, wanted) for name, wanted in self.when.items()),
             own=self.choices[0] if self.choices else None,
+            grown=self.grown,
         )
 
 
@@ -327,13 +348,13 @@ def _check_rungs(name: str, spec: ParameterSpec) -> None:
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
 TRAINER = r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,99}|[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*)$"
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
-DEVICES = r"^(auto|cpu(:[1-9]\d*)?|\d+(,\d+)*)$"
+DEVICES = r"^(auto(:[1-9]\d*)?|cpu(:[1-9]\d*)?|\d+(,\d+)*)$"
 
 IN_WORDS = {
     NAME: "must be at most 100 letters, digits and - _ . and begin with a letter or digit",
     TRAINER: "must be the name of a trainer, or package.module:Class for a class of your own",
     VARIABLE: "may contain letters, digits and _, and must not begin with a digit",
-    DEVICES: "is none of: auto, cpu, cpu:RANKS, or CUDA indices such as 0,1",
+    DEVICES: "is none of: auto, auto:CARDS, cpu, cpu:RANKS, or CUDA indices such as 0,1",
 }
 """The error message for text that does not match the regular expression."""
 
@@ -357,13 +378,9 @@ def retired_keys(part: str) -> frozenset[str]:
 
 def ignored(raw: Mapping[str, Any]) -> list[str]:
     """Return the retired keys that a study file names, those of its overrides included, without repetition."""
-    return list(dict.fromkeys(path for part in _parts(raw) for path in RETIRED if _has(part, path)))
-
-
-def _parts(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    yield raw
     overrides = raw.get("overrides")
-    yield from (override for override in overrides if isinstance(override, dict)) if isinstance(overrides, list) else ()
+    parts = [raw, *(part for part in (overrides if isinstance(overrides, list) else ()) if isinstance(part, dict))]
+    return [path for path in RETIRED if any(_has(part, path) for part in parts)]
 
 
 def _has(part: Mapping[str, Any], path: str) -> bool:

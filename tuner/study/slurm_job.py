@@ -51,9 +51,11 @@ class SlurmSpec(Strict):
                 "write `slurm: {gpus: 8}` in the study file, or `devices: cpu:2` for CPU ranks"
             )
         gpus, needed = self.gpus, _named(devices)
-        if gpus is not None and gpus < needed:
+        if gpus is None:
+            return needed or _wanted(devices)
+        if gpus < needed:
             raise StudyError(f"slurm.gpus is {gpus}, and devices {devices} names {needed} GPUs; raise slurm.gpus")
-        return needed if gpus is None else gpus
+        return gpus
 
     def device_names(self, devices: str) -> tuple[str, ...]:
         """Return the devices on which a trainer runs in a job: `cuda:0`, … or `cpu:0`, …; errors as of `gpus_for`.
@@ -64,7 +66,7 @@ class SlurmSpec(Strict):
         if devices.startswith("cpu") or not gpus:
             ranks = int(devices.partition(":")[2] or CPU_RANKS) if devices.startswith("cpu") else CPU_RANKS
             return tuple(f"cpu:{rank}" for rank in range(ranks))
-        return tuple(f"cuda:{card}" for card in range(_named(devices) or gpus))
+        return tuple(f"cuda:{card}" for card in range(_named(devices) or min(_wanted(devices) or gpus, gpus)))
 
     def options(self, devices: str) -> dict[str, str | int]:
         """Return the options of `sbatch` for a study's `devices`, without the leading dashes.
@@ -95,3 +97,8 @@ class SlurmSpec(Strict):
 def _named(devices: str) -> int:
     """Return how many GPUs a study's `devices` names: none for `auto` and for CPU ranks."""
     return 0 if devices.startswith(("auto", "cpu")) else len(devices.split(","))
+
+
+def _wanted(devices: str) -> int:
+    """Return how many GPUs `auto:CARDS` wants; 0 for all others."""
+    return int(devices.partition(":")[2] or 0) if devices.startswith("auto") else 0

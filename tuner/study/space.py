@@ -112,6 +112,8 @@ class Parameter:
     value. Its `values` are the sizes that may be probed, or the one size that has been worked out.
     """
     conditions: tuple[Condition, ...] = ()
+    grown: tuple[Value, ...] = ()
+    """The last of the values, which are searched one after the other while the largest one before is the best."""
     own: Value | None = None
     """The first of the `choices` that a study file lists: the user's own value; None for a ladder or a range."""
 

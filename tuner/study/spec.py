@@ -12,8 +12,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 
 from tuner.study.parameter import (
     DEVICES,
-    MOST_OVERRIDES,
-    MOST_PARAMETERS,
     NAME,
     TRAINER,
     VARIABLE,
@@ -31,8 +29,6 @@ from tuner.study.parameter import (
 from tuner.study.shell import shell_split
 from tuner.study.slurm_job import SlurmSpec
 from tuner.study.space import DEFAULT, VARIANT, Space
-
-_FORM = re.compile(r"(?P<sense><=|>=)\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<of_default>\*\s*default)?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +74,8 @@ class Constraint:
 
 def read_constraint(metric: str, text: object) -> Constraint:
     """Read a bound as study files spell it. Raises ValueError with examples of the three allowed forms."""
-    match = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
+    form = r"(?P<sense><=|>=)\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<of_default>\*\s*default)?"
+    match = re.fullmatch(form, text.strip()) if isinstance(text, str) else None
     if match is None:
         raise ValueError('is not a bound; write "<= 20000", ">= 10" or ">= 0.8 * default", in quotes')
     return Constraint(
@@ -229,6 +226,11 @@ class ProbeSpec(Strict):
         """
         return 1000 * self.iterations
 
+    def timed(self, seconds: float) -> "ProbeSpec":
+        """Return the limits of a run that trains for `seconds`: only its time ends it, no iteration is shortened."""
+        limits = {"iterations": 10_000_000, "max_seconds": self.max_seconds + 2.0 * seconds}
+        return self.model_copy(update={**limits, "thin": False, "warm": False})
+
     @property
     def longest_start_s(self) -> float:
         """The most seconds that a trainer may take before its first iteration."""
@@ -299,6 +301,12 @@ class PrunerSpec(Strict):
     """the reduction factor of Hyperband"""
 
 
+def _cards_as_text(devices: object) -> object:
+    """Return a number of cards as text; anything else stays as it is."""
+    is_number = isinstance(devices, int) and not isinstance(devices, bool) and devices > 0
+    return f"auto:{devices}" if is_number else devices
+
+
 class StudySpec(Strict):
     """A whole study file."""
 
@@ -309,11 +317,9 @@ class StudySpec(Strict):
     """the study to run instead if `trainer.root` is empty"""
     cases: Cases = ("*",)
     """globs over the trainer's cases"""
-    devices: Annotated[str, StringConstraints(pattern=DEVICES)] = "auto"
-    """`auto` for every GPU, `cpu:RANKS`, or CUDA indices such as `0,1`"""
-    space: Annotated[dict[str, ParameterSpec], AfterValidator(check_together)] = Field(
-        min_length=1, max_length=MOST_PARAMETERS
-    )
+    devices: Annotated[str, StringConstraints(pattern=DEVICES), BeforeValidator(_cards_as_text)] = "auto"
+    """`auto` for every GPU, a number such as `2` for so many of them, `cpu:RANKS`, or CUDA indices such as `0,1`"""
+    space: Annotated[dict[str, ParameterSpec], AfterValidator(check_together)] = Field(min_length=1, max_length=100)
     """the parameters that are searched, by name"""
     objective: Objective = "min_avg_util"
     """what to maximise: `min_avg_util`, `min_avg_sm`, `samples_per_s`, `iterations_per_s`, or several"""
@@ -325,7 +331,7 @@ class StudySpec(Strict):
     soak: SoakSpec = SoakSpec()
     environment: EnvironmentSpec = EnvironmentSpec()
     slurm: SlurmSpec = SlurmSpec()
-    overrides: tuple[Override, ...] = Field(default=(), max_length=MOST_OVERRIDES)
+    overrides: tuple[Override, ...] = Field(default=(), max_length=200)
     """changes for some cases or devices, in this order"""
 
     @model_validator(mode="after")
@@ -360,6 +366,13 @@ class StudySpec(Strict):
     def sampler(self) -> str:
         """The sampler that the file names, or else the sampler that suits the objectives."""
         return self.search.sampler or ("gain" if len(self.objectives) == 1 else "tpe")
+
+    def devices_for(self, asked: str | None) -> str:
+        """Return the devices of a call: what `--devices` names, or else the study's.
+
+        Where `auto` is asked and the study wants a number of cards, it is that many.
+        """
+        return self.devices if asked is None or (asked == "auto" and self.devices.startswith("auto")) else asked
 
     def build_constraints(self) -> tuple[Constraint, ...]:
         """Return the constraints that the best config must satisfy."""

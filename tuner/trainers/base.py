@@ -17,9 +17,6 @@ from tuner.errors import TrainerError, installs
 from tuner.probe import Device, ProbePlan, Slot, record
 from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value, complaints, escaped
 
-_SCRIPT = Path(__file__).with_name("imports.py")
-_TIMEOUT_S = 300
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limit:
@@ -64,22 +61,22 @@ def import_all(dependencies: Dependencies) -> list[Imported]:
     python, modules = dependencies.python, dependencies.modules
     try:
         done = subprocess.run(
-            [python, "-c", _SCRIPT.read_text(encoding="utf-8"), *modules],
+            [python, "-c", Path(__file__).with_name("imports.py").read_text(encoding="utf-8"), *modules],
             env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_TIMEOUT_S,
+            timeout=300,
             check=False,
         )
     except OSError as error:
         raise TrainerError(f"{python} cannot be started: {error.strerror}; set trainer.python") from error
     except subprocess.TimeoutExpired as error:
         raise TrainerError(
-            f"{python} has not imported {', '.join(modules)} within {_TIMEOUT_S} s; import them by hand"
+            f"{python} has not imported {', '.join(modules)} within {error.timeout:.0f} s; import them by hand"
         ) from error
-    told = map(record, done.stdout.splitlines())
-    imported = [Imported(**answer) for answer in told if answer.get("module") in modules]
+    answers = map(record, done.stdout.splitlines())
+    imported = [Imported(**answer) for answer in answers if answer.get("module") in modules]
     if len(imported) < len(modules):
         died = f"{python} ended with exit code {done.returncode} while it was imported"
         imported.append(Imported(module=modules[len(imported)], error=died))
@@ -88,25 +85,18 @@ def import_all(dependencies: Dependencies) -> list[Imported]:
 
 def conflicts(imported: Sequence[Imported], limits: Sequence[Limit]) -> Iterator[str]:
     """Yield a complaint about each module that is newer than a limit allows."""
-    versions = {one.module: one.version for one in imported if one.version is not None}
+    versions = {module.module: module.version for module in imported if module.version is not None}
     for limit in limits:
-        found, (other, begins) = versions.get(limit.module), limit.beside or ("", "")
-        applies = versions.get(other, "").startswith(begins)
-        if found is not None and applies and _numbers(found) >= _numbers(limit.below):
-            beside = f" beside {other} {versions[other]}" if other else ""
-            yield f"{limit.module} {found} does not work{beside}; install a version below {limit.below}"
+        version, (neighbour, begins) = versions.get(limit.module), limit.beside or ("", "")
+        applies = versions.get(neighbour, "").startswith(begins)
+        if version is not None and applies and _numbers(version) >= _numbers(limit.below):
+            beside = f" beside {neighbour} {versions[neighbour]}" if neighbour else ""
+            yield f"{limit.module} {version} does not work{beside}; install a version below {limit.below}"
 
 
 def _numbers(version: str) -> tuple[int, ...]:
     release = re.match(r"[\d.]*", version)
     return tuple(int(part) for part in (release[0] if release else "").split(".") if part)
-
-
-SPARE_ITERATIONS = 2
-"""A trainer may run this many iterations beyond those that a probe measures.
-
-The tuner ends a probe itself. A command that is run by hand ends at this limit.
-"""
 
 
 def device_names(devices: Sequence[Device]) -> tuple[str, ...]:
@@ -118,8 +108,11 @@ def device_names(devices: Sequence[Device]) -> tuple[str, ...]:
 
 
 def iterations(slot: Slot) -> int:
-    """Return the most iterations that a trainer is asked to run."""
-    return slot.limits.most_iterations + SPARE_ITERATIONS
+    """Return the most iterations that a trainer is asked to run: two beyond those that a probe may measure.
+
+    The tuner ends a probe itself. A command that is run by hand ends at this limit.
+    """
+    return slot.limits.most_iterations + 2
 
 
 def num_envs(trainer: str, config: Config, usual: int | None = None) -> int:
@@ -127,10 +120,10 @@ def num_envs(trainer: str, config: Config, usual: int | None = None) -> int:
 
     Raises TrainerError for what is no whole number above 0.
     """
-    found = config.get(LADDER, usual)
-    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-        raise TrainerError(f"{trainer} needs a whole number above 0 for {LADDER}, found {found!r}; give it a ladder")
-    return found
+    number = config.get(LADDER, usual)
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise TrainerError(f"{trainer} needs a whole number above 0 for {LADDER}, found {number!r}; give it a ladder")
+    return number
 
 
 def interpreter(python: str) -> str:
@@ -269,6 +262,18 @@ class Trainer(ABC):
         """Raise TrainerError for a value that no case can use, whatever the other parameters are."""
         if parameter not in self.accepts:
             raise TrainerError(f"{parameter} {value!r}: {self.name} does not vary {parameter}")
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether a rule of the trainer's options may forbid a config; see `refusal`."""
+        return False
+
+    def refusal(self, config: Config, ranks: int) -> str | None:
+        """Return which rule of the trainer's options forbids a config; None where none does.
+
+        A config that a rule forbids is no point of the space. So a rule takes no trial, and nothing is learnt from it.
+        """
+        return None
 
     def ladder_end(self, case: Case) -> LadderEnd | None:
         """Return where the ladder of a case must end.

@@ -24,7 +24,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from tuner.errors import ConfigRefusedError, TrainerError
@@ -47,26 +47,27 @@ from tuner.trainers.config_files import changed, copy_name, values_in, with_copi
 from tuner.trainers.presets import INTERACTIVE
 from tuner.trainers.template import Expression, fill, flags, placeholders
 
-ARITHMETIC = ("samples_per_iteration", "total_batch")
-"""The options that are computed from a config."""
-
-
-PREFETCHED = 2
-"""The batches that each worker of a PyTorch loader prefetches where the config does not say so."""
-
 
 def loader_queue(config: Config) -> int:
-    """Return the batches that the loader of a rank holds ready, from all of its workers; 0 where unknown."""
+    """Return the batches that the loader of a rank holds ready, from all of its workers; 0 where unknown.
 
-    def given(word: str) -> int | None:
-        found = (value for name, value in config.items() if word in name and type(value) is int)
-        return next(found, None)
+    Each worker of a PyTorch loader prefetches two batches where the config does not say so.
+    """
 
-    prefetched = given("prefetch")
-    return max(0, (given("workers") or 0) * (PREFETCHED if prefetched is None else prefetched))
+    def value_of(word: str, default: int) -> int:
+        numbers = (value for name, value in config.items() if word in name and type(value) is int)
+        return next(numbers, default)
+
+    return max(0, value_of("workers", 0) * value_of("prefetch", 2))
 
 
 _launched = partial(fill, to_launch=True)
+
+
+@cache
+def _expression(text: str) -> Expression:
+    """Return an expression, read once: a search asks for its value of each config."""
+    return Expression(text)
 
 
 class CommandTrainer(Trainer):
@@ -80,7 +81,9 @@ class CommandTrainer(Trainer):
         self._options = checked(CommandOptions, spec)
         self._python = interpreter(spec.python or sys.executable)
         self._cwd = (Path(spec.root).expanduser() / self._options.cwd).resolve()
-        self._arithmetic = {name: str(getattr(self._options, name)) for name in ARITHMETIC}
+        self._arithmetic = {
+            name: str(getattr(self._options, name)) for name in ("samples_per_iteration", "total_batch")
+        }
         self.accepts = self._options.command_parameters
 
     @property
@@ -156,14 +159,14 @@ class CommandTrainer(Trainer):
         Raises:
             TrainerError: where a file cannot be read, or has no such value.
         """
-        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
         for name, keys in self._options.files.items():
             path = self._cwd / name
-            now = values_in(path)
+            values = values_in(path)
             wanted = {place: config[parameter] for parameter, place in keys.items() if parameter in config}
-            if any(now.get(place) != value for place, value in wanted.items()):
-                found[name] = changed(path, wanted)
-        return found
+            if any(values.get(place) != value for place, value in wanted.items()):
+                texts[name] = changed(path, wanted)
+        return texts
 
     def session_key(self, case: Case, config: Config) -> str | None:
         """Share a session between configs that agree in the parameters of its command line and its environment."""
@@ -201,7 +204,7 @@ class CommandTrainer(Trainer):
     @property
     def score_source(self) -> str:
         """The patterns with the group `return`; empty where the program itself reports its scores."""
-        return " ".join(one for one in self._options.progress if f"(?P<{SCORE_GROUP}>" in one)
+        return " ".join(pattern for pattern in self._options.progress if f"(?P<{SCORE_GROUP}>" in pattern)
 
     @property
     def counts_samples(self) -> bool | None:
@@ -241,6 +244,22 @@ class CommandTrainer(Trainer):
                 f"{parameter} {value!r}: {{flag:{parameter}}} takes true or false; write choices: [false, true]"
             )
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether numbers are computed from a config."""
+        return bool(self._options.computed) or any(self._arithmetic.values())
+
+    def refusal(self, config: Config, ranks: int) -> str | None:
+        """Return why a number cannot be computed from a config, or is no whole number above 0; None where all can."""
+        counts = dict.fromkeys(COUNTS, ranks)
+        try:
+            values = {**self.with_computed(config, ranks), **counts}
+            for name, text in self._arithmetic.items():
+                self._number(name, text, values)
+        except ConfigRefusedError as error:
+            return str(error)
+        return None
+
     def _progress_file(self, case: Case, slot: Slot) -> ProgressFile | None:
         if (file := self._options.progress_file) is None:
             return None
@@ -255,18 +274,19 @@ class CommandTrainer(Trainer):
     def with_computed(self, config: Config, ranks: int) -> dict[str, object]:
         """Return a config with the values that are computed from it. Raises ConfigRefusedError for a broken number."""
         counts = dict.fromkeys(COUNTS, ranks)
-        found: dict[str, object] = dict(config)
+        completed: dict[str, object] = dict(config)
         for name, text in self._options.computed.items():
             number = self._number(name, text, {**config, **counts})
             if number is not None and not number.is_integer():
                 raise ConfigRefusedError(f"{name} {text!r} is {number:g}, which is no whole number")
-            found |= {} if number is None else {name: int(number)}
-        return found
+            if number is not None:
+                completed[name] = int(number)
+        return completed
 
     def _number(self, name: str, text: str, values: Mapping[str, object]) -> float | None:
         """Return the value of an arithmetic. Raises ConfigRefusedError where it is no number above 0."""
         try:
-            number = Expression(text).value(values) if text else None
+            number = _expression(text).value(values) if text else None
         except ValueError as error:
             raise ConfigRefusedError(f"{name} {text!r} cannot be computed: {error}") from error
         if number is not None and number <= 0:

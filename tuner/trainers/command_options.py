@@ -227,8 +227,8 @@ class CommandOptions(Strict):
     @property
     def is_counted(self) -> bool:
         """Whether steps and samples are counted inside the trainer's processes."""
-        told = (self.progress, self.block_seconds, self.progress_file, self.samples_per_iteration, self.session)
-        return self.count == "inside" or (self.count is None and not any(told))
+        counts = (self.progress, self.block_seconds, self.progress_file, self.samples_per_iteration, self.session)
+        return self.count == "inside" or (self.count is None and not any(counts))
 
     @property
     def command_parameters(self) -> frozenset[str]:

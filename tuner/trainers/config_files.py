@@ -14,18 +14,17 @@ from ruamel.yaml.error import YAMLError
 from tuner.errors import TrainerError
 from tuner.study import Value
 
-YAMLS, TOMLS, JSONS = (".yaml", ".yml"), (".toml",), (".json",)
+FORMS = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json"}
+"""The ending of a file → its form."""
 MOST_BYTES = 1 << 20
 """A larger file holds no settings."""
-CHANGED = ".tuner"
-"""What the name of a changed copy has before its ending."""
 _SECTION = re.compile(r"^\s*\[(?P<name>[^\[\]]+)\]\s*(?:#.*)?$")
 _SETTING = re.compile(r"^(?P<begin>\s*(?P<key>[\w.-]+)\s*=\s*)(?P<value>[^#\n]*?)(?P<end>\s*(?:#.*)?)$")
 
 
 def is_config(path: str) -> bool:
     """Return whether a file may hold settings that can be changed."""
-    return Path(path).suffix.lower() in {*YAMLS, *TOMLS, *JSONS}
+    return Path(path).suffix.lower() in FORMS
 
 
 def values_in(path: Path) -> dict[str, Value]:
@@ -47,12 +46,12 @@ def changed(path: Path, values: Mapping[str, Value]) -> str:
         TrainerError: where the file cannot be read, or has no such value.
     """
     text = _text(path)
-    if path.suffix.lower() in TOMLS:
+    if FORMS.get(path.suffix.lower()) == "toml":
         return _with_toml(path, text, values)
     content = _read(path, text)
     for keys, value in values.items():
         _set(path, content, keys, value)
-    if path.suffix.lower() in JSONS:
+    if FORMS.get(path.suffix.lower()) == "json":
         return f"{json.dumps(content, indent=2)}\n"
     written = StringIO()
     _yaml().dump(content, written)
@@ -61,7 +60,7 @@ def changed(path: Path, values: Mapping[str, Value]) -> str:
 
 def copy_name(path: Path) -> Path:
     """Return the name of a changed copy beside a file: `train.tuner.yaml` for `train.yaml`."""
-    return path.with_name(f"{path.stem}{CHANGED}{path.suffix}")
+    return path.with_name(f"{path.stem}.tuner{path.suffix}")
 
 
 def with_copies(words: Sequence[str], copies: Mapping[str, Path | str]) -> tuple[str, ...]:
@@ -94,9 +93,9 @@ def _text(path: Path) -> str:
 
 def _read(path: Path, text: str) -> Any:
     try:
-        if path.suffix.lower() in JSONS:
+        if FORMS.get(path.suffix.lower()) == "json":
             return json.loads(text)
-        if path.suffix.lower() in YAMLS:
+        if FORMS.get(path.suffix.lower()) == "yaml":
             return _yaml().load(text)
         return tomllib.loads(text)
     except (ValueError, YAMLError, RecursionError) as error:
@@ -129,8 +128,8 @@ def _with_toml(path: Path, text: str, values: Mapping[str, Value]) -> str:
     """Change settings line by line, so that comments and order stay."""
     left, section, lines = dict(values), "", []
     for line in text.split("\n"):
-        if found := _SECTION.match(line):
-            section = f"{found['name'].strip()}."
+        if heading := _SECTION.match(line):
+            section = f"{heading['name'].strip()}."
         setting = _SETTING.match(line)
         keys = f"{section}{setting['key']}" if setting else ""
         if setting and keys in left:

@@ -12,16 +12,16 @@ import sys
 
 def main() -> None:
     """Import the command line's modules one after another."""
-    answer = os.fdopen(os.dup(1), "w")
+    output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a module prints while it is imported goes to stderr
     for name in sys.argv[1:]:
         try:
             module = importlib.import_module(name)
-            told = {"module": name, "version": version(name, module)}
+            answer = {"module": name, "version": version(name, module)}
         except Exception as error:  # noqa: BLE001 - a module may raise anything while it is imported
-            told = {"module": name, "error": f"{type(error).__name__}: {error}".split("\n")[0]}
-        answer.write(json.dumps(told) + "\n")
-        answer.flush()
+            answer = {"module": name, "error": f"{type(error).__name__}: {error}".split("\n")[0]}
+        output.write(json.dumps(answer) + "\n")
+        output.flush()
 
 
 def version(name: str, module: object) -> "str | None":

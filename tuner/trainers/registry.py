@@ -102,17 +102,17 @@ def _imported(name: str) -> type[Trainer]:
     if here not in sys.path:
         sys.path.append(here)
     try:
-        found = getattr(import_module(module), attribute)
+        trainer = getattr(import_module(module), attribute)
     except Exception as error:
         raise TrainerError(
             f"trainer.name {name!r} cannot be imported: {type(error).__name__}: {error}; install its package for "
             f"{sys.executable}, or start tuner in the folder that holds it"
         ) from error
-    if not (isinstance(found, type) and issubclass(found, Trainer)):
+    if not (isinstance(trainer, type) and issubclass(trainer, Trainer)):
         raise TrainerError(f"trainer.name {name!r} is no trainer; derive the class from tuner.trainers.base.Trainer")
-    lacks = [one for one in ("name", "accepts") if not hasattr(found, one)]
-    if inspect.isabstract(found):
-        lacks += sorted(found.__abstractmethods__)
+    lacks = [field for field in ("name", "accepts") if not hasattr(trainer, field)]
+    if inspect.isabstract(trainer):
+        lacks += sorted(trainer.__abstractmethods__)
     if lacks:
         raise TrainerError(f"trainer.name {name!r} lacks {', '.join(lacks)}; see tuner.trainers.base.Trainer")
-    return found
+    return trainer

@@ -45,14 +45,14 @@ def flags(words: Iterable[str]) -> frozenset[str]:
 
 def pieces(word: str) -> list[TemplatePiece]:
     """Split a word at its placeholders and references to variables. Raises as `placeholders` does."""
-    found: list[TemplatePiece] = []
+    split: list[TemplatePiece] = []
     for is_reference, some in groupby(parts(word), key=lambda part: part.is_reference):
         if is_reference:
-            found += [TemplatePiece(part.literal, None, is_flag=False, is_reference=True) for part in some]
+            split += [TemplatePiece(part.literal, None, is_flag=False, is_reference=True) for part in some]
         else:
             between = "".join(part.literal if part.name is None else _doubled(part.literal) for part in some)
-            found += [_piece(word, *field) for field in Formatter().parse(between)]
-    return found
+            split += [_piece(word, *field) for field in Formatter().parse(between)]
+    return split
 
 
 def _doubled(literal: str) -> str:
@@ -72,11 +72,11 @@ def fill(words: Sequence[str], values: Mapping[str, object], *, to_launch: bool 
     kept: list[str] = []
     before = ""
     for word in words:
-        found = pieces(word)
-        if all(part.is_flag or part.name is None or part.name in values for part in found):
-            texts = [(part.text + _filled(part, values), part.is_reference) for part in found]
+        parts_of_word = pieces(word)
+        if all(part.is_flag or part.name is None or part.name in values for part in parts_of_word):
+            texts = [(part.text + _filled(part, values), part.is_reference) for part in parts_of_word]
             filled = referring(texts) if to_launch else "".join(text for text, _ in texts)
-            kept += [filled] if filled or not any(part.is_flag for part in found) else []
+            kept += [filled] if filled or not any(part.is_flag for part in parts_of_word) else []
         elif _FLAG.fullmatch(before) and not _NAMES_ITSELF.match(word):
             kept.pop()
         before = word
@@ -100,9 +100,6 @@ def _filled(part: TemplatePiece, values: Mapping[str, object]) -> str:
     return written(value) if isinstance(value, bool) else str(value)
 
 
-MOST_CHARS = 200
-"""The longest expression. The limit also bounds how deep parentheses can be nested."""
-
 _Term = Callable[[Mapping[str, object]], float]
 """Computes a part of an expression from the values of the placeholders."""
 _ALLOWED = re.compile(r"[\d\s.eE+*/()-]*")
@@ -121,9 +118,12 @@ class Expression:
     """An expression of numbers, placeholders, `+ - * / //` and parentheses."""
 
     def __init__(self, text: str) -> None:
-        """Read an expression. Raises ValueError that says which part cannot be used."""
-        if len(text) > MOST_CHARS:
-            raise ValueError(f"has {len(text)} characters, {MOST_CHARS} at most")
+        """Read an expression of up to 200 characters, which also bounds how deep parentheses can be nested.
+
+        Raises ValueError that says which part cannot be used.
+        """
+        if len(text) > 200:
+            raise ValueError(f"has {len(text)} characters, 200 at most")
         self._names: dict[str, str] = {}
         source = "".join(map(self._source, pieces(text)))
         try:
@@ -144,12 +144,12 @@ class Expression:
         if not self.names <= values.keys():
             return None
         try:
-            found = float(self._term(values))
+            number = float(self._term(values))
         except (ZeroDivisionError, OverflowError) as error:
             raise ValueError(str(error)) from error
-        if not math.isfinite(found):
-            raise ValueError(f"the result is {found}")
-        return found
+        if not math.isfinite(number):
+            raise ValueError(f"the result is {number}")
+        return number
 
     def _source(self, piece: TemplatePiece) -> str:
         """Return a piece as source for `ast`, with an identifier for its placeholder."""
@@ -164,8 +164,8 @@ class Expression:
     def _built(self, node: ast.expr) -> _Term:
         match node:
             case ast.BinOp(left=left, op=op, right=right) if combined := _OPERATIONS.get(type(op)):
-                one, other = self._built(left), self._built(right)
-                return lambda values: combined(one(values), other(values))
+                first, second = self._built(left), self._built(right)
+                return lambda values: combined(first(values), second(values))
             case ast.UnaryOp(op=op, operand=operand) if signed := _SIGNS.get(type(op)):
                 term = self._built(operand)
                 return lambda values: signed(term(values))

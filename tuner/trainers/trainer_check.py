@@ -28,16 +28,16 @@ def check_trainer(trainer: Trainer, *, case: str, configs: Sequence[Config], out
     path that does not exist. Raises AssertionError with the first rule that the trainer breaks.
     """
     _check_words(trainer)
-    found = _check_cases(trainer, case)
-    _check_ladder_end(trainer, found)
+    trained = _check_cases(trainer, case)
+    _check_ladder_end(trainer, trained)
     slot = make_slot(out_dir)
-    plans = [_check_plan(trainer, found, config, slot) for config in configs]
+    plans = [_check_plan(trainer, trained, config, slot) for config in configs]
     digests = {plan.digest for plan in plans}
     _holds(len(digests) == len(configs) >= 2, "different configs have plans with different digests")
     for gpu in (False, True):
-        both, first = (trainer.plan(found, configs[0], make_slot(out_dir, gpu=gpu, ranks=ranks)) for ranks in (2, 1))
-        _holds(both.digest != first.digest, "the digest depends on every device")
-    _check_sessions(trainer, found, plans)
+        two, alone = (trainer.plan(trained, configs[0], make_slot(out_dir, gpu=gpu, ranks=ranks)) for ranks in (2, 1))
+        _holds(two.digest != alone.digest, "the digest depends on every device")
+    _check_sessions(trainer, trained, plans)
     _holds(not out_dir.exists(), "planning writes nothing")
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tuner.search.gain.costs import SURE_AFTER, causes, unlikely_to_fail
+from tuner.search.gain.costs import causes, unlikely_to_fail
 from tuner.search.gain.pool import Levels
 from tuner.study.space import Config, Parameter, Space
 
@@ -34,7 +34,8 @@ def test_a_choice_that_always_failed_is_named_and_is_unlikely_to_run_anywhere(pl
     failed = [config for config in probed if config["compile"] == 1]
     ran = [config for config in probed if config["compile"] == 0]
     named = causes(ran, failed)
-    assert (("compile", 1) in named) is (len(failed) >= SURE_AFTER and bool(ran))
+    twins = [config for config in failed if {**config, "compile": 0} in ran]
+    assert (("compile", 1) in named) is (len(failed) >= 2 and bool(twins))
     if ("compile", 1) in named:
         runs = dict(zip(map(str, CONFIGS), chances(ran, failed), strict=True))
         with_it, without = ([runs[str(one)] for one in CONFIGS if one["compile"] == value] for value in (1, 0))
@@ -46,3 +47,12 @@ def test_nothing_that_has_run_is_named(places: set[int]) -> None:
     ran, failed = CONFIGS[::3], [CONFIGS[place] for place in sorted(places)]
     assert not causes(ran, failed)
     assert all(0.0 <= chance <= 1.0 for chance in chances(ran, failed))
+
+
+def test_a_choice_that_only_fails_beside_another_one_is_not_named_for_two_failures() -> None:
+    """The other choices of the failed configs are as likely the cause while no config ran that differs in one alone."""
+    first: Config = {"batch_size": 8, "dtype": "bf16", "compile": 1, "fused": 0}
+    second: Config = {"batch_size": 16, "dtype": "bf16", "compile": 1, "fused": 1}
+    ran: Config = {"batch_size": 8, "dtype": "fp32", "compile": 0, "fused": 0}
+    assert causes([ran], [first, second]) == []
+    assert causes([ran, {**first, "compile": 0}], [first, second]) == [("compile", 1)]

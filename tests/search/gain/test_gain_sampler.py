@@ -424,7 +424,19 @@ def probe_speeds(
     failure: str = "crash",
 ) -> Search:
     """Search speeds to the end, or for `most` probes; None is a failure of a config that was tried twice."""
-    search, chance = Search(space), random.Random(0)
+    return search_on(Search(space), speed, most=most, scatter=scatter, failure=failure)
+
+
+def search_on(
+    search: Search,
+    speed: Callable[[Config], float | None],
+    *,
+    most: int = 60,
+    scatter: float = 0.005,
+    failure: str = "crash",
+) -> Search:
+    """Go on with a search of speeds; see `probe_speeds`."""
+    space, chance = search.space, random.Random(0)
     while len(search.asked) < most and not search.sampler.exhausted(search.study):
         trial = search.study.ask()
         config = suggest(trial, space)
@@ -442,16 +454,15 @@ def probe_speeds(
     return search
 
 
-def test_a_choice_that_always_crashes_is_tried_twice_at_most_and_is_named() -> None:
+def test_a_choice_that_always_crashes_is_soon_left_alone_and_is_named() -> None:
     search = probe_speeds(
         lambda one: None if one["compile"] else float(one["batch_size"]) ** 0.5 + float(one["workers"])
     )
-    assert sum(one["compile"] == 1 for one in search.asked) <= 2
+    assert 2 <= sum(one["compile"] == 1 for one in search.asked) <= 4
     best = search.sampler.best(search.study)
     assert best is not None
     assert (best["batch_size"], best["workers"], best["compile"]) == (64, 8, 0)
-    tried = sum(one["compile"] == 1 for one in search.asked)
-    assert ("compile=1" in (search.sampler.ended(search.study) or "")) is (tried == 2)
+    assert "every config with compile=1 failed" in (search.sampler.ended(search.study) or "")
 
 
 @pytest.mark.parametrize(("name", "value"), [("batch_size", 16), ("compile", 0), ("fused", 0), ("workers", 0)])
@@ -518,3 +529,60 @@ def test_where_nothing_can_be_foretold_it_is_not_sure_and_goes_on() -> None:
     search = probe_speeds(rugged, most=40)
     assert len(search.asked) == 40
     assert "may be left" not in (search.sampler.ended(search.study) or "")
+
+
+def test_failures_of_two_choices_together_write_off_neither() -> None:
+    """`zero` of 2 and 3 fails beside `pp=2`, and beside `pp=1` a `zero` of 2 is the best."""
+    sizes = {"pp": (1, 2), "zero": (0, 1, 2, 3), "micro": (1, 2, 4, 8), "recompute": (0, 1)}
+    space = Space(tuple(Parameter(name=name, values=values) for name, values in sizes.items()))
+
+    def speed(config: Config) -> float | None:
+        pp, zero, micro, recompute = (float(config[name]) for name in sizes)
+        fails = pp == 2 and zero >= 2
+        return None if fails else (1.0 + 0.2 * (pp == 2) + 0.5 * (zero == 2)) * micro**0.2 / (1.0 + 0.2 * recompute)
+
+    search = Search(space)
+    for zero, micro in ((2, 1), (2, 2), (3, 4)):
+        trial = ask_for(search.study, space, {"pp": 2, "zero": zero, "micro": micro, "recompute": 0})
+        suggest(trial, space)
+        trial.set_user_attr(FAILURE, "crash")
+        search.study.tell(trial, state=TrialState.PRUNED)
+        search.study.sampler = search.sampler
+    search_on(search, speed)
+    best = search.sampler.best(search.study)
+    assert best is not None
+    assert (best["pp"], best["zero"]) == (1, 2)
+
+
+def test_no_number_is_promised_while_the_newest_predictions_were_further_off() -> None:
+    """Each config has a part of 9 percent of its own, which nothing predicts."""
+
+    def uneven(config: Config) -> float:
+        chance = random.Random(str(sorted(config.items()))).gauss(0.0, 0.09)
+        return float(config["batch_size"]) ** 0.1 * math.exp(chance)
+
+    search = probe_speeds(uneven, most=40, scatter=0.001)
+    assert len(search.asked) == 40
+    assert "may be left" not in (search.sampler.ended(search.study) or "")
+
+
+def growing(*own: int, grown: tuple[int, ...] = ()) -> Space:
+    """Return a space of workers and a switch; the workers grow."""
+    workers = Parameter(name="workers", values=(*own, *grown), grown=grown, own=own[0])
+    return Space((workers, Parameter(name="fused", values=(0, 1), own=0)))
+
+
+@pytest.mark.parametrize(("useful", "most"), [(4, 8), (8, 16), (16, 32), (60, 32)])
+def test_a_range_grows_while_its_end_is_the_best(useful: int, most: int) -> None:
+    space = growing(2, 0, 4, 8, grown=(16, 32))
+    search = probe_speeds(lambda config: 1.0 / (1.0 + 0.1 * abs(useful - float(config["workers"]))), space)
+    tried = [config["workers"] for config in search.asked]
+    assert max(tried) == most
+    assert search.sampler.ended(search.study)
+
+
+def test_a_promise_says_that_the_best_is_at_the_end_of_a_range() -> None:
+    search = probe_speeds(lambda config: 1.0 + float(config["workers"]), growing(2, 0, 4, 8))
+    assert "within these values, of which workers=8 is the largest" in (search.sampler.ended(search.study) or "")
+    search = probe_speeds(lambda config: 10.0 - abs(4.0 - float(config["workers"])), growing(2, 0, 4, 8))
+    assert "within these values" not in (search.sampler.ended(search.study) or "")

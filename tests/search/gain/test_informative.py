@@ -71,7 +71,7 @@ def test_configs_together_know_what_was_left_out(learnt: tuple[Surrogate, Readin
     surrogate, readings = learnt
     some = readings.codes[np.argsort(readings.values)[:60]]
     mean, deviation = surrogate.predict(some)
-    joint_mean, covariance = surrogate.together(some)
+    joint_mean, covariance = surrogate.joint_prediction(some)
     assert (np.abs(joint_mean - mean) < deviation).all()
     share = np.sqrt(covariance.diagonal()) / deviation
     assert share.min() > 0.5

@@ -118,16 +118,16 @@ def test_a_speed_that_was_read_far_too_high_once_misleads_less_than_its_error_sa
     assert abs(believed(wrong) - believed(values)) < 0.5 / 4.0
 
 
-def test_a_measurement_above_what_the_others_foretell_is_a_surprise() -> None:
+def test_a_measurement_above_what_the_others_foretell_has_a_large_residual() -> None:
     smooth = {(rung, "hiutil"): 40.0 + 3.0 * step for step, rung in enumerate(RUNGS)}
-    surprises = after({**smooth, (512, "hiutil"): 65.0}).surprises
-    assert surprises.argmax() == RUNGS.index(512)
+    residuals = after({**smooth, (512, "hiutil"): 65.0}).residuals
+    assert residuals.argmax() == RUNGS.index(512)
 
 
 def test_two_high_measurements_of_a_config_do_not_explain_each_other() -> None:
     smooth = {(rung, "hiutil"): 40.0 + 3.0 * step for step, rung in enumerate(RUNGS)}
     twice = after({**smooth, (512, "hiutil"): 65.0}, times=2)
     config = ALL[place(512, "hiutil")]
-    assert twice.surprise(config) > 2.5
-    assert twice.surprise(config) > twice.surprises.max()
-    assert twice.surprise(ALL[place(64, "default")]) == 0.0
+    assert twice.residual(config) > 2.5
+    assert twice.residual(config) > twice.residuals.max()
+    assert twice.residual(ALL[place(64, "default")]) == 0.0

@@ -4,15 +4,16 @@ import math
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tuner.search.choosing import Price
-from tuner.search.gain import expected_gain
+from tuner.search.gain import expected_gain, ranges
 from tuner.search.gain.costs import Costs
 from tuner.search.gain.pool import Codes, Pool, first, upward
 from tuner.search.gain.readings import Readings, apart, in_logarithms, logarithmic, mean_readings, single_errors
 from tuner.search.gain.surrogate import Mixture, Surrogate
 from tuner.search.observed import Observed
-from tuner.search.resource_model import Floats
+from tuner.search.resource_model import Floats, Prediction
 from tuner.study import Config, ProbeSpec, config_digest, written
 
 WITHIN = 0.01
@@ -21,6 +22,10 @@ TRIFLE = 1e-5
 """A gain below this share of the best counts as no gain."""
 ROUGH = 0.1
 """The median error of the model's predictions, as a share of the best, from which on the search promises nothing."""
+UNSURE_UNTIL = 60
+"""The fewest configs that are measured before the search ends without a promise."""
+LEAST_BOUND = 0.025
+"""The smallest share of the best that a search says that it may have missed, unless it has measured all."""
 LIKELY = 0.5
 """A neighbour of the best is probed before the end if it fits into memory and time with more than this probability."""
 _RIVALS = 60
@@ -35,13 +40,13 @@ class Acquisition:
         observed: Observed,
         limits: ProbeSpec,
         goal: expected_gain.Goal,
-        elder: Surrogate | None = None,
+        source: Surrogate | None = None,
     ) -> None:
-        """`limits`: see `Costs`. `elder`: what the measurements of similar cases say."""
-        self._pool, self._observed, self._goal, self._elder = pool, observed, goal, elder
+        """`limits`: see `Costs`. `source`: what the measurements of similar cases say."""
+        self._pool, self._observed, self._goal, self._source = pool, observed, goal, source
         self._costs = Costs(pool, observed, limits)
         self._measured = list(observed.measured.values())
-        self._in_logarithms = goal.ceiling == math.inf and elder is None and logarithmic(self._measured)
+        self._in_logarithms = goal.ceiling == math.inf and source is None and logarithmic(self._measured)
         if self._in_logarithms:
             self._measured = list(map(in_logarithms, self._measured))
         self._seen = pool.places(observed.measured)
@@ -49,7 +54,9 @@ class Acquisition:
         self._rivals = [place for place, entry in measured if entry.eligible]
         closed = set(pool.places(observed.closed)) | set(self._seen) - set(self._rivals)
         ends = (observed.frontier.beyond(config) for config in pool.configs)
-        self._open = np.array([place not in closed and end is None for place, end in enumerate(ends)])
+        self._possible = np.array([place not in closed and end is None for place, end in enumerate(ends)])
+        self._ends = ranges.ends_so_far(pool, closed | set(self._seen))
+        self._open = self._possible & ranges.within(pool, self._ends)
 
     @property
     def best(self) -> int | None:
@@ -58,49 +65,81 @@ class Acquisition:
 
     def ended(self, price: Price) -> str | None:
         """Return why nothing is left to gain, and which choices never ran; None where something is left."""
+        reason = self._reason(price)
+        return None if reason is None or self._next_in_range is not None else reason
+
+    def _reason(self, price: Price) -> str | None:
+        """Return why nothing is left to gain within the values so far; None where something is left."""
         if not self._open.any():
             return self._with_causes("every config has been probed")
-        if self.best is None or (
-            self._is_brief(price) and (self._needs_repeat or self._untried or self._rarely_tried is not None)
-        ):
-            return None
-        if self._off > ROUGH and len(self._seen) < 60:
+        is_rough, few = self._off > ROUGH if self._rivals else False, len(self._seen) < UNSURE_UNTIL
+        if self.best is None or (is_rough and few) or (self._is_brief(price) and self._must_go_on):
             return None
         left = self._prospect(price)
         if left.pays:
             return None
-        if self._off > ROUGH:
-            of_all = f"{len(self._seen)} of {len(self._pool.configs):,} configs"
-            return self._with_causes(f"not sure: {of_all}, predictions off by {100 * self._off:.2g}%")
-        return self._with_causes(self._goal.in_words(left, *self._lost(price)))
+        lost = self._lost(price)
+        if not is_rough and not (self._newest_off > lost.bound and self._new.any()):
+            return self._with_causes(self._goal.in_words(left, lost))
+        off, of_all = max(self._off, self._newest_off), f"{len(self._seen)} of {len(self._pool.configs):,} configs"
+        return None if few else self._with_causes(f"not sure: {of_all}, predictions off by {100 * off:.2g}%")
 
-    def _lost(self, price: Price) -> tuple[float, float]:
+    def _lost(self, price: Price) -> expected_gain.Shortfall:
         """Return the expected loss and a bound on it, as far as the model's record lets it be believed.
 
-        The bound is at least 0.3 of what the model says, and at least 0.025 of the best. The loss is believed by a
-        power of the record, because a record of a few gains is too low. All three numbers were chosen on the tables to
-        develop on, so that 95 of 100 bounds hold and that the mean loss is as expected
+        The bound is at least 0.3 of what the model says, and at least `LEAST_BOUND` of the best. The loss is believed
+        by a power of the record, because a record of a few gains is too low. All three numbers were chosen on the
+        tables to develop on, so that 95 of 100 bounds hold and that the mean loss is as expected
         (`benchmarks/results/search.md`).
         """
-        lost, bound = expected_gain.shortfall(self._contest(price)[1])
+        lost, bound = expected_gain.shortfall(self._contest(price, self._chances)[1])
         believed = bound * min(1.0, max(0.3, math.sqrt(self._realised_ratio)))
-        least = 0.025 if len(self._seen) < len(self._pool.configs) else 0.0
+        least = LEAST_BOUND if len(self._seen) < len(self._pool.configs) else 0.0
         expected = self._realised_ratio**0.8 * lost
-        return expected, max(believed, least, expected)
+        return expected_gain.Shortfall(expected, max(believed, least, expected))
 
     def _is_brief(self, price: Price) -> bool:
         """Whether a probe takes so little of the training that the search need not ask whether it pays."""
         return self.takes_s(self.best or 0, price) <= 0.01 * self._goal.training_s
 
     def _with_causes(self, reason: str) -> str:
+        ends = [] if self.best is None else ranges.largest_of(self._pool, self._pool.configs[self.best])
+        limits = [f"within these values, of which {' and '.join(ends)} is the largest"] if ends else []
         failed = (f"every config with {name}={written(value)} failed" for name, value in self._costs.causes)
-        return "; ".join([reason, *failed])
+        return "; ".join([reason, *limits, *failed])
 
     @cached_property
     def _off(self) -> float:
         """How far off predictions are, as a share of the best: the median, and no less than measurements scatter."""
-        off = np.abs(self._alone.left_out_predictions()[0] - self._alone.known.values)
-        return max(float(np.median(off)), self._alone.chance) / self._scale
+        off = np.abs(self._alone.left_out_predictions().mean - self._alone.known.values)
+        return max(float(np.median(off)), self._alone.scatter) / self._scale
+
+    @property
+    def _must_go_on(self) -> bool:
+        """Whether a rule of thumb asks for another probe: of the best, of a value that is new, or of a rare one."""
+        return self._needs_repeat or bool(self._untried) or self._rarely_tried is not None
+
+    @cached_property
+    def _new(self) -> NDArray[np.bool_]:
+        """Whether each config may be launched and has not been measured."""
+        new = self._open & (self._runs > 0.0)
+        new[self._seen] = False
+        return new
+
+    @property
+    def _is_off(self) -> bool:
+        """Whether the newest predictions were off by more than any search promises, and a config is new."""
+        return self._newest_off > LEAST_BOUND and bool(self._new.any())
+
+    @cached_property
+    def _newest_off(self) -> float:
+        """How far off the predictions of the newest measurements are, beyond their errors, as a share of the best.
+
+        It is the median over the newest ten, each predicted by all other measurements.
+        """
+        known = self._alone.known
+        off = np.square(self._alone.left_out_predictions().mean - known.values) - np.square(known.errors)
+        return float(np.sqrt(max(np.median(off[-10:]), 0.0))) / self._scale
 
     @property
     def left(self) -> float | None:
@@ -121,7 +160,16 @@ class Acquisition:
 
     def next(self, price: Price) -> int | None:
         """Choose the place of the largest expected gain per second; None where no config may be probed."""
+        if self._next_in_range is not None and self._reason(price) is not None:
+            return self._next_in_range
         return self._next(price) if self._open.any() else None
+
+    @cached_property
+    def _next_in_range(self) -> int | None:
+        """The best config with the next value of a range whose end it has; None where no range can grow."""
+        best = {} if self.best is None else self._pool.configs[self.best]
+        places = ranges.beyond(self._pool, self._ends, best)
+        return next((at for at in places if self._possible[at] and self._costs.possible[at] > LIKELY), None)
 
     def _next(self, price: Price) -> int:
         if not self._seen:
@@ -136,7 +184,15 @@ class Acquisition:
             return min(self._untried, key=lambda place: (self._flat[at := self._apart(place)], at, -gain[place]))
         if (self._rarely_tried is not None or self._needs_repeat) and not self._prospect(price).pays:
             return self.best if self._rarely_tried is None else self._rarely_tried
-        return self._less_certain(self.best) if self._is_trifling else most
+        nothing_gains = self._is_trifling or (self._is_off and not self._prospect(price).pays)
+        return self._where_nothing_gains(self.best) if nothing_gains else most
+
+    def _where_nothing_gains(self, best: int) -> int:
+        """Choose a new config that may be good where predictions were off, else what is less certain."""
+        if not self._is_off:
+            return self._less_certain(best)
+        mean, deviation = self._predictions
+        return int(np.where(self._new, mean + deviation, -np.inf).argmax())
 
     @cached_property
     def _untried(self) -> list[int]:
@@ -180,18 +236,26 @@ class Acquisition:
         """The most promising config with a choice that a single probe speaks for or against; None where there is none.
 
         One measurement may be far off, and one crash may have had another cause. So each value of a parameter with at
-        most four is seen in two configs. To show one more is worth a tenth of the best.
+        most four is seen in two configs. To show one more is worth a tenth of the best. Where a value has only failed,
+        and always beside the same other choices, they may be the cause: it is seen without them.
         """
         if not self._in_logarithms or self.best is None:
             return None
-        codes, levels = self._pool.codes, self._pool.levels
-        probed = np.concatenate([codes[self._seen], levels.codes(self._observed.failed)])
+        codes, known = self._pool.codes, self._pool.codes[self._seen]
+        failed = self._pool.levels.codes(self._observed.failed)
         thin = np.zeros(len(codes))
         for at, parameter in enumerate(self._pool.space.parameters):
-            for value in range(len(parameter.values)) if len(parameter.values) <= 4 else ():
-                if (probed[:, at] == value).sum() < 2:
+            begin = len(parameter.values) - len(parameter.grown)
+            for value in range(begin) if begin <= 4 else ():
+                ran, failures = known[known[:, at] == value], failed[failed[:, at] == value]
+                if len(ran) + len(failures) < 2:
                     thin += codes[:, at] == value
-        possible = self._open & (thin > 0) & (self._costs.fits * (1.0 - self._costs.slow) > LIKELY)
+                elif not len(ran):
+                    shared = (failures == failures[0]).all(axis=0) & (known != failures[0]).any(axis=0)
+                    shared[at] = False
+                    apart = (codes[:, shared] != failures[0, shared]).all(axis=1) & shared.any()
+                    thin += (codes[:, at] == value) & apart
+        possible = self._open & (thin > 0) & (self._costs.possible > LIKELY)
         possible[self._seen] = False
         mean, deviation = self._predictions
         promise = mean + deviation + np.log(np.maximum(self._costs.runs, TRIFLE)) + 0.1 * thin
@@ -199,10 +263,10 @@ class Acquisition:
 
     def _prospect(self, price: Price) -> expected_gain.Prospect:
         """Return what the series of probes promises that pays best, once there is a best."""
-        places, rivals = self._contest(price)
+        places, rivals = self._contest(price, self._runs)
         return expected_gain.most_rewarding(
             rivals,
-            np.searchsorted(places, self._promising(price)),
+            np.searchsorted(places, self._promising(price, self._runs)),
             self._goal.training_s,
             lambda probes: self._costs.series_s(price, places[probes.members], probes.repeats),
             self._realised_ratio,
@@ -215,20 +279,23 @@ class Acquisition:
         _, first = np.unique(codes, axis=0, return_index=True)
         order = np.sort(first)
         means, deviations = (each[order] for each in self._alone.left_out_predictions())
-        truths = self._surrogate.predict(codes[order])[0]
+        truths = self._surrogate.predict(codes[order]).mean
         best = np.maximum.accumulate(truths)
         expected = expected_gain.expected_improvement(means[1:] - best[:-1], deviations[1:])
         return expected_gain.realised_ratio(expected, np.diff(best), expected_gain.LEAST * self._scale)
 
-    def _contest(self, price: Price) -> tuple[Codes, expected_gain.Rivals]:
-        """Return the places of the configs that promise most and of the best ones, and what is known of them."""
+    def _contest(self, price: Price, runs: Floats) -> tuple[Codes, expected_gain.Rivals]:
+        """Return the places of the configs that promise most and of the best ones, and what is known of them.
+
+        `runs`: the probability that each config of the pool runs.
+        """
         best = np.array(self._rivals)
-        places = np.union1d(self._promising(price), best[np.argsort(-self._mean[best])[:_RIVALS]])
-        mean, covariance = self._surrogate.together(self._pool.codes[places])
+        places = np.union1d(self._promising(price, runs), best[np.argsort(-self._mean[best])[:_RIVALS]])
+        mean, covariance = self._surrogate.joint_prediction(self._pool.codes[places])
         return places, expected_gain.Rivals(
             mean=mean,
             covariance=covariance,
-            runs=self._runs[places],
+            runs=runs[places],
             known=np.isin(places, self._rivals),
             errors=self._errors[places],
             freedom=self._freedom,
@@ -253,16 +320,16 @@ class Acquisition:
         """Whether the mean of the best is 2.5 standard deviations above what three others or more foretell."""
         if self.best is None or len(self._seen) < 4:
             return False
-        return self._alone.surprise(self._pool.codes[self.best]) > 2.5
+        return self._alone.residual(self._pool.codes[self.best]) > 2.5
 
     @property
     def _freedom(self) -> float:
         """The measurements behind the model's sizes; what is assumed of them beforehand counts as one."""
         return 1.0 + self._surrogate.measured
 
-    def _promising(self, price: Price) -> Codes:
+    def _promising(self, price: Price, runs: Floats) -> Codes:
         """Return the places of the configs of which exact knowledge would gain most per second, the best one first."""
-        gain = self._expected_gain(0.0)
+        gain = self._expected_gain(0.0, runs)
         order = np.argsort(-gain / self._costs.seconds(price))[:_RIVALS]
         return order[gain[order] > 0.0]
 
@@ -283,7 +350,7 @@ class Acquisition:
         """
         challenger = int(np.where(self._open, self._threat, -1.0).argmax())
         return max(
-            (place for place in (challenger, best) if self._open[place]), key=lambda at: self._predictions[1][at]
+            (place for place in (challenger, best) if self._open[place]), key=lambda at: self._predictions.deviation[at]
         )
 
     @cached_property
@@ -293,9 +360,9 @@ class Acquisition:
 
     @cached_property
     def _surrogate(self) -> Surrogate | Mixture:
-        if self._elder is None:
+        if self._source is None:
             return self._alone
-        return Mixture(self._alone, Surrogate(self._pool.levels, self._readings, self._elder))
+        return Mixture(self._alone, Surrogate(self._pool.levels, self._readings, self._source))
 
     @cached_property
     def _readings(self) -> Readings:
@@ -305,7 +372,7 @@ class Acquisition:
         return mean_readings(self._measured, devices, levels)
 
     @cached_property
-    def _predictions(self) -> tuple[Floats, Floats]:
+    def _predictions(self) -> Prediction:
         return self._surrogate.predict(self._pool.codes)
 
     @property
@@ -315,23 +382,23 @@ class Acquisition:
 
     @property
     def _mean(self) -> Floats:
-        return self._predictions[0]
+        return self._predictions.mean
 
     @cached_property
     def _gain(self) -> Floats:
-        return self._expected_gain(self._errors)
+        return self._expected_gain(self._errors, self._runs)
 
     @cached_property
     def _errors(self) -> Floats:
         """The standard error of one more measurement of each config."""
         errors = np.full(len(self._pool.configs), self._readings.error)
         errors[self._seen] = single_errors(self._measured)
-        return np.hypot(errors, self._alone.chance)
+        return np.hypot(errors, self._alone.scatter)
 
-    def _expected_gain(self, errors: Floats | float) -> Floats:
-        """Return the expected gain of one measurement of each config with the standard errors `errors`."""
+    def _expected_gain(self, errors: Floats | float, runs: Floats) -> Floats:
+        """Return the expected gain of one measurement of each config, by its standard error and its chance to run."""
         gain = expected_gain.knowledge_gradient(*self._predictions, errors, self._rivals, self._goal.ceiling)
-        return np.where(self._open, gain * self._runs, 0.0)
+        return np.where(self._open, gain * runs, 0.0)
 
     @property
     def _is_trifling(self) -> bool:
@@ -348,12 +415,19 @@ class Acquisition:
 
     @cached_property
     def _runs(self) -> Floats:
-        """The probability that each config fits into memory and time; 1 where the config has run.
+        """The probability that each config runs, 0 where it is not launched.
 
-        Once a config has run, those with a probability below 0.1 are not launched.
+        Once a config has run, those that fit into memory and time with a probability below 0.1 are not launched.
         """
-        runs = self._costs.runs.copy()
+        runs = self._chances.copy()
         if self._rivals:
-            runs[runs < 0.1] = 0.0
+            runs[self._costs.possible < 0.1] = 0.0
         runs[self._seen] = 1.0
         return runs
+
+    @cached_property
+    def _chances(self) -> Floats:
+        """The probability that each config runs, launched or not; 1 where it has run."""
+        chances = self._costs.runs.copy()
+        chances[self._seen] = 1.0
+        return chances

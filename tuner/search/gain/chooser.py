@@ -50,12 +50,12 @@ class Gain:
 
     def ended(self, history: History, price: Price) -> Done | None:
         """End the search once nothing is left to gain."""
-        why = self._after(history).ended(price)
+        why = self._acquisition(history).ended(price)
         return None if why is None else Done(reason=why)
 
     def choose(self, history: History, price: Price) -> Choice | None:
         """Choose the config that gains most for its price; None where nothing may be probed any more."""
-        acquisition = self._after(history)
+        acquisition = self._acquisition(history)
         place = acquisition.next(price)
         if place is None:
             return None
@@ -68,24 +68,23 @@ class Gain:
         It is not chosen where the best cold config is as good, as well as the search needs to know it. A study of a
         speed then measures the user's own config again: see `History.unsure_gain`.
         """
-        acquisition = self._after(history)
+        acquisition = self._acquisition(history)
         best = self._best(acquisition)
         if best is None:
             return None
         confirmed = [config for config in history.confirmed() if config in self._pool.space]
-        if best not in confirmed and not (confirmed and acquisition.is_as_good(confirmed[0], price)):
-            return confirmation(self._with_patience(best, history.number))
+        is_known = best in confirmed or (confirmed and acquisition.is_as_good(confirmed[0], price))
         own = self._space.own if self._goal.ceiling == math.inf else None
-        again = history.unsure_gain(own) if own else None
+        again = best if not is_known else history.unsure_gain(own) if own else None
         return confirmation(self._with_patience(again, history.number)) if again else None
 
     def best(self, history: History) -> Config | None:
         """Return the eligible config with the highest expected value, without the pruner's patience."""
-        return self._best(self._after(history))
+        return self._best(self._acquisition(history))
 
     def after_end(self, history: History, price: Price) -> Config:
         """Choose a config although the search has ended: the most informative one, otherwise the best."""
-        acquisition = self._after(history)
+        acquisition = self._acquisition(history)
         place = next(place for place in (acquisition.next(price), acquisition.best, 0) if place is not None)
         return self._with_patience(self._pool.configs[place], history.number)
 
@@ -97,23 +96,23 @@ class Gain:
     def _best(self, acquisition: Acquisition) -> Config | None:
         return None if acquisition.best is None else self._pool.configs[acquisition.best]
 
-    def _after(self, history: History) -> Acquisition:
-        """Return the acquisition after a history. The acquisition is reused while no trial changes."""
+    def _acquisition(self, history: History) -> Acquisition:
+        """Return what configs are expected to gain after a history; it is reused while no trial changes."""
         trials = [trial for trial in history.meaningful if launched(trial.params) in self._pool.space]
         state = [(trial.number, trial.state) for trial in trials]
         if self._latest is None or self._latest[0] != state:
             observed = Observed(trials, sign=history.signs[0], siblings=self._siblings, ladder=self._space.ladder)
-            self._latest = state, Acquisition(self._pool, observed, self._limits, self._goal, self._elder)
+            self._latest = state, Acquisition(self._pool, observed, self._limits, self._goal, self._source)
         return self._latest[1]
 
     @cached_property
-    def _elder(self) -> Surrogate | None:
-        """What the siblings' measurements say. The elder of each sibling is the one that is less similar."""
-        elder, levels = None, self._pool.levels
+    def _source(self) -> Surrogate | None:
+        """What the siblings' measurements say. The source of each sibling is the one that is less similar."""
+        source, levels = None, self._pool.levels
         for sibling in reversed(self._siblings):
             if known := sibling_readings(sibling, levels, self._pool.space):
-                elder = Surrogate(levels, known, elder)
-        return elder
+                source = Surrogate(levels, known, source)
+        return source
 
 
 def by_gain(space: Space, gain: Gain, siblings: Sequence[Sibling] = ()) -> Strategy:

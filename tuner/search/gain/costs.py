@@ -24,10 +24,6 @@ GROWN_S = 0.25
 Half-way up the ladder, most seconds do not depend on the number of environments. On two H200s a quarter of the 17 s at
 1,024 environments does.
 """
-SURE_AFTER = 2
-"""A choice is named as the cause after so many failures in as many settings, and no success."""
-LIKELY = 0.5
-"""After `SURE_AFTER` failures that are not memory or time, a config must run with at least this probability."""
 Choice = tuple[str, Value]
 """A parameter and its value."""
 
@@ -42,19 +38,27 @@ class Costs:
 
     @cached_property
     def runs(self) -> Floats:
-        """The probability that each config fits into memory, headroom included, and starts in time."""
+        """The probability that each config fits into memory, headroom included, starts in time, and does not fail.
+
+        No choice is written off: what never ran would be missing in what a search says that it may have missed. With
+        each failure after the first, a choice that is a cause runs with a third of the probability.
+        """
         levels, ran = self._pool.levels, [entry.config for entry in self._observed.measured.values()]
-        unfailing = unlikely_to_fail(levels, levels.codes(ran), levels.codes(self._observed.failed), self._pool.codes)
-        if len(self._observed.failed) >= SURE_AFTER:
-            unfailing[unfailing < LIKELY] = 0.0
-        runs = self.fits * (1.0 - self.slow) * unfailing
+        failed = levels.codes(self._observed.failed)
+        runs = self.possible * unlikely_to_fail(levels, levels.codes(ran), failed, self._pool.codes)
         for name, value in self.causes:
-            runs *= [config.get(name) != value for config in self._pool.configs]
+            failures = sum(config.get(name) == value for config in self._observed.failed)
+            runs[[config.get(name) == value for config in self._pool.configs]] *= 3.0 ** (1 - failures)
         return runs
 
     @cached_property
+    def possible(self) -> Floats:
+        """The probability that each config fits into memory, headroom included, and starts in time."""
+        return self.fits * (1.0 - self.slow)
+
+    @cached_property
     def causes(self) -> list[Choice]:
-        """The choices that never ran, and failed for another reason than memory or time: see `causes`."""
+        """The choices that never ran, and failed for another reason than memory or time: see the function `causes`."""
         return causes([entry.config for entry in self._observed.measured.values()], self._observed.failed)
 
     @cached_property
@@ -172,15 +176,15 @@ def unlikely_to_fail(levels: Levels, ran: Codes, failed: Codes, codes: Codes) ->
 
 
 def causes(ran: Sequence[Config], failed: Sequence[Config]) -> list[Choice]:
-    """Return the choices that failed in at least `SURE_AFTER` settings and never ran, although other values ran.
+    """Return the choices that failed in at least two settings and never ran, although one of these settings ran.
 
-    Of choices that failed in the same configs, all are named: the failures do not tell them apart.
+    In that setting a config ran which differs in nothing else. Without it, other choices may be the cause.
     """
     choices = []
     for name, value in dict.fromkeys(item for config in failed for item in config.items()):
         settings = {_others(config, name) for config in failed if config.get(name) == value}
-        ran_with = {config.get(name) for config in ran}
-        if len(settings) >= SURE_AFTER and value not in ran_with and ran_with - {None}:
+        never_ran = all(config.get(name) != value for config in ran)
+        if len(settings) >= 2 and never_ran and settings & {_others(config, name) for config in ran if name in config}:
             choices.append((name, value))
     return choices
 

@@ -82,10 +82,12 @@ class Prospect(NamedTuple):
 
 
 def realised_ratio(expected: Floats, realised: Floats, least: float) -> float:
-    """Return what gains amounted to, as a multiple of what the model expects: by its record on the newest configs.
+    """Return what gains amounted to, as a multiple of what the model expects, at most 2: by the newest configs.
 
-    `expected`: by how much each was expected to raise the best, by all other measurements. `realised`: by how much it
-    did. `least`: an amount that both are assumed to have beside these. The multiple is at most 2.
+    Args:
+        expected: By how much each config was expected to raise the best, by all other measurements, in their order.
+        realised: By how much each did.
+        least: An amount that both sums are assumed to have beside these, so that a short record tells little.
     """
     newest = slice(max(0, len(expected) - RECORD), None)
     return min((float(realised[newest].sum()) + least) / (float(expected[newest].sum()) + least), 2.0)
@@ -96,8 +98,12 @@ def most_rewarding(
 ) -> Prospect:
     """Return what the series promises that saves most training for its seconds, or the first series that pays.
 
-    `order`: the rows to measure, the most promising one first. `training_s`: the seconds of the training. `takes_s`:
-    returns the expected seconds of a series.
+    Args:
+        rivals: The configs that may become the best.
+        order: The rows of the configs to measure, the most promising one first.
+        training_s: The seconds of the training.
+        takes_s: Returns the expected seconds of a series.
+        ratio: What gains amount to, as a multiple of what the model expects: see `realised_ratio`.
     """
     best = Prospect(share=0.0, gained_s=0.0, takes_s=1.0)
     for probes in series(order):
@@ -110,17 +116,22 @@ def most_rewarding(
     return best
 
 
-def shortfall(rivals: Rivals) -> tuple[float, float]:
-    """Return how far the best is below the best of all rivals that run: the mean, and a bound on 95 of 100 draws.
+class Shortfall(NamedTuple):
+    """How far the best is below the best of all rivals that run, as shares; see `Rivals.scale`."""
 
-    Both are shares; see `Rivals.scale`. The truths are drawn together, with Student's t.
-    """
+    mean: float
+    bound: float
+    """At least as large as the shortfall in 95 of 100 draws."""
+
+
+def shortfall(rivals: Rivals) -> Shortfall:
+    """Return how far the best is below the best of all rivals; the truths are drawn together, with Student's t."""
     draw, best = np.random.default_rng(0), rivals.best
     truths = rivals.drawn(draw, np.linalg.cholesky(rivals.covariance))
     runs = draw.random(truths.shape) < rivals.runs[:, None]
     runs[best] = True
     lost = np.maximum(np.where(runs, truths, -np.inf).max(axis=0) - truths[best], 0.0) / rivals.scale
-    return float(lost.mean()), float(np.quantile(lost, 0.95))
+    return Shortfall(float(lost.mean()), float(np.quantile(lost, 0.95)))
 
 
 def series(order: Rows) -> list[Series]:
@@ -163,12 +174,17 @@ def expected_improvement(mean: Floats, deviation: Floats) -> Floats:
 def knowledge_gradient(
     mean: Floats, deviation: Floats, error: Floats | float, rivals: list[int], ceiling: float = math.inf
 ) -> Floats:
-    """Return by how much one more measurement of each config raises, on average, the highest mean among the `rivals`.
+    """Return by how much one more measurement of each config raises, on average, the highest mean among the rivals.
 
-    `rivals`: the places of the configs that may be the best. `error`: the standard error of a measurement of each.
-    `ceiling`: no value is higher. Another measurement of the best itself gains something if the best then falls behind
-    the second.
-    This is the knowledge gradient of Frazier, Powell and Dayanik (2008, equation 10), with independent configs.
+    This is the knowledge gradient of Frazier, Powell and Dayanik (2008, equation 10), with independent configs. Another
+    measurement of the best itself gains something if the best then falls behind the second.
+
+    Args:
+        mean: The expected value of each config.
+        deviation: The standard deviation of each value.
+        error: The standard error of one measurement of each config.
+        rivals: The places of the configs that may be the best.
+        ceiling: No value is higher.
     """
     moves = deviation**2 / np.hypot(deviation, error)
     if not rivals:
@@ -183,9 +199,9 @@ def knowledge_gradient(
 
 
 def probes_left(threats: Floats) -> float:
-    """Return how many more probes a search usually makes.
+    """Return how many more probes a search usually makes, by the probabilities that configs clearly beat the best.
 
-    `threats` are the probabilities that each config is clearly better than the best. The search must learn about so
+    The search must learn about so
     many of these configs that the others together have a probability of at most 0.02. One probe often settles several
     configs, and the last ones take some more probes: 1.5, and 0.2 for each config to learn about, fitted to searches
     on two recorded tables (`benchmarks/results/search.md`).
@@ -210,10 +226,10 @@ class Goal:
         """The seconds of the training."""
         return self.training_hours * HOUR_S
 
-    def in_words(self, left: Prospect, lost: float, bound: float) -> str:
-        """Say what the search leaves unfound, and why it does. `lost` and `bound`: see `expected_gain.shortfall`."""
+    def in_words(self, left: Prospect, lost: Shortfall) -> str:
+        """Say what the search leaves unfound, and why it does."""
         gained, taken = duration(left.gained_s), duration(left.takes_s)
         return (
-            f"{100 * lost:.2g}% may be left, at most {100 * bound:.2g}%: "
+            f"{100 * lost.mean:.2g}% may be left, at most {100 * lost.bound:.2g}%: "
             f"{gained} of a {self.training_hours:g}-hour training; to find it takes {taken}"
         )

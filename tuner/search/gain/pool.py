@@ -110,6 +110,10 @@ class Pool:
         """Return the places of the configs that have these digests."""
         return [self._places[digest] for digest in digests]
 
+    def find(self, config: Config) -> int | None:
+        """Return the place of a config; None where it is none of the space."""
+        return self._places.get(config_digest(config))
+
     def neighbours(self, place: int) -> list[int]:
         """Return the places of the configs that differ in one parameter: by the next number, or by any other word."""
         digests = map(config_digest, self._changed(self.configs[place]))

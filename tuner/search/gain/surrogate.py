@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tuner.search.gain.pool import Codes, Kept, Levels, Near, equal, jointly, jumping, singly
 from tuner.search.gain.readings import Readings
-from tuner.search.resource_model import Floats
+from tuner.search.resource_model import Floats, Prediction
 
 
 def informative(covariance: Floats, values: Floats, errors: Floats, most: int) -> NDArray[np.intp]:
@@ -35,7 +35,7 @@ def informative(covariance: Floats, values: Floats, errors: Floats, most: int) -
     return np.sort(chosen)
 
 
-def settled(left_out: Readings, codes: Codes, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
+def updated(left_out: Readings, codes: Codes, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
     """Return mean and variance of each config's value once its measurements that were left out count, too.
 
     Each such measurement tells about its own config only: it is combined with `mean` and `variance` by their precision.
@@ -94,6 +94,14 @@ _ROUNDS = 2
 _JITTER = 1e-9
 
 
+class JointPrediction(NamedTuple):
+    """What a model expects of the true values of some configs, together."""
+
+    mean: Floats
+    covariance: Floats
+    """The covariance of the values: config by config."""
+
+
 class _Pairs(NamedTuple):
     """How each config of one list, the rows, relates to each config of another list, the columns."""
 
@@ -112,105 +120,109 @@ class Surrogate:
     (maximum a posteriori). Measurements beyond `MOST_READINGS` only tell about their own configs.
     """
 
-    def __init__(self, levels: Levels, readings: Readings, elder: "Surrogate | None" = None) -> None:
-        """`elder`: a similar case. The values are then those of the elder case times a factor, plus a difference.
+    def __init__(self, levels: Levels, readings: Readings, source: "Surrogate | None" = None) -> None:
+        """`source`: the model of a similar case. The values are then its values times a factor, plus a difference.
 
         This is Kennedy and O'Hagan, "Predicting the output from a complex computer code when fast approximations are
         available", 2000, equation 1.
         """
         self._levels = levels
-        self._elder = elder
+        self._source = source
         count = readings.codes.shape[1]
         usual = IN_LOGARITHMS if readings.logarithmic else IN_PERCENT
         single = usual.single[0] / math.sqrt(count), usual.single[1]
         parts = np.array(
             [usual.length] * count + [single] * count + [usual.joint, usual.own, usual.curve, usual.chance]
         )
-        self._level, self._usual, self._spread = usual.level, np.log(parts[:, 0]), parts[:, 1]
-        self.known, self._left_out = self._divided(readings)
+        self._level, self._prior_mean, self._prior_deviation = usual.level, np.log(parts[:, 0]), parts[:, 1]
+        self.known, self._left_out = self._split(readings)
         codes, values, error = self.known.codes, self.known.values, self.known.error
         mean = float(values.mean())
-        expected = elder.predict(codes)[0] if elder else np.zeros(len(codes))
+        expected = source.predict(codes).mean if source else np.zeros(len(codes))
         self._factor = mean / float(expected.mean()) if abs(expected.mean()) > _JITTER else 0.0
-        self._mean = 0.0 if elder else mean
+        self._mean = 0.0 if source else mean
         self._differences = values - self._factor * expected - self._mean
-        least = 0.02 if elder else 0.1  # a few measurements may agree by chance
-        scatter = max(float(self._differences.std()), (1.0 if elder else 3.0) * error, least * readings.scale)
+        least = 0.02 if source else 0.1  # a few measurements may agree by chance
+        scatter = max(float(self._differences.std()), (1.0 if source else 3.0) * error, least * readings.scale)
         self._unit = 1.0 if readings.logarithmic else scatter
-        self._given = np.diag(np.full(len(codes), self._jitter)) + self.known.shared + self._lent(codes, codes)
-        self._pairs = self._compared(codes, codes, kept={})
+        self._given = (
+            np.diag(np.full(len(codes), self._jitter)) + self.known.shared + self._source_covariance(codes, codes)
+        )
+        self._pairs = self._pairs_of(codes, codes, kept={})
         self._noise_factors = np.ones(len(codes))
-        self._shape = self._most_probable(self._usual)
+        self._hyperparameters = self._maximum_a_posteriori(self._prior_mean)
         for _ in range(_ROUNDS if math.isfinite(usual.freedom) else 0):
             self._noise_factors = self._refitted_noise_factors(usual.freedom)
-            self._shape = self._most_probable(self._shape)
-        root = self._rooted(self._shape)
+            self._hyperparameters = self._maximum_a_posteriori(self._hyperparameters)
+        root = self._cholesky(self._hyperparameters)
         self._weights = np.linalg.solve(root.T, np.linalg.solve(root, self._differences))
         self._whitening = np.linalg.inv(root)
-        self._widening = self._widened()
+        self._inflation = self._inflation_factor()
 
-    def predict(self, codes: Codes) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of the true value of each config; the memory that it needs is bounded."""
-        mean, variance = settled(self._left_out, codes, *self._unsettled(codes))
-        return mean, np.sqrt(variance)
+    def predict(self, codes: Codes) -> Prediction:
+        """Return what is expected of the true value of each config; the memory that this needs is bounded."""
+        mean, variance = updated(self._left_out, codes, *self._model_prediction(codes))
+        return Prediction(mean, np.sqrt(variance))
 
-    def together(self, codes: Codes) -> tuple[Floats, Floats]:
-        """Return mean and covariance of the true values of the configs."""
-        return self.predict(codes)[0], self.between(codes, codes) + self._jitter * np.eye(len(codes))
+    def joint_prediction(self, codes: Codes) -> JointPrediction:
+        """Return what is expected of the true values of the configs together."""
+        covariance = self.covariance_between(codes, codes) + self._jitter * np.eye(len(codes))
+        return JointPrediction(self.predict(codes).mean, covariance)
 
-    def between(self, rows: Codes, columns: Codes) -> Floats:
+    def covariance_between(self, rows: Codes, columns: Codes) -> Floats:
         """Return the covariance of the true values of two lists of configs."""
-        prior = self._before(rows, np.concatenate([columns, self.known.codes]))
+        prior = self._prior_covariance(rows, np.concatenate([columns, self.known.codes]))
         first = prior[:, len(columns) :] @ self._whitening.T
-        second = self._before(columns, self.known.codes) @ self._whitening.T
-        left = self._widening * (prior[:, : len(columns)] - first @ second.T)
-        return np.outer(self._narrowing(rows), self._narrowing(columns)) * left
+        second = self._prior_covariance(columns, self.known.codes) @ self._whitening.T
+        left = self._inflation * (prior[:, : len(columns)] - first @ second.T)
+        return np.outer(self._shrinkage(rows), self._shrinkage(columns)) * left
 
     @property
     def measured(self) -> float:
-        """The number of measurements that the sizes are fitted to, those of the elder cases included."""
+        """The number of measurements that the sizes are fitted to, those of the source cases included."""
         own = len(self.known.values) + len(self._left_out.values)
-        return own + (self._elder.measured if self._elder else 0.0)
+        return own + (self._source.measured if self._source else 0.0)
 
     @property
-    def surprises(self) -> Floats:
-        """How far each measurement is above what the others foretell, in standard deviations of that prediction.
+    def residuals(self) -> Floats:
+        """The standardised residuals: how far each measurement is above what the others predict.
 
         This is leave-one-out cross-validation: Rasmussen and Williams, 5.12.
         """
         return self._weights / np.sqrt(np.square(self._whitening).sum(axis=0))
 
-    def surprise(self, config: Codes) -> float:
-        """How far the mean measurement of a config is above what all other configs foretell: see `surprises`."""
+    def residual(self, config: Codes) -> float:
+        """How far the mean measurement of a config is above what all other configs predict: see `residuals`."""
         rows = (self.known.codes == config).all(axis=1)
         together = np.linalg.inv(self._whitening[:, rows].T @ self._whitening[:, rows])
         return float((together @ self._weights[rows]).mean() / np.sqrt(together.mean())) if rows.any() else 0.0
 
-    def left_out_predictions(self) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of the true value behind each measurement, by all other measurements."""
+    def left_out_predictions(self) -> Prediction:
+        """Return what all other measurements say of the true value behind each measurement."""
         certain = 1.0 / np.square(self._whitening).sum(axis=0)
         means = self.known.values - self._weights * certain
-        return means, np.sqrt(np.maximum(self._widening * (certain - self._noise(self._shape)), self._jitter))
+        variance = self._inflation * (certain - self._noise(self._hyperparameters))
+        return Prediction(means, np.sqrt(np.maximum(variance, self._jitter)))
 
     @property
-    def chance(self) -> float:
+    def scatter(self) -> float:
         """The scatter of a measurement beside its standard error."""
-        return self._unit * float(np.exp(self._shape[-1]))
+        return self._unit * float(np.exp(self._hyperparameters[-1]))
 
-    def _widened(self) -> float:
-        """Return the factor on all variances that makes the surprises as large as they should be, or 1.
+    def _inflation_factor(self) -> float:
+        """Return the factor on all variances that makes the residuals as large as they should be, or 1.
 
-        A single surprise counts as 4 at most, and four of the expected size are assumed beside the measured ones.
+        A single residual counts as 4 at most, and four of the expected size are assumed beside the measured ones.
         """
-        squares = np.minimum(np.square(self.surprises), 4.0**2)
+        squares = np.minimum(np.square(self.residuals), 4.0**2)
         return max(1.0, float(squares.sum() + 4.0) / (len(squares) + 4.0))
 
     @property
-    def evidence(self) -> float:
+    def log_evidence(self) -> float:
         """The logarithm of the evidence of the measurements, times the prior, without constant terms."""
-        return self._plausibility(self._shape)
+        return self._log_posterior(self._hyperparameters)
 
-    def _unsettled(self, codes: Codes) -> tuple[Floats, Floats]:
+    def _model_prediction(self, codes: Codes) -> tuple[Floats, Floats]:
         """Return mean and variance of each config's value by the measurements that the model learns from."""
         rows = max(1, 1_000_000 // len(self.known.codes))  # 8 MB, so that a cache holds a comparison
         parts = [self._predict(codes[start : start + rows]) for start in range(0, len(codes), rows)]
@@ -218,36 +230,36 @@ class Surrogate:
         return np.concatenate(means), np.concatenate(variances)
 
     def _predict(self, codes: Codes) -> tuple[Floats, Floats]:
-        across = self._before(codes, self.known.codes)
+        across = self._prior_covariance(codes, self.known.codes)
         learnt = np.square(across @ self._whitening.T).sum(axis=1)
-        mean, variance = self._mean + across @ self._weights, self._prior(codes)
-        if self._elder:
-            lent, deviation = self._elder.predict(codes)
+        mean, variance = self._mean + across @ self._weights, self._prior_variance(codes)
+        if self._source:
+            lent, deviation = self._source.predict(codes)
             mean, variance = mean + self._factor * lent, variance + (self._factor * deviation) ** 2
-        return mean, np.maximum(self._widening * (variance - learnt), self._jitter)
+        return mean, np.maximum(self._inflation * (variance - learnt), self._jitter)
 
-    def _narrowing(self, codes: Codes) -> Floats:
+    def _shrinkage(self, codes: Codes) -> Floats:
         """Return the factor by which the measurements that were left out narrow what is known of each config."""
         if not len(self._left_out.values):
             return np.ones(len(codes))
-        mean, variance = self._unsettled(codes)
-        return np.sqrt(settled(self._left_out, codes, mean, variance)[1] / variance)
+        mean, variance = self._model_prediction(codes)
+        return np.sqrt(updated(self._left_out, codes, mean, variance)[1] / variance)
 
-    def _divided(self, readings: Readings) -> tuple[Readings, Readings]:
+    def _split(self, readings: Readings) -> tuple[Readings, Readings]:
         """Return the measurements that the model learns from, and those that are left out.
 
-        An elder case does not change which measurements are left out, so that the evidence can be compared.
+        A source case does not change which measurements are left out, so that the evidence can be compared.
         """
         if len(readings.values) <= MOST_READINGS:
             return readings, readings.at(np.arange(0))
         self._unit = 1.0 if readings.logarithmic else float(readings.values.std())
-        covariance = self._covariance(self._usual, self._compared(readings.codes, readings.codes))
+        covariance = self._covariance(self._prior_mean, self._pairs_of(readings.codes, readings.codes))
         chosen = informative(covariance, readings.values, readings.errors, MOST_READINGS)
         return readings.at(chosen), readings.at(np.setdiff1d(np.arange(len(readings.values)), chosen))
 
-    def _lent(self, rows: Codes, columns: Codes) -> Floats:
-        """Return the covariance that comes from the elder case: row by column."""
-        return self._factor**2 * self._elder.between(rows, columns) if self._elder else np.zeros((1, 1))
+    def _source_covariance(self, rows: Codes, columns: Codes) -> Floats:
+        """Return the covariance that comes from the source case: row by column."""
+        return self._factor**2 * self._source.covariance_between(rows, columns) if self._source else np.zeros((1, 1))
 
     @property
     def _jitter(self) -> float:
@@ -259,8 +271,8 @@ class Surrogate:
         This is a step of expectation-maximisation for Student's t (Lange, Little and Taylor, "Robust Statistical
         Modeling Using the t Distribution", 1989): a measurement that is far off counts less.
         """
-        root = self._rooted(self._shape)
-        noise = self._noise(self._shape)
+        root = self._cholesky(self._hyperparameters)
+        noise = self._noise(self._hyperparameters)
         inverse = np.linalg.inv(root)
         off = noise * (inverse.T @ (inverse @ self._differences))
         unsure = noise * (1.0 - noise * np.square(inverse).sum(axis=0))
@@ -272,34 +284,38 @@ class Surrogate:
         chance = self._unit * float(np.exp(shape[-1]))
         return (self.known.errors**2 + chance**2) * self._noise_factors
 
-    def _most_probable(self, start: Floats) -> Floats:
+    def _maximum_a_posteriori(self, start: Floats) -> Floats:
         """Return the most probable length scales and sizes: climb from `start`, one coordinate at a time."""
-        shape, best = start, self._plausibility(start)
-        moves = np.eye(len(shape))[self._spread > 0.0]
+        shape, best = start, self._log_posterior(start)
+        moves = np.eye(len(shape))[self._prior_deviation > 0.0]
         for step in (1.0, 0.5) * _ROUNDS:
             for move in np.vstack([moves, -moves]) * step:
-                if (plausibility := self._plausibility(shape + move)) > best:
+                if (plausibility := self._log_posterior(shape + move)) > best:
                     shape, best = shape + move, plausibility
         return shape
 
-    def _plausibility(self, shape: Floats) -> float:
+    def _log_posterior(self, shape: Floats) -> float:
         """Return the logarithm of evidence times prior, without constant terms."""
-        root = self._rooted(shape)
+        root = self._cholesky(shape)
         misfit = np.square(np.linalg.solve(root, self._differences)).sum()
-        unusual = np.square((shape - self._usual) / np.where(self._spread > 0.0, self._spread, 1.0)).sum()
+        unusual = np.square(
+            (shape - self._prior_mean) / np.where(self._prior_deviation > 0.0, self._prior_deviation, 1.0)
+        ).sum()
         return -0.5 * float(misfit + unusual) - float(np.log(np.diag(root)).sum())
 
-    def _rooted(self, shape: Floats) -> Floats:
+    def _cholesky(self, shape: Floats) -> Floats:
         return np.asarray(
             np.linalg.cholesky(self._covariance(shape, self._pairs) + self._given + np.diag(self._noise(shape))),
             dtype=np.float64,
         )
 
-    def _before(self, rows: Codes, columns: Codes) -> Floats:
+    def _prior_covariance(self, rows: Codes, columns: Codes) -> Floats:
         """Return the covariance of the true values before any measurement of this case: row by column."""
-        return self._covariance(self._shape, self._compared(rows, columns)) + self._lent(rows, columns)
+        return self._covariance(self._hyperparameters, self._pairs_of(rows, columns)) + self._source_covariance(
+            rows, columns
+        )
 
-    def _compared(self, rows: Codes, columns: Codes, kept: Kept | None = None) -> _Pairs:
+    def _pairs_of(self, rows: Codes, columns: Codes, kept: Kept | None = None) -> _Pairs:
         return _Pairs(
             nearness=Near(self._levels.distances(columns), rows, kept),
             slopes=np.outer(self._slopes(rows), self._slopes(columns)),
@@ -319,9 +335,9 @@ class Surrogate:
         count = (len(sizes) - 4) // 2
         return sizes[:count], sizes[count : 2 * count], sizes[2 * count :]
 
-    def _prior(self, codes: Codes) -> Floats:
+    def _prior_variance(self, codes: Codes) -> Floats:
         """Return the diagonal of the covariance."""
-        _, singles, (*sizes, _) = self._parts(self._shape)
+        _, singles, (*sizes, _) = self._parts(self._hyperparameters)
         ladder = self._level**2 * (1.0 + self._slopes(codes) ** 2)
         return np.asarray(self._unit**2 * (ladder + (singles**2).sum() + np.square(sizes).sum()), dtype=np.float64)
 
@@ -343,7 +359,7 @@ class Mixture:
 
     def __init__(self, alone: Surrogate, lent: Surrogate) -> None:
         self._alone, self._lent = alone, lent
-        log_odds = min(max(alone.evidence - lent.evidence, -50.0), 50.0)
+        log_odds = min(max(alone.log_evidence - lent.log_evidence, -50.0), 50.0)
         self._share = 1.0 / (1.0 + math.exp(log_odds))
 
     @property
@@ -351,17 +367,17 @@ class Mixture:
         """The number of measurements that the sizes are fitted to, averaged over both models."""
         return (1.0 - self._share) * self._alone.measured + self._share * self._lent.measured
 
-    def predict(self, codes: Codes) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of the true value of each config."""
+    def predict(self, codes: Codes) -> Prediction:
+        """Return what is expected of the true value of each config."""
         (alone, own_deviation), (lent, deviation) = self._alone.predict(codes), self._lent.predict(codes)
         variance = self._mean(own_deviation**2, deviation**2) + self._between * (lent - alone) ** 2
-        return self._mean(alone, lent), np.sqrt(variance)
+        return Prediction(self._mean(alone, lent), np.sqrt(variance))
 
-    def together(self, codes: Codes) -> tuple[Floats, Floats]:
-        """Return mean and covariance of the true values of the configs."""
-        (alone, own_deviation), (lent, deviation) = self._alone.together(codes), self._lent.together(codes)
+    def joint_prediction(self, codes: Codes) -> JointPrediction:
+        """Return what is expected of the true values of the configs together."""
+        (alone, own), (lent, lent_covariance) = (each.joint_prediction(codes) for each in (self._alone, self._lent))
         apart = np.outer(lent - alone, lent - alone)
-        return self._mean(alone, lent), self._mean(own_deviation, deviation) + self._between * apart
+        return JointPrediction(self._mean(alone, lent), self._mean(own, lent_covariance) + self._between * apart)
 
     def _mean(self, alone: Floats, lent: Floats) -> Floats:
         return (1.0 - self._share) * alone + self._share * lent

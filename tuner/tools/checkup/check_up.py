@@ -74,10 +74,10 @@ def check_occupancy(cards: Sequence[Occupancy]) -> Iterator[Finding]:
     """Report who else uses the cards: a problem if no probe would start because of it, otherwise a warning."""
     for card in cards:
         name, total_mib = card.device.label, card.device.mem_total_mib
-        found = obstacles([card], [card])
-        for obstacle in found:
+        in_the_way = obstacles([card], [card])
+        for obstacle in in_the_way:
             yield problem(f"{name} {obstacle.rule}", f"{obstacle.text}; end it, or name other cards with --devices")
-        if card.occupants and not found:
+        if card.occupants and not in_the_way:
             who = ", ".join(map(shown, card.occupants))
             yield warning(f"{name} foreign process", f"{who}; tolerated while it uses little memory and is idle")
         if card.mem_used_mib is None or total_mib is None:
@@ -181,8 +181,8 @@ def _nearest(folder: Path) -> Path:
 def check_objective(spec: StudySpec) -> Iterator[Finding]:
     """Check that the metrics which a study names exist. Raises StudyError when a metric does not exist."""
     check_metrics(spec)
-    kept = [f"{one.metric} {one}" for one in spec.build_constraints()]
-    yield fine("objective", ", ".join([*spec.objectives, *kept]))
+    constraints = [f"{constraint.metric} {constraint}" for constraint in spec.build_constraints()]
+    yield fine("objective", ", ".join([*spec.objectives, *constraints]))
 
 
 def check_named_trainer(spec: StudySpec, ranks: int | None = None) -> Iterator[Finding]:
@@ -222,47 +222,37 @@ def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -
     Raises TrainerError for a parameter that the trainer does not know, and for a value that it cannot use.
     """
     specs = [narrowed(spec, case.name, kind) for case in cases for kind in get_args(DeviceKind)]
-    idle = [not_searched(one, trainer) for one in specs]
+    unused = [not_searched(narrow, trainer) for narrow in specs]
     searched = dict.fromkeys(
-        name for one, left in zip(specs, idle, strict=True) for name in one.space if name not in left
+        name for narrow, idle in zip(specs, unused, strict=True) for name in narrow.space if name not in idle
     )
-    never = {name: why for left in idle for name, why in left.items() if name not in searched}
-    found = fine if searched else problem
+    never = {name: why for idle in unused for name, why in idle.items() if name not in searched}
     reasons = (f"{name} left out: {why}" for name, why in never.items())
-    yield found("parameters", "; ".join([", ".join(searched) or "none is searched", *reasons]))
-    check_values(trainer, (one for part in specs for one in part.build_space().parameters if one.name in searched))
+    text = "; ".join([", ".join(searched) or "none is searched", *reasons])
+    yield fine("parameters", text) if searched else problem("parameters", text)
+    parameters = (parameter for narrow in specs for parameter in narrow.build_space().parameters)
+    check_values(trainer, (parameter for parameter in parameters if parameter.name in searched))
 
 
 def check_imports(dependencies: Dependencies, imported: Sequence[Imported]) -> Iterator[Finding]:
     """Report which modules can be imported, in which versions, and which are missing or do not work together."""
-    there, broken = [one for one in imported if one.error is None], [one for one in imported if one.error is not None]
-    versions = ", ".join(f"{one.module} {one.version or ''}".strip() for one in there)
-    yield fine("imports", f"{dependencies.python} imports {versions or 'nothing'}")
-    if missing := [one.module for one in broken if one.missing]:
-        yield problem("imports", f"{dependencies.python} lacks {', '.join(missing)}; install them there")
-    for one in broken:
-        if not one.missing:
-            yield problem("imports", f"{dependencies.python} cannot import {one.module}: {one.error}")
+    python = dependencies.python
+    versions = [f"{module.module} {module.version or ''}".strip() for module in imported if module.error is None]
+    yield fine("imports", f"{python} imports {', '.join(versions) or 'nothing'}")
+    if missing := [module.module for module in imported if module.missing]:
+        yield problem("imports", f"{python} lacks {', '.join(missing)}; install them there")
+    for module in imported:
+        if module.error is not None and not module.missing:
+            yield problem("imports", f"{python} cannot import {module.module}: {module.error}")
     for complaint in conflicts(imported, dependencies.limits):
-        yield problem("imports", f"{dependencies.python}: {complaint}")
-
-
-DISK_NEEDED_GIB, DISK_WISHED_GIB = 1, 10
-"""The free disk space in GiB below which a check reports a problem, and below which it warns.
-
-Every probe writes a checkpoint and a log.
-"""
-
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - only looked at
-SHARED_MEMORY_WISHED_GIB = 1
-"""The free shared memory in GiB below which a check warns.
-
-NCCL and the workers of a DataLoader need shared memory. Containers often have only 64 MiB.
-"""
+        yield problem("imports", f"{python}: {complaint}")
 
 
 def check_up(spec: StudySpec, *, asked_for: str, devices: str, url: str, runs: Path) -> Iterator[Finding]:
     """Check the devices, the trainer, the database at `url` and the disk of `runs`. Yields each finding at once.
+
+    Every probe writes a checkpoint and a log to the disk. NCCL and the workers of a DataLoader need shared memory, of
+    which containers often have only 64 MiB.
 
     `asked_for` is the study that the user named. An error that a check raises becomes a finding.
     """
@@ -272,10 +262,10 @@ def check_up(spec: StudySpec, *, asked_for: str, devices: str, url: str, runs: P
     yield from _reported("objective", lambda: check_objective(spec))
     yield from _reported("trainer", lambda: check_named_trainer(spec, _ranks(devices)))
     yield from _reported("storage", lambda: [check_storage(url)])
-    limits = {"wished_gib": DISK_WISHED_GIB, "needed_gib": DISK_NEEDED_GIB}
-    yield from _reported("disk", lambda: [check_room("disk", runs, **limits)])
-    if SHARED_MEMORY.is_dir():
-        yield check_room("shared memory", SHARED_MEMORY, wished_gib=SHARED_MEMORY_WISHED_GIB)
+    yield from _reported("disk", lambda: [check_room("disk", runs, wished_gib=10, needed_gib=1)])
+    shared_memory = Path("/dev/shm")  # noqa: S108 - only looked at
+    if shared_memory.is_dir():
+        yield check_room("shared memory", shared_memory, wished_gib=1)
 
 
 def check_devices(

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, TableClause, and_, fun
 
 from tuner.errors import EmptyStoreError
 from tuner.export import CaseView, StudyReader, reading
-from tuner.probe import MIB_PER_GIB, duration
+from tuner.probe import MIB_PER_GIB, duration, over
 from tuner.records.schema import (
     CASE,
     CONSTRAINTS,
@@ -33,17 +33,18 @@ from tuner.records.schema import (
 )
 from tuner.records.trial import FINISHED, INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord
 from tuner.records.urls import shown
-from tuner.study import grouped
 from tuner.tools.diagnosis.study_times import (
     AtOnce,
     Facts,
+    Interval,
     KnownFact,
     Setup,
     StudyRecord,
+    Timeline,
     TrialEnd,
     TrialTimes,
     gather,
-    sweep,
+    known,
     with_n_jobs,
     with_startups,
 )
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
 
 ENDS = {"COMPLETE": TrialEnd.COMPLETE, "PRUNED": TrialEnd.PRUNED, "FAIL": TrialEnd.FAILED}
 """How the database spells the ends of trials."""
-WAITING = "WAITING"
 SAMPLERS = {
     "tpe:relative_params": "TPESampler",
     "gp:relative_params": "GPSampler",
@@ -66,6 +66,7 @@ SAMPLERS = {
 }
 """How system attributes of a trial or a study begin → the sampler of Optuna 3 to 5 that leaves them."""
 PRUNERS = {"completed_rung_": "SuccessiveHalvingPruner or HyperbandPruner"}
+"""The same for pruners."""
 _WORKERS = re.compile(r"(^|\.)(num_|n_)?((data_?loader|loader|data)_)?(num_|n_)?workers$")
 """Names of parameters such as `num_workers` and `data.dataloader_num_workers`, and none such as `rollout_workers`."""
 
@@ -93,7 +94,7 @@ def read_plain(engine: Engine, study: str, study_id: int) -> StudyRecord:
             if row.state in ENDS
         ),
         running=states.count(RUNNING),
-        waiting=states.count(WAITING),
+        waiting=states.count("WAITING"),
         setup=Setup(sampler=_left_by(names, SAMPLERS), pruner=_left_by(names, PRUNERS), loader_workers=workers),
     )
 
@@ -116,10 +117,10 @@ def _system_names(connection: Connection, study_id: int) -> list[str]:
     return [str(name) for query in (of_trials, of_study) for name in connection.scalars(query)]
 
 
-def _left_by(names: Iterable[str], known: Mapping[str, str]) -> KnownFact[str] | None:
-    """Return who leaves attributes of such names."""
-    found = dict.fromkeys(who for name in names for begin, who in known.items() if name.startswith(begin))
-    return KnownFact(value=", ".join(found), source=DATABASE) if found else None
+def _left_by(names: Iterable[str], classes: Mapping[str, str]) -> KnownFact[str] | None:
+    """Return the classes that leave attributes of such names: how a name begins → its class."""
+    present = dict.fromkeys(name for key in names for begin, name in classes.items() if key.startswith(begin))
+    return known(", ".join(present) or None, DATABASE)
 
 
 def loader_workers(connection: Connection, studies: Sequence[int]) -> KnownFact[float] | None:
@@ -131,7 +132,7 @@ def loader_workers(connection: Connection, studies: Sequence[int]) -> KnownFact[
     query = select(PARAMETERS).where(of_studies, PARAMETERS.c.param_name.like("%workers%"))
     rows = [row for row in connection.execute(query) if _WORKERS.search(str(row.param_name).lower())]
     values = [value for row in rows if (value := _value(row)) is not None and 0.0 <= value < math.inf]
-    return KnownFact(value=fmean(values), source=DATABASE) if values else None
+    return known(over(fmean, values), DATABASE)
 
 
 def _value(row: sqlalchemy.Row[Any]) -> float | None:
@@ -152,14 +153,14 @@ def _of(table: TableClause, study_id: int) -> ColumnElement[bool]:
 def read_own(engine: Engine, study: str, case: str | None = None) -> StudyRecord:
     """Return what the database says of one case of a study, or of all. Raises EmptyStoreError if there is none."""
     reader = StudyReader(engine, study)
-    cases = [one for one in reader.cases if case in {None, one.name}]
-    trials = [trial for one in cases for trial in one.trials]
-    ended = [one for one in trials if one.state in FINISHED]
-    cards = [device for one in ended for device in one.devices if device.device.startswith("cuda")]
+    cases = [view for view in reader.cases if case in {None, view.name}]
+    trials = [trial for view in cases for trial in view.trials]
+    ended = [trial for trial in trials if trial.state in FINISHED]
+    cards = [device for trial in ended for device in trial.devices if device.device.startswith("cuda")]
     return StudyRecord(
         study=study if case is None else f"{study}/{case}",
         trials=tuple(map(_times, ended)),
-        running=sum(one.state == RUNNING for one in trials),
+        running=sum(trial.state == RUNNING for trial in trials),
         setup=Setup(
             duty_pct=_duty(ended),
             pruner=_pruner(cases),
@@ -168,9 +169,9 @@ def read_own(engine: Engine, study: str, case: str | None = None) -> StudyRecord
             gpu_memory_gib=_largest_gib(device.mem_total_mib for device in cards),
             memory_used_gib=_largest_gib(device.mem_peak_mib for device in cards),
         ),
-        failures=Counter(str(one.status) for one in ended if _end(one) is TrialEnd.FAILED),
+        failures=Counter(str(trial.status) for trial in ended if _end(trial) is TrialEnd.FAILED),
         is_ours=True,
-        has_sessions=any(one.probe.warm for one in ended),
+        has_sessions=any(trial.probe.warm for trial in ended),
     )
 
 
@@ -189,41 +190,35 @@ def _end(trial: TrialRecord) -> TrialEnd:
 def _duty(trials: Iterable[TrialRecord]) -> KnownFact[float] | None:
     """Return the mean utilisation of the probes' GPUs over all their seconds; a failure counts as idle."""
     busy_s = all_s = 0.0
-    for one in trials:
-        utils = [device.util_mean_pct for device in one.devices if device.util_mean_pct is not None]
-        all_s += one.probe.total_s or 0.0
-        if utils and one.probe.total_s and one.probe.start_up_s is not None:
-            busy_s += sum(utils) / len(utils) * (one.probe.total_s - one.probe.start_up_s)
-    return (
-        KnownFact(value=busy_s / all_s, source=f"{DATABASE}; start-ups and failures count as idle") if busy_s else None
-    )
+    for trial in trials:
+        probe, util_pct = trial.probe, over(fmean, (device.util_mean_pct for device in trial.devices))
+        all_s += probe.total_s or 0.0
+        if util_pct is not None and probe.total_s and probe.start_up_s is not None:
+            busy_s += util_pct * (probe.total_s - probe.start_up_s)
+    return known(busy_s / all_s if busy_s else None, f"{DATABASE}; start-ups and failures count as idle")
 
 
 def _gpus(cases: Iterable[CaseView]) -> KnownFact[int] | None:
     most = max((sum(name.startswith("cuda") for name in case.kept.devices) for case in cases), default=0)
-    return KnownFact(value=most, source=DATABASE) if most else None
+    return known(most or None, DATABASE)
 
 
 def _cores(trials: Iterable[TrialRecord]) -> KnownFact[int] | None:
     """Return the cores of the smallest machine that measured, which every trial had."""
-    known = [int(cores) for one in trials if (cores := one.probe.host.get("cores", "")).isdecimal()]
-    return KnownFact(value=min(known), source=DATABASE) if known else None
+    cores = (trial.probe.host.get("cores", "") for trial in trials)
+    return known(min((int(count) for count in cores if count.isdecimal()), default=None), DATABASE)
 
 
 def _largest_gib(sizes_mib: Iterable[float | None]) -> KnownFact[float] | None:
-    known = [size for size in sizes_mib if size is not None]
-    return KnownFact(value=max(known) / MIB_PER_GIB, source=DATABASE) if known else None
+    sizes_gib = (size / MIB_PER_GIB for size in sizes_mib if size is not None)
+    return known(max(sizes_gib, default=None), DATABASE)
 
 
 def _pruner(cases: Iterable[CaseView]) -> KnownFact[str] | None:
     """Return the names of the pruners with which the cases were begun."""
-    pruners = [(one.facts.identity or {}).get("pruner") for one in cases]
+    pruners = [(case.facts.identity or {}).get("pruner") for case in cases]
     names = dict.fromkeys(str(pruner.get("name")) for pruner in pruners if isinstance(pruner, dict))
-    return KnownFact(value=", ".join(names), source=DATABASE) if names else None
-
-
-NAMES_SHOWN = 10
-"""The studies that a message names."""
+    return known(", ".join(names) or None, DATABASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -235,72 +230,74 @@ class Diagnosis:
     """The largest first."""
 
 
-def diagnose(engine: Engine, study: str, told: Setup | None = None, *, hours_left: float | None = None) -> Diagnosis:
-    """Diagnose a study of any Optuna program; `told` is what the user knows, and goes before the database.
+def diagnose(engine: Engine, study: str, given: Setup | None = None, *, hours_left: float | None = None) -> Diagnosis:
+    """Diagnose a study of any Optuna program; `given` is what the user knows, and goes before the database.
 
     With `hours_left`, the study still runs for so long, and each cause says whether to stop it for the change.
 
     `study` is the name of an Optuna study, or of a study of `tuner`, whose cases are Optuna studies. Raises
     EmptyStoreError if there is no such study, or if none of its trials has ended.
     """
-    return diagnose_record(_read(engine, study), told, hours_left=hours_left)
+    return diagnose_record(_read(engine, study), given, hours_left=hours_left)
 
 
 def diagnose_journal(
-    path: Path, study: str, told: Setup | None = None, *, hours_left: float | None = None
+    path: Path, study: str, given: Setup | None = None, *, hours_left: float | None = None
 ) -> Diagnosis:
     """Diagnose a study in a journal of Optuna. Raises EmptyStoreError as `diagnose` does, and StoreError."""
     from tuner.store.journal import read_journal, studies_of  # noqa: PLC0415 - loads Optuna, which takes long
 
-    found = read_journal(path, study)
-    if found is None:
+    journal = read_journal(path, study)
+    if journal is None:
         raise EmptyStoreError(f"{path} has no study {study!r}; {_named(studies_of(path))}")
-    return diagnose_record(of_journal(found, study), told, hours_left=hours_left)
+    return diagnose_record(of_journal(journal, study), given, hours_left=hours_left)
 
 
-def of_journal(found: "JournalStudy", study: str) -> StudyRecord:
+def of_journal(journal: "JournalStudy", study: str) -> StudyRecord:
     """Return what a journal says of a study."""
-    names = [*found.system_attributes, *(name for one in found.trials for name in one.system_attrs)]
-    known = [
+    names = [*journal.system_attributes, *(name for trial in journal.trials for name in trial.system_attrs)]
+    workers = [
         float(value)
-        for one in found.trials
-        for name, value in one.params.items()
+        for trial in journal.trials
+        for name, value in trial.params.items()
         if _WORKERS.search(name.lower()) and isinstance(value, int | float) and 0.0 <= value < math.inf
     ]
-    states = [one.state.name for one in found.trials]
+    states = [trial.state.name for trial in journal.trials]
     times = {
-        one.number: TrialTimes(
-            end=ENDS[one.state.name],
-            began_s=seconds(one.datetime_start),
-            ended_s=seconds(one.datetime_complete),
-            reports=len(one.intermediate_values),
+        trial.number: TrialTimes(
+            end=ENDS[trial.state.name],
+            began_s=seconds(trial.datetime_start),
+            ended_s=seconds(trial.datetime_complete),
+            reports=len(trial.intermediate_values),
         )
-        for one in found.trials
-        if one.state.name in ENDS
+        for trial in journal.trials
+        if trial.state.name in ENDS
     }
-    by_process = grouped(((process, times.get(at)) for at, process in enumerate(found.processes)), itemgetter(0))
-    threads = [sweep(one.running for _, one in own if one and one.running).most for own in by_process.values()]
+    threads: dict[object, list[Interval]] = {}
+    for number, process in enumerate(journal.processes):
+        if number in times and (running := times[number].running):
+            threads.setdefault(process, []).append(running)
+    n_jobs = max((Timeline(intervals).most for intervals in threads.values()), default=None)
     return StudyRecord(
         study=study,
         trials=tuple(times.values()),
         running=states.count(RUNNING),
-        waiting=states.count(WAITING),
+        waiting=states.count("WAITING"),
         setup=Setup(
             sampler=_left_by(names, SAMPLERS),
             pruner=_left_by(names, PRUNERS),
-            loader_workers=KnownFact(value=fmean(known), source=JOURNAL) if known else None,
-            n_jobs=KnownFact(value=max(threads), source=JOURNAL) if any(threads) else None,
+            loader_workers=known(over(fmean, workers), "journal"),
+            n_jobs=known(n_jobs, "journal"),
         ),
     )
 
 
-def diagnose_record(record: StudyRecord, told: Setup | None = None, *, hours_left: float | None = None) -> Diagnosis:
+def diagnose_record(record: StudyRecord, given: Setup | None = None, *, hours_left: float | None = None) -> Diagnosis:
     """Diagnose what is known of a study. Raises EmptyStoreError if none of its trials has ended."""
-    study = record.study
     if not record.trials:
-        open_ones = f"{record.running} running, {record.waiting} waiting"
-        raise EmptyStoreError(f"study {study!r} has no trial that has ended ({open_ones}); run it first")
-    record = with_n_jobs(with_startups(replace(record, setup=(told or Setup()).or_else(record.setup))))
+        counts = f"{record.running} running, {record.waiting} waiting"
+        raise EmptyStoreError(f"study {record.study!r} has no trial that has ended ({counts}); run it first")
+    record = with_n_jobs(with_startups(replace(record, setup=(given or Setup()).or_else(record.setup))))
     facts = gather(record)
     return Diagnosis(facts=facts, causes=tuple(causes(facts, record.trials, hours_left)))
 
@@ -312,7 +309,7 @@ def _read(engine: Engine, study: str) -> StudyRecord:
     with reading(engine) as connection:
         exact = connection.execute(named.where(STUDIES.c.study_name == study)).first()
         cases = [exact] if exact else connection.execute(named.where(of_study(study))).all()
-        workers = loader_workers(connection, [one.study_id for one in cases])
+        workers = loader_workers(connection, [row.study_id for row in cases])
     if not cases:
         raise EmptyStoreError(f"{shown(engine.url)} has no study {study!r}; {studies_in(engine)}")
     if exact and not exact.key:
@@ -331,15 +328,14 @@ def studies_in(engine: Engine) -> str:
 
 
 def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    shown_names = f"{', '.join(names[:NAMES_SHOWN])}{more}; name one with --study-name" if names else "none"
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    shown_names = f"{', '.join(names[:10])}{more}; name one with --study-name" if names else "none"
     return f"its studies are {shown_names}"
 
 
 Row = tuple[str, str, str]
 """What a fact is about, the fact, and who says so."""
-UNKNOWN = "unknown"
-DATABASE, JOURNAL = "database", "journal"
+DATABASE = "database"
 OPTIONS = {
     "startup_s": "--startup-seconds",
     "duty_pct": "--duty",
@@ -354,17 +350,15 @@ OPTIONS = {
     "pruner": "--pruner",
 }
 """The field of `Setup` → the option that tells it."""
-OF_GPUS = {"gpus", "gpus_per_trial", "gpu_memory_gib", "memory_used_gib"}
-"""The fields that a study of ours on processors does not have."""
 
 
 def rows(facts: Facts) -> Iterator[Row]:
     """Yield the facts of a study, the unknown ones included."""
-    for end, one in facts.ended.items():
-        if end is TrialEnd.INTERRUPTED and not one.trials:
+    for end, ended in facts.ended.items():
+        if end is TrialEnd.INTERRUPTED and not ended.trials:
             continue
-        took = f", {duration(one.mean_s)} in the mean" if one.mean_s is not None else ""
-        yield f"{end} trials", f"{one.trials}, {one.share:.0%}{took}", DATABASE
+        took = f", {duration(ended.mean_s)} in the mean" if ended.mean_s is not None else ""
+        yield f"{end} trials", f"{ended.trials}, {ended.share:.0%}{took}", DATABASE
     if facts.running or facts.waiting:
         yield "not ended", f"{facts.running} running, {facts.waiting} waiting", DATABASE
     gaps = f", and none for {duration(facts.empty_s)} between" if facts.empty_s >= 1.0 else ""
@@ -376,7 +370,7 @@ def rows(facts: Facts) -> Iterator[Row]:
         yield "  over time", " ".join(f"{mean:.1f}" for mean in facts.running_at_once.tenths), DATABASE
     if n_jobs or not facts.is_ours:
         threads = f"in threads of one process, n_jobs={n_jobs.value}" if n_jobs and n_jobs.value > 1 else "in processes"
-        yield "  they run", *_told("n_jobs", n_jobs, threads)
+        yield "  they run", *_cells("n_jobs", n_jobs, threads)
     training = facts.training_at_once
     none = f"; none for {training.none_share:.0%} of the time" if training else ""
     yield "of these, training", _at_once(training) + none, f"{DATABASE} and start-up"
@@ -385,7 +379,7 @@ def rows(facts: Facts) -> Iterator[Row]:
     if startup is None and share:
         yield "start-up", share, DATABASE
     else:
-        yield "start-up", *_told("startup_s", startup, f"{{:.1f}} s, {share}")
+        yield "start-up", *_cells("startup_s", startup, f"{{:.1f}} s, {share}")
     on_cpu = facts.is_ours and facts.setup.gpus_per_trial is None
     for name, label, form in (
         ("duty_pct", "duty of the ranks" if on_cpu else "duty of the GPUs", "{:.0f}%"),
@@ -398,9 +392,9 @@ def rows(facts: Facts) -> Iterator[Row]:
         ("sampler", "sampler", "{}"),
         ("pruner", "pruner", "{}"),
     ):
-        known = getattr(facts.setup, name)
-        if known or not (on_cpu and name in OF_GPUS):
-            yield label, *_told(name, known, form)
+        fact = getattr(facts.setup, name)
+        if fact or not (on_cpu and name in {"gpus", "gpus_per_trial", "gpu_memory_gib", "memory_used_gib"}):
+            yield label, *_cells(name, fact, form)
 
 
 def unknown(facts: Facts) -> list[str]:
@@ -412,18 +406,20 @@ def unknown(facts: Facts) -> list[str]:
         "how many trials the GPUs have room for": () if facts.is_ours else ("memory_used_gib", "gpu_memory_gib"),
         "how much more the GPUs can do": ("duty_pct",),
     }
-    missing = {what: [OPTIONS[one] for one in needs if getattr(setup, one) is None] for what, needs in judged.items()}
+    missing = {
+        what: [OPTIONS[name] for name in names if getattr(setup, name) is None] for what, names in judged.items()
+    }
     return [f"Unknown is {what}: {' and '.join(options)} would tell." for what, options in missing.items() if options]
 
 
-def sentences(found: Diagnosis) -> Iterator[str]:
+def sentences(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield the causes, the largest first, the changes, the safest first, and what could not be judged."""
-    missing = unknown(found.facts)
-    if not found.causes:
+    missing = unknown(diagnosis.facts)
+    if not diagnosis.causes:
         yield f"Nothing to change{', as far as is known' if missing else ''}."
-    for place, cause in enumerate(found.causes, 1):
+    for place, cause in enumerate(diagnosis.causes, 1):
         yield f"Cause {place}, {cause.kind}: {cause.why}"
-    for place, cause in enumerate(sorted(found.causes, key=lambda one: one.safety), 1):
+    for place, cause in enumerate(sorted(diagnosis.causes, key=attrgetter("safety")), 1):
         yield f"Change {place}: {cause.change}."
         most = "Unknown gain" if cause.gain is None else f"At most {cause.gain:.2f} times as much training"
         yield f"  {most}: {cause.how}."
@@ -433,12 +429,13 @@ def sentences(found: Diagnosis) -> Iterator[str]:
     yield from missing
 
 
-def _at_once(known: AtOnce | None) -> str:
-    if known is None:
-        return UNKNOWN
-    middle = f"{known.low}" if known.low == known.high else f"{known.low} to {known.high}"
-    return f"{known.mean:.1f} in the mean, mostly {middle}, at most {known.most}"
+def _at_once(trials: AtOnce | None) -> str:
+    if trials is None:
+        return "unknown"
+    middle = f"{trials.low}" if trials.low == trials.high else f"{trials.low} to {trials.high}"
+    return f"{trials.mean:.1f} in the mean, mostly {middle}, at most {trials.most}"
 
 
-def _told(name: str, known: KnownFact | None, form: str) -> tuple[str, str]:
-    return (form.format(known.value), known.source) if known else (UNKNOWN, f"{OPTIONS[name]} tells")
+def _cells(name: str, fact: KnownFact | None, form: str) -> tuple[str, str]:
+    """Return the value of a fact and its source, or that it is unknown and which option tells it."""
+    return (form.format(fact.value), fact.source) if fact else ("unknown", f"{OPTIONS[name]} tells")

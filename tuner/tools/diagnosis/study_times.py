@@ -1,11 +1,13 @@
 """What is known of a study: the times of its trials, their start-ups, trials at once, and shares. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from itertools import accumulate, pairwise
 from statistics import fmean
 from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
 
 Fact = TypeVar("Fact")
 Interval = tuple[float, float]
@@ -29,6 +31,11 @@ class KnownFact(Generic[Fact]):
     value: Fact
     source: str
     """`database`, `estimated …`, or the option that told it."""
+
+
+def known(value: Fact | None, source: str) -> KnownFact[Fact] | None:
+    """Return a value as a fact; None where there is none."""
+    return None if value is None else KnownFact(value=value, source=source)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,9 +62,10 @@ class Setup:
     sampler: KnownFact[str] | None = None
     pruner: KnownFact[str] | None = None
 
-    def or_else(self, other: "Setup") -> "Setup":
-        """Return this setup, with the facts of another one where this one has none."""
-        return Setup(**{one.name: getattr(self, one.name) or getattr(other, one.name) for one in fields(self)})
+    def or_else(self, fallback: "Setup") -> "Setup":
+        """Return this setup, with the facts of `fallback` where this one has none."""
+        names = (field.name for field in fields(self))
+        return Setup(**{name: getattr(self, name) or getattr(fallback, name) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,75 +129,47 @@ class StudyRecord(_OfStudy):
     """Those that have ended."""
 
 
-TENTHS = 10
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Timeline:
-    """How long how many intervals overlapped, in the order of time."""
+    """How long how many intervals overlapped."""
 
-    parts: tuple[tuple[float, int], ...]
-    """Seconds, and the number of intervals during them."""
-
-    @property
-    def covered_s(self) -> float:
+    def __init__(self, intervals: Iterable[Interval]) -> None:
+        """Count the intervals at each time. Empty intervals count for nothing."""
+        changes: Counter[float] = Counter()
+        for began_s, ended_s in intervals:
+            if ended_s > began_s:
+                changes[began_s] += 1
+                changes[ended_s] -= 1
+        moments_s = sorted(changes)
+        self.seconds = np.diff(np.array(moments_s, dtype=float))
+        """The length of each part of the time, in order."""
+        self.counts = np.cumsum([changes[at_s] for at_s in moments_s], dtype=int)[:-1]
+        """The number of intervals in each part."""
+        self.covered_s = float(self.seconds[self.counts > 0].sum())
         """The seconds with at least one interval."""
-        return sum(seconds for seconds, count in self.parts if count)
-
-    @property
-    def empty_s(self) -> float:
-        """The seconds without any, between the first and the last interval."""
-        return sum(seconds for seconds, count in self.parts if not count)
-
-    @property
-    def gaps_s(self) -> tuple[float, ...]:
-        """The seconds of each time without any, between the first and the last interval."""
-        return tuple(seconds for seconds, count in self.parts if not count)
-
-    @property
-    def most(self) -> int:
+        self.gaps_s = tuple(self.seconds[self.counts == 0].tolist())
+        """The seconds of each part without any interval, between the first and the last one."""
+        self.most = int(self.counts.max(initial=0))
         """The largest number at once."""
-        return max((count for _, count in self.parts), default=0)
 
-    def mean(self, whole_s: float) -> float:
-        """Return the mean number at once over `whole_s` seconds, which hold all intervals."""
-        return sum(seconds * count for seconds, count in self.parts) / whole_s
+    def mean(self, span_s: float) -> float:
+        """Return the mean number at once over `span_s` seconds, which hold all intervals."""
+        return float(self.seconds @ self.counts) / span_s
 
-    def quantile(self, share: float, whole_s: float) -> int:
-        """Return the number at once that is exceeded for at most `1 - share` of `whole_s` seconds."""
-        lengths = {0: whole_s - self.covered_s}
-        for seconds, count in self.parts:
-            if count:
-                lengths[count] = lengths.get(count, 0.0) + seconds
-        counts = sorted(lengths)
-        ends = accumulate(lengths[count] for count in counts)
-        return next((count for count, end_s in zip(counts, ends, strict=True) if end_s >= share * whole_s), self.most)
+    def quantile(self, share: float, span_s: float) -> int:
+        """Return the number at once that is exceeded for at most `1 - share` of `span_s` seconds."""
+        lengths_s = np.bincount(self.counts, self.seconds, minlength=1)
+        lengths_s[0] = span_s - self.covered_s
+        return min(int(np.searchsorted(np.cumsum(lengths_s), share * span_s)), self.most)
 
     def tenths(self) -> tuple[float, ...]:
         """Return the mean number at once in each tenth of the covered time; empty where nothing is covered."""
-        length_s = self.covered_s / TENTHS
-        sums, at_s = [0.0] * TENTHS, 0.0
-        for seconds, count in self.parts:
-            if count:
-                for tenth in range(TENTHS):
-                    overlap_s = min(at_s + seconds, (tenth + 1) * length_s) - max(at_s, tenth * length_s)
-                    sums[tenth] += max(overlap_s, 0.0) * count
-                at_s += seconds
-        return tuple(total / length_s for total in sums) if length_s else ()
-
-
-def sweep(intervals: Iterable[Interval]) -> Timeline:
-    """Return how many of the intervals overlap at each time; empty intervals count for nothing."""
-    changes: dict[float, int] = {}
-    for began_s, ended_s in intervals:
-        if ended_s > began_s:
-            changes[began_s] = changes.get(began_s, 0) + 1
-            changes[ended_s] = changes.get(ended_s, 0) - 1
-    parts, count = [], 0
-    for (at_s, change), (next_s, _) in pairwise(sorted(changes.items())):
-        count += change
-        parts.append((next_s - at_s, count))
-    return Timeline(parts=tuple(parts))
+        if not self.covered_s:
+            return ()
+        parts = self.counts > 0
+        ends_s = np.cumsum([0.0, *self.seconds[parts]])
+        amounts = np.cumsum([0.0, *(self.seconds * self.counts)[parts]])
+        tenths = np.diff(np.interp(np.linspace(0.0, ends_s[-1], 11), ends_s, amounts))
+        return tuple((tenths * 10 / ends_s[-1]).tolist())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -247,60 +227,54 @@ class Facts(_OfStudy):
     @property
     def trials(self) -> int:
         """The number of ended trials."""
-        return sum(one.trials for one in self.ended.values())
+        return sum(ended.trials for ended in self.ended.values())
 
 
 def gather(record: StudyRecord) -> Facts:
     """Return the facts of a study."""
-    trials, running = record.trials, sweep(filter(None, (one.running for one in record.trials)))
-    known = [one for one in trials if one.took_s and one.startup_s is not None]
-    training = sweep(filter(None, (one.training for one in known)))
+    trials = record.trials
+    running = Timeline(trial.running for trial in trials if trial.running)
+    started = [trial for trial in trials if trial.took_s and trial.startup_s is not None]
+    training = Timeline(trial.training for trial in started if trial.training)
+    startup_share = None
+    if started:
+        startup_share = sum(trial.starting_s for trial in started) / sum(trial.took_s for trial in started)
     return Facts(
-        **{one.name: getattr(record, one.name) for one in fields(_OfStudy)},
-        ended={end: _ended([one for one in trials if one.end is end], len(trials)) for end in TrialEnd},
-        trial_s=sum(one.took_s for one in trials),
+        **{field.name: getattr(record, field.name) for field in fields(_OfStudy)},
+        ended={end: _ended([trial for trial in trials if trial.end is end], len(trials)) for end in TrialEnd},
+        trial_s=sum(trial.took_s for trial in trials),
         covered_s=running.covered_s,
-        empty_s=running.empty_s,
+        empty_s=sum(running.gaps_s),
         gaps=len(running.gaps_s),
         longest_gap_s=max(running.gaps_s, default=0.0),
-        startup_share=sum(one.starting_s for one in known) / sum(one.took_s for one in known) if known else None,
+        startup_share=startup_share,
         running_at_once=_at_once(running, running.covered_s) if running.covered_s else None,
-        training_at_once=_at_once(training, running.covered_s) if known else None,
+        training_at_once=_at_once(training, running.covered_s) if started else None,
     )
 
 
 def _ended(trials: Sequence[TrialTimes], of: int) -> Ended:
-    took = [one.took_s for one in trials if one.took_s]
+    took = [trial.took_s for trial in trials if trial.took_s]
     return Ended(
         trials=len(trials),
         share=len(trials) / of,
         mean_s=fmean(took) if took else None,
         total_s=sum(took),
-        startup_s=sum(one.starting_s for one in trials),
+        startup_s=sum(trial.starting_s for trial in trials),
     )
 
 
-def _at_once(timeline: Timeline, whole_s: float) -> AtOnce:
-    low, usual, high = (timeline.quantile(share, whole_s) for share in (0.25, 0.5, 0.75))
+def _at_once(timeline: Timeline, span_s: float) -> AtOnce:
+    low, usual, high = (timeline.quantile(share, span_s) for share in (0.25, 0.5, 0.75))
     return AtOnce(
-        mean=timeline.mean(whole_s),
+        mean=timeline.mean(span_s),
         usual=usual,
         low=low,
         high=high,
         most=timeline.most,
         tenths=timeline.tenths(),
-        none_share=max(0.0, 1.0 - timeline.covered_s / whole_s),
+        none_share=max(0.0, 1.0 - timeline.covered_s / span_s),
     )
-
-
-LEAST_TRIALS = 8
-"""With fewer trials no line is drawn."""
-LEAST_KINDS = 3
-"""With fewer different numbers of reports no line is drawn."""
-LARGEST_ERROR = 0.2
-"""The largest standard error, as a share of the start-up."""
-SMALL = 0.02
-"""An error of this share of the trials' mean duration is small enough, too."""
 
 
 class StartEstimate(NamedTuple):
@@ -317,41 +291,39 @@ def estimate(trials: Iterable[TrialTimes]) -> StartEstimate | None:
     A trial takes a start-up, and then about the same time for each intermediate value. So durations lie on a line over
     the number of values, and the start-up is where the line begins. Long trials scatter more: the variance of a
     trial counts as proportional to its number of values (weighted least squares).
-    """
-    points = [(one.reports, one.took_s) for one in trials if one.reports and one.took_s]
-    if len(points) < LEAST_TRIALS or len({reports for reports, _ in points}) < LEAST_KINDS:
-        return None
-    import numpy as np  # noqa: PLC0415 - a tenth of a second, which most commands do not need
 
+    It is clear from eight trials and three different numbers of values on, with a standard error of at most a fifth of
+    the start-up or 2 % of the trials' mean duration.
+    """
+    points = [(trial.reports, trial.took_s) for trial in trials if trial.reports and trial.took_s]
+    if len(points) < 8 or len({reports for reports, _ in points}) < 3:
+        return None
     reports, took = np.array(points, dtype=float).T
     (step_s, start_s), covariance = np.polyfit(reports, took, 1, w=reports**-0.5, cov=True)
     error_s = float(np.sqrt(covariance[1, 1]))
     shortest_s = float(took[reports == reports.min()].mean())
     is_line = step_s > 0.0 and -2.0 * error_s <= start_s <= shortest_s + 2.0 * error_s
-    is_clear = error_s <= max(LARGEST_ERROR * start_s, SMALL * float(took.mean()))
+    is_clear = error_s <= max(0.2 * start_s, 0.02 * float(took.mean()))
     return StartEstimate(max(float(start_s), 0.0), error_s, len(points)) if is_line and is_clear else None
-
-
-THREADS_S, PROCESSES_S = 0.1, 2.0
-"""Threads of one process begin their first trials within so many seconds for each; processes take longer to start."""
 
 
 def with_n_jobs(record: StudyRecord) -> StudyRecord:
     """Return a study that says whether its trials run in threads or in processes, where the first starts show it.
 
-    A process with `n_jobs` begins so many trials at once. Processes import their libraries first, each in a time of
-    its own. Starts at the very same moment say nothing: some databases keep whole seconds.
+    Threads of one process (`n_jobs`) begin their first trials within 0.1 s for each. Processes import their libraries
+    first, each in a time of its own, so their starts lie at least two seconds apart. Starts at the very same moment say
+    nothing: some databases keep whole seconds.
     """
     facts = gather(record)
     usual = facts.running_at_once.usual if facts.running_at_once else 0
-    began_s = sorted(one.running[0] for one in record.trials if one.running)[:usual]
+    began_s = sorted(trial.running[0] for trial in record.trials if trial.running)[:usual]
     if record.setup.n_jobs is not None or record.is_ours or usual < 2 or len(began_s) < usual:
         return record
     spread_s = began_s[-1] - began_s[0]
-    if spread_s <= 0.0 or THREADS_S * usual < spread_s < PROCESSES_S:
+    if spread_s <= 0.0 or 0.1 * usual < spread_s < 2.0:
         return record
     source = f"estimated: the first {usual} trials began within {spread_s:.2g} s"
-    n_jobs = KnownFact(value=usual if spread_s < PROCESSES_S else 1, source=source)
+    n_jobs = KnownFact(value=usual if spread_s < 2.0 else 1, source=source)
     return replace(record, setup=replace(record.setup, n_jobs=n_jobs))
 
 
@@ -364,5 +336,5 @@ def with_startups(record: StudyRecord) -> StudyRecord:
     if setup.startup_s is None:
         return record
     usual_s = setup.startup_s.value
-    trials = (replace(one, startup_s=usual_s) if one.startup_s is None else one for one in record.trials)
+    trials = (replace(trial, startup_s=usual_s) if trial.startup_s is None else trial for trial in record.trials)
     return replace(record, setup=setup, trials=tuple(trials))

@@ -20,7 +20,7 @@ class Kind(StrEnum):
     STARTUP = "long start-up"
     THREADS = "threads of one process"
     PARALLEL = "few parallel trials"
-    WHOLE = "trials that use all GPUs"
+    ALL_GPUS = "trials that use all GPUs"
     IDLE = "little work for each GPU"
 
 
@@ -75,14 +75,6 @@ LEAST_GAIN = 1.1
 """A change that gains less than a tenth is not worth another study."""
 LEAST_SHARE = 0.1
 """Start-ups of pruned trials are a cause from this share of all trial time on, and so are failed trials."""
-LEAST_STARTUP_SHARE = 0.2
-"""Start-ups of complete trials are a cause from this share of the time of these trials on."""
-TRAIN_PER_STARTUP = 4
-"""A trial should train for so many start-ups before it may be pruned. The start-up is then a fifth of its time."""
-LEAST_BUSY_PCT = 50.0
-"""GPUs that are less busy than this while trials train have too little to do."""
-MOST_OF = 0.5
-"""A gap that makes this share of all gaps is one in which the study stood still."""
 USABLE = 0.9
 """The share of GPU memory to fill, because the peaks of trials differ."""
 
@@ -92,23 +84,27 @@ def causes(facts: Facts, trials: Sequence[TrialTimes], hours_left: float | None 
 
     `hours_left`: for so long the study still runs; None where it does not, or nobody said it.
     """
-    found = [*_gaps(facts), *_failures(facts), *_workers(facts), *_pruning(facts, trials), *_startup(facts)]
-    found += [*_threads(facts), *_parallel(facts), *_whole(facts)]
-    if not any(one.kind in {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL} for one in found):
-        found += _idle(facts)
-    worth = [_with_costs(one, facts, hours_left) for one in found if one.gain is None or one.gain >= LEAST_GAIN]
-    return sorted(worth, key=lambda one: (-(one.factor or 0.0), one.safety))
+    candidates = [*_gaps(facts), *_failures(facts), *_workers(facts), *_pruning(facts, trials), *_startup(facts)]
+    candidates += [*_threads(facts), *_parallel(facts), *_all_gpus(facts)]
+    if not {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL} & {candidate.kind for candidate in candidates}:
+        candidates += _idle(facts)
+    worth = [
+        _with_costs(candidate, facts, hours_left)
+        for candidate in candidates
+        if candidate.gain is None or candidate.gain >= LEAST_GAIN
+    ]
+    return sorted(worth, key=lambda cause: (-(cause.factor or 0.0), cause.safety))
 
 
-def _with_costs(one: IdleCause, facts: Facts, hours_left: float | None) -> IdleCause:
+def _with_costs(cause: IdleCause, facts: Facts, hours_left: float | None) -> IdleCause:
     """Return a cause with what it costs to undo its change, and what to do about it in a study that runs."""
-    way, undo = _UNDO[one.kind]
-    if facts.is_ours and one.kind is Kind.STARTUP and not facts.has_sessions:
-        undo = "one restart; all trials stay comparable"
+    way, undo = _UNDO[cause.kind]
+    if facts.is_ours and cause.kind is Kind.STARTUP and not facts.has_sessions:
+        undo = _NOTHING_LOST
     elif facts.is_ours:
         way, undo = Way.ANEW, "nothing: tuner keeps trials with other settings in a database of their own"
-    one = replace(one, way=way, undo=undo)
-    return one if hours_left is None else replace(one, advice=_advice(one, facts, hours_left))
+    cause = replace(cause, way=way, undo=undo)
+    return cause if hours_left is None else replace(cause, advice=_advice(cause, facts, hours_left))
 
 
 _NOTHING_LOST = "one restart; all trials stay comparable"
@@ -120,41 +116,43 @@ _UNDO = {
     Kind.PRUNING: (Way.RESUME, "one restart; trials that were pruned meanwhile stay so"),
     Kind.STARTUP: (Way.RESUME, "one restart and the code of before; all trials stay comparable"),
     Kind.THREADS: (Way.RESUME, _NOTHING_LOST),
-    Kind.WHOLE: (Way.ANEW, "a new study: a trial on fewer GPUs measures another training"),
+    Kind.ALL_GPUS: (Way.ANEW, "a new study: a trial on fewer GPUs measures another training"),
     Kind.PARALLEL: (Way.ADD, "the trials that run in the added processes, when these are ended"),
     Kind.IDLE: (Way.ANEW, "a new study: what each GPU has to do also changes what is learnt"),
 }
 """Kind → how the change comes into a study of any Optuna program that runs, and what it costs to take back."""
 
 
-def _advice(one: IdleCause, facts: Facts, hours_left: float) -> str:
+def _advice(cause: IdleCause, facts: Facts, hours_left: float) -> str:
     """Say whether to stop a study that runs for so long. Hours count as training at the study's rate so far."""
-    if one.way is Way.ADD:
+    if cause.way is Way.ADD:
         return "make it now: more processes join the study, and nothing stops"
-    if one.gain is None:
+    if cause.gain is None:
         return "let the study finish: nobody knows what stopping it would gain"
-    longest_s = max((kind.mean_s or 0.0 for kind in facts.ended.values()), default=0.0)
-    lost_h = longest_s / 2.0 / HOUR_S if one.way is Way.RESUME else 0.0
-    kept_h = facts.covered_s / HOUR_S if one.way is Way.ANEW else 0.0
-    changed_h, unchanged_h = one.gain * max(0.0, hours_left - lost_h), kept_h + hours_left
-    if one.way is Way.RESUME:
-        so = f"{one.gain:.2f} x ({hours_left:.1f} h left - {lost_h:.1f} h of trials that stop half-way)"
+    longest_s = max((ended.mean_s or 0.0 for ended in facts.ended.values()), default=0.0)
+    lost_h = longest_s / 2.0 / HOUR_S if cause.way is Way.RESUME else 0.0
+    kept_h = facts.covered_s / HOUR_S if cause.way is Way.ANEW else 0.0
+    changed_h, unchanged_h = cause.gain * max(0.0, hours_left - lost_h), kept_h + hours_left
+    if cause.way is Way.RESUME:
+        so = f"{cause.gain:.2f} x ({hours_left:.1f} h left - {lost_h:.1f} h of trials that stop half-way)"
         against = f"{unchanged_h:.1f} h"
     else:
-        so = f"{one.gain:.2f} x {hours_left:.1f} h left"
+        so = f"{cause.gain:.2f} x {hours_left:.1f} h left"
         against = f"{kept_h:.1f} h so far + {hours_left:.1f} h left = {unchanged_h:.1f} h"
     is_better = changed_h >= LEAST_GAIN * unchanged_h
-    now = "stop and resume with it now" if one.way is Way.RESUME else "stop and begin anew with it now"
+    now = "stop and resume with it now" if cause.way is Way.RESUME else "stop and begin anew with it now"
     return f"{now if is_better else 'let the study finish'}: at most {so} = {changed_h:.1f} h, against {against}"
 
 
 def _gaps(facts: Facts) -> Iterator[IdleCause]:
-    """Say how long no trial ran between the first and the last one, and whether the study stood still."""
+    """Say how long no trial ran between the first and the last one.
+
+    Where one gap makes half of that time, the study stood still.
+    """
     if facts.covered_s <= 0.0:
         return
-    whole_s = facts.covered_s + facts.empty_s
-    stood_still = facts.longest_gap_s >= MOST_OF * facts.empty_s
-    if stood_still:
+    span_s = facts.covered_s + facts.empty_s
+    if facts.longest_gap_s >= facts.empty_s / 2:
         change = (
             "let the study go on by itself after it has stopped: a loop around its program, or a job that is requeued"
         )
@@ -169,11 +167,11 @@ def _gaps(facts: Facts) -> Iterator[IdleCause]:
     yield cause(
         Kind.GAPS,
         facts,
-        why=f"No trial ran for {duration(facts.empty_s)} of {duration(whole_s)}, {facts.gaps} time(s){longest}.",
+        why=f"No trial ran for {duration(facts.empty_s)} of {duration(span_s)}, {facts.gaps} time(s){longest}.",
         change=change,
-        factor=whole_s / facts.covered_s,
-        how=f"{duration(whole_s)} from the first start to the last end / {duration(facts.covered_s)} with trials"
-        f"{_times(whole_s, facts.covered_s)}",
+        factor=span_s / facts.covered_s,
+        how=f"{duration(span_s)} from the first start to the last end / {duration(facts.covered_s)} with trials"
+        f"{_times(span_s, facts.covered_s)}",
     )
 
 
@@ -195,7 +193,7 @@ def _threads(facts: Facts) -> Iterator[IdleCause]:
     )
 
 
-def _whole(facts: Facts) -> Iterator[IdleCause]:
+def _all_gpus(facts: Facts) -> Iterator[IdleCause]:
     """Say that each trial uses all GPUs, so that trials run one after the other."""
     gpus, each, running, duty_pct = facts.setup.gpus, facts.setup.gpus_per_trial, facts.running_at_once, _duty(facts)
     if gpus is None or each is None or running is None or running.usual > 1 or each.value < gpus.value:
@@ -204,7 +202,7 @@ def _whole(facts: Facts) -> Iterator[IdleCause]:
         return
     how = "`tuner optimize --gpus-per-trial 1`" if facts.is_ours else "one trial on each GPU"
     yield cause(
-        Kind.WHOLE,
+        Kind.ALL_GPUS,
         facts,
         why=f"Each trial uses all {gpus.value} GPUs, and trials run one after the other.",
         change=f"let a trial use fewer GPUs, so that several run side by side: {how}",
@@ -232,9 +230,9 @@ def _failures(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _startup(facts: Facts) -> Iterator[IdleCause]:
-    """Say how much the start-ups of complete trials cost."""
+    """Say how much the start-ups of complete trials cost, from a fifth of these trials' time on."""
     complete = facts.ended[TrialEnd.COMPLETE]
-    if complete.startup_s < max(LEAST_STARTUP_SHARE * complete.total_s, 1e-9):
+    if complete.startup_s < max(0.2 * complete.total_s, 1e-9):
         return
     left_s = facts.trial_s - complete.startup_s
     ours = (
@@ -255,13 +253,16 @@ def _startup(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _pruning(facts: Facts, trials: Sequence[TrialTimes]) -> Iterator[IdleCause]:
+    """Say how much the start-ups of pruned trials cost, and what remains if a trial trains for four start-ups."""
     pruned, complete = facts.ended[TrialEnd.PRUNED], facts.ended[TrialEnd.COMPLETE]
     if facts.startup_share is None or pruned.startup_s < max(LEAST_SHARE * facts.trial_s, 1e-9):
         return
     startup_s = pruned.startup_s / pruned.trials
     full_s = (complete.total_s - complete.startup_s) / complete.trials if complete.total_s else math.inf
-    train_s = min(TRAIN_PER_STARTUP * startup_s, full_s)
-    short_s = sum(max(0.0, train_s - one.took_s + one.starting_s) for one in trials if one.end is TrialEnd.PRUNED)
+    train_s = min(4 * startup_s, full_s)
+    short_s = sum(
+        max(0.0, train_s - trial.took_s + trial.starting_s) for trial in trials if trial.end is TrialEnd.PRUNED
+    )
     starting_s, longer_s = facts.startup_share * facts.trial_s, facts.trial_s + short_s
     now, then = 1.0 - facts.startup_share, 1.0 - starting_s / longer_s
     yield cause(
@@ -367,7 +368,7 @@ def _room(facts: Facts) -> tuple[int, str, str]:
 def _idle(facts: Facts) -> Iterator[IdleCause]:
     """Say how busy the GPUs are while trials train, where no other cause tells what they wait for."""
     duty_pct, share = _duty(facts), 1.0 - (facts.startup_share or 0.0)
-    if duty_pct is None or share <= 0.0 or (busy_pct := duty_pct / share) >= LEAST_BUSY_PCT:
+    if duty_pct is None or share <= 0.0 or (busy_pct := duty_pct / share) >= 50.0:
         return
     yield cause(
         Kind.IDLE,

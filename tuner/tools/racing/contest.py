@@ -32,29 +32,18 @@ from tuner.store.races import RaceRuns
 from tuner.study import Case, ProbeSpec, same_launch
 from tuner.tools.racing.entrants import Entrant, Round, better_half, rounds
 
-SAMPLE_S = 1.0
-"""A run's devices are read so often, in seconds: a long run would otherwise keep very many readings."""
-WINDOW_SHARE = 0.25
-"""The share of a run's time that is enough to measure its samples per second."""
-MANY = 10_000_000
-"""The iterations that no run reaches: its time ends it."""
-
 
 def run_limits(probe: ProbeSpec, seconds: float) -> ProbeSpec:
-    """Return the limits of a run that trains for `seconds`: only its time ends it, and no iteration is shortened."""
-    return probe.model_copy(
-        update={
-            "iterations": MANY,
-            "window_seconds": min(probe.window_seconds, WINDOW_SHARE * seconds),
-            "thin": False,
-            "warm": False,
-            "max_seconds": probe.max_seconds + 2.0 * seconds,
-            "sample_seconds": max(SAMPLE_S, probe.sample_seconds),
-        }
-    )
+    """Return the limits of a run that trains for `seconds`.
+
+    A quarter of its time is enough to measure its samples per second. Its devices are read at most once a second: a
+    long run would otherwise keep very many readings.
+    """
+    window_s, sample_s = min(probe.window_seconds, 0.25 * seconds), max(1.0, probe.sample_seconds)
+    return probe.timed(seconds).model_copy(update={"window_seconds": window_s, "sample_seconds": sample_s})
 
 
-class FollowedRun:
+class RunFollower:
     """Follows a run: keeps its scores, and ends it once it has trained long enough."""
 
     def __init__(self, seconds: float, interrupted: Callable[[], bool]) -> None:
@@ -62,8 +51,8 @@ class FollowedRun:
         self._interrupted = interrupted
         self.curve: list[tuple[float, float]] = []
         self.trained_s = 0.0
-        self._seen_s = -1.0
-        self._not_finite = self._most_not_finite = 0
+        self._last_s = -1.0
+        self._not_finite = self._longest_not_finite = 0
 
     def __call__(self, so_far: ProbeResult | None) -> Answer:
         """Take over the newest score, and say whether the run goes on."""
@@ -73,10 +62,10 @@ class FollowedRun:
             return Go()
         self.trained_s = so_far.total_s - (so_far.start_up_s or so_far.total_s)
         self.note(so_far)
-        return Enough() if self.is_whole else More()
+        return Enough() if self.is_complete else More()
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the run has trained long enough, even if its window is too short for a probe."""
         return self.trained_s >= self._seconds
 
@@ -87,26 +76,22 @@ class FollowedRun:
         A mean over episodes is not finite, either, while no episode ends. So scores that are not finite, and that are
         no more in a row than at an earlier time of the run, are no failure.
         """
-        if self._not_finite > self._most_not_finite:
+        if self._not_finite > self._longest_not_finite:
             return f"diverged: the last {self._not_finite} return(s) of the run are no finite numbers"
         return None
 
     def note(self, result: ProbeResult) -> None:
         """Take over the newest score."""
         score = result.score
-        if score is None or score.t_s <= self._seen_s or result.start_up_s is None:
+        if score is None or score.t_s <= self._last_s or result.start_up_s is None:
             return
-        self._seen_s = score.t_s
+        self._last_s = score.t_s
         if not isfinite(score.value):
             self._not_finite += 1
             return
-        self._most_not_finite = max(self._most_not_finite, self._not_finite)
+        self._longest_not_finite = max(self._longest_not_finite, self._not_finite)
         self._not_finite = 0
         self.curve.append((max(0.0, score.t_s - result.start_up_s), score.value))
-
-
-_NOT_THE_CONFIG = {Blame.HOST, Blame.SETUP}
-"""Failures of the machine and of the set-up end the race, because they say nothing about a config."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,14 +136,14 @@ class Race:
         A race that is interrupted, or whose time is over, returns how it stands then; the same call goes on. Raises
         TrainerError where the machine or the set-up is at fault, and where the first run gives no score.
         """
-        left = list(self._entrants)
-        for one in self.rounds:
-            if not self._run_round(one, left):
+        entrants = list(self._entrants)
+        for turn in self.rounds:
+            if not self._run_round(turn, entrants):
                 break
-            scores = means(self._made(left), one.seconds)
-            order = better_half([scores[at].value if at in scores else None for at in range(len(left))])
-            left = [left[place] for place in order]
-            if len(left) < 2:
+            scores = means(self._made(entrants), turn.seconds)
+            order = better_half([scores[at].value if at in scores else None for at in range(len(entrants))])
+            entrants = [entrants[place] for place in order]
+            if len(entrants) < 2:
                 break
         return self.standing()
 
@@ -166,8 +151,13 @@ class Race:
         """Return how the configs stand after the runs so far: those that trained longest first, then by score."""
         made = self._made(self._entrants)
         return [
-            Place(entrant=self._entrants[one.config], mean=one.mean, seconds=one.seconds, runs=tuple(made[one.config]))
-            for one in standings(made)
+            Place(
+                entrant=self._entrants[standing.config],
+                mean=standing.mean,
+                seconds=standing.seconds,
+                runs=tuple(made[standing.config]),
+            )
+            for standing in standings(made)
         ]
 
     def _past(self) -> list[RunRecord]:
@@ -181,33 +171,33 @@ class Race:
             at: [run for run in runs if same_launch(run.config, entrant.config)] for at, entrant in enumerate(among)
         }
 
-    def _run_round(self, one: Round, left: Sequence[Entrant]) -> bool:
+    def _run_round(self, turn: Round, entrants: Sequence[Entrant]) -> bool:
         """Make the missing runs of a round; return whether the round is complete.
 
         The runs that other processes make are waited for, where the job can wait.
         """
-        said = False
-        while elsewhere := self._make_missing(one, left):
+        is_waiting = False
+        while elsewhere := self._make_missing(turn, entrants):
             if self._job.wait is None:
                 return False
-            if not said:
+            if not is_waiting:
                 self._say("waiting for runs of this race that other processes make")
-            said = True
+            is_waiting = True
             self._job.wait()
         return elsewhere is not None
 
-    def _make_missing(self, one: Round, left: Sequence[Entrant]) -> int | None:
+    def _make_missing(self, turn: Round, entrants: Sequence[Entrant]) -> int | None:
         """Make the missing runs of a round; return how many other processes make, None where the race is to stop."""
         elsewhere = 0
-        for seed, entrant in itertools.product(one.seeds, left[: one.configs]):
-            is_made = partial(self._is_made, entrant, seed, one.seconds)
+        for seed, entrant in itertools.product(turn.seeds, entrants[: turn.configs]):
+            is_made = partial(self._is_made, entrant, seed, turn.seconds)
             if is_made(self._runs.read()):
                 continue
-            if self._job.interrupted() or not self._job.has_time(self._expected_s(one.seconds)):
+            if self._job.interrupted() or not self._job.has_time(self._expected_s(turn.seconds)):
                 return None
             if not self._runs.claim(entrant.config, seed, is_made):
                 elsewhere += 1
-            elif not self._run_claimed(entrant, seed, one.seconds):
+            elif not self._run_claimed(entrant, seed, turn.seconds):
                 return None
         return elsewhere
 
@@ -251,15 +241,15 @@ class Race:
         """Raise TrainerError where no run so far has a score, or no score changes: the runs would train for nothing."""
         if run.failure:
             return
-        curves = [one.curve for one in (*self._past(), run) if one.failure is None]
+        curves = [past.curve for past in (*self._past(), run) if past.failure is None]
         if not any(curves):
-            found = f"{in_words(run.config)} gave no return in {run.seconds:.0f} s of training"
+            problem = f"{in_words(run.config)} gave no return in {run.seconds:.0f} s of training"
         elif len(curves) > 1 and constant(curves):
-            found = f"no return changed within any of its {len(curves)} runs"
+            problem = f"no return changed within any of its {len(curves)} runs"
         else:
             return
         raise TrainerError(
-            f"the race stopped: {found}; let the study name what the trainer prints as its return ("
+            f"the race stopped: {problem}; let the study name what the trainer prints as its return ("
             "MimicKit: `trainer.options.score_row`; a command: the group `return` in `progress`), or give more "
             "--hours: the first runs are the shortest"
         )
@@ -267,22 +257,22 @@ class Race:
     def _train(self, entrant: Entrant, seed: int, seconds: float) -> RunRecord | None:
         """Train a config from scratch; None where the user stopped the run."""
         bench = self._job.bench
-        following = FollowedRun(seconds, self._is_interrupted)
+        follower = RunFollower(seconds, self._is_interrupted)
         slot = bench.slot(self._case, f"races/{self._case.name}/{len(self._runs.read()):04d}")
         try:
             result = run_in(
                 replace(slot, limits=run_limits(slot.limits, seconds), seed=seed),
                 partial(bench.trainer.plan, self._case, entrant.config),
-                lambda plan: with_sure_speed(self._job.probe(plan, following)),
+                lambda plan: with_sure_speed(self._job.probe(plan, follower)),
             )
         except TrainerError as refusal:
             failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="trainer", detail=str(refusal))
             return RunRecord(config=entrant.config, seed=seed, seconds=seconds, failure=_in_words(failure))
-        following.note(result)
-        failure = None if following.is_whole else result.failure
+        follower.note(result)
+        failure = None if follower.is_complete else result.failure
         if failure and failure.kind == FailureKind.INTERRUPTED:
             return None
-        if failure and failure.kind.blame in _NOT_THE_CONFIG:
+        if failure and failure.kind.blame in {Blame.HOST, Blame.SETUP}:  # they say nothing about the config
             raise TrainerError(
                 f"the race stopped at {in_words(entrant.config)}: {_in_words(failure)}; whole runs are kept, "
                 "and the same command goes on"
@@ -293,12 +283,12 @@ class Race:
             seconds=seconds,
             started_at=result.started_at,
             start_up_s=result.start_up_s,
-            trained_s=following.trained_s,
+            trained_s=follower.trained_s,
             iterations_per_s=result.iterations / result.window_s if result.window_s else None,
             samples_per_s=result.samples_per_s,
-            curve=thinned(following.curve),
+            curve=thinned(follower.curve),
             score_source=bench.trainer.score_source,
-            failure=_in_words(failure) if failure else following.failure,
+            failure=_in_words(failure) if failure else follower.failure,
             host=result.host,
         )
 
@@ -307,33 +297,29 @@ def _in_words(failure: Failure) -> str:
     return f"{failure.kind.value}: {failure.detail}"
 
 
-UPDATES = "updates/s"
-BY_CHANCE = 0.05
-"""A winner is clear if chance alone would put two equal configs so far apart with at most this probability."""
-LEAST_CHANCE = 0.01
-"""A smaller probability is not told as a number: two or three seeds do not show it."""
-
-
 def forecasts(places: Sequence[Place], updates: Mapping[int, float | None]) -> dict[str, list[float | None]]:
     """Return what could have foretold a race: metric → its value for each place.
 
     Utilisation is that of the search. Samples/s and updates/s are those of the race itself, and those of the search
     where the race has none. `updates` holds the updates of an iteration, by position.
     """
-    searched = dict.fromkeys(name for place in places for name in place.entrant.measured)
-    found = {name: [place.entrant.measured.get(name) for place in places] for name in searched if name != SAMPLES_PER_S}
-    for place in places:
-        speed = over(fmean, [run.samples_per_s for run in place.runs])
-        found.setdefault(SAMPLES_PER_S, []).append(speed or place.entrant.measured.get(SAMPLES_PER_S))
+    searched = dict.fromkeys(name for place in places for name in place.entrant.measured if name != SAMPLES_PER_S)
+    metrics = {name: [place.entrant.measured.get(name) for place in places] for name in searched}
+    metrics[SAMPLES_PER_S] = [
+        over(fmean, [run.samples_per_s for run in place.runs]) or place.entrant.measured.get(SAMPLES_PER_S)
+        for place in places
+    ]
     speeds = [over(fmean, [run.iterations_per_s for run in place.runs]) for place in places]
-    found[UPDATES] = [one * count if one and (count := updates.get(at)) else None for at, one in enumerate(speeds)]
-    return found
+    metrics["updates/s"] = [
+        speed * count if speed and (count := updates.get(at)) else None for at, speed in enumerate(speeds)
+    ]
+    return metrics
 
 
 def verdict(places: Sequence[Place], updates: Mapping[int, float | None]) -> Iterator[str]:
     """Yield the sentences about a race. `updates` holds the updates of an iteration, by position."""
-    finalists = [(one, one.mean) for one in places if one.mean is not None and one.seconds == places[0].seconds]
-    yield from (f"{one.entrant} left the race: {one.failure}" for one in places if one.failure)
+    finalists = [(place, place.mean) for place in places if place.mean and place.seconds == places[0].seconds]
+    yield from (f"{place.entrant} left the race: {place.failure}" for place in places if place.failure)
     if not finalists:
         yield "No run has a score yet, so nothing is known about what is learnt."
         return
@@ -343,40 +329,43 @@ def verdict(places: Sequence[Place], updates: Mapping[int, float | None]) -> Ite
         f"mean of {mean.runs} run(s)."
     )
     if len(finalists) > 1:
-        second, follows = finalists[1]
-        yield _lead(mean, second.entrant, follows)
-    yield from _foretold(places, updates)
-    devices = {found for place in places for run in place.runs if (found := run.host.get("devices"))}
+        second, second_mean = finalists[1]
+        yield _lead(mean, second.entrant, second_mean)
+    yield from _forecast_agreement(places, updates)
+    devices = {run.host["devices"] for place in places for run in place.runs if run.host.get("devices")}
     if len(devices) > 1:
-        named = "; ".join(sorted(devices))
-        yield f"The runs had {len(devices)} sets of devices: {named}. This alone may change scores."
+        names = "; ".join(sorted(devices))
+        yield f"The runs had {len(devices)} sets of devices: {names}. This alone may change scores."
 
 
-def _lead(first: Mean, second: Entrant, follows: Mean) -> str:
-    """Say how far the second is behind, and how often chance alone would do this (Student's t test)."""
-    by = f"{second} follows with {score_text(follows.value, follows.error)}"
-    lead = ahead(first, follows)
-    if lead is None and max(first.runs, follows.runs) < 2:
-        return f"{by}. How sure this is cannot be said: each of the two was trained with one seed."
+def _lead(winner: Mean, second: Entrant, mean: Mean) -> str:
+    """Say how far the second is behind, and how often chance alone would do this (Student's t test).
+
+    The winner is clear if chance would put two equal configs so far apart in at most 5 % of races. Less than 1 % is not
+    told as a number: two or three seeds do not show it.
+    """
+    lag = f"{second} follows with {score_text(mean.value, mean.error)}"
+    lead = ahead(winner, mean)
+    if lead is None and max(winner.runs, mean.runs) < 2:
+        return f"{lag}. How sure this is cannot be said: each of the two was trained with one seed."
     if lead is None:
-        return f"{by}. The seeds make no difference: each config's runs have one score. Does the command use {{seed}}?"
+        return f"{lag}. The seeds make no difference: each config's runs have one score. Does the command use {{seed}}?"
     chance = student_tail(lead.errors, lead.freedom)
-    behind = f"{by}, {lead.errors:.1f} standard errors behind"
-    often = f"{100 * chance:.0f} %" if chance >= LEAST_CHANCE else f"less than {100 * LEAST_CHANCE:g} %"
-    said = f"{behind}. Two equal configs would differ so in {often} of races"
-    return f"{said}." if chance <= BY_CHANCE else f"{said}: the winner is not clear, and more hours or seeds may tell."
+    often = f"{100 * chance:.0f} %" if chance >= 0.01 else "less than 1 %"
+    lag += f", {lead.errors:.1f} standard errors behind. Two equal configs would differ so in {often} of races"
+    return f"{lag}." if chance <= 0.05 else f"{lag}: the winner is not clear, and more hours or seeds may tell."
 
 
-def _foretold(places: Sequence[Place], updates: Mapping[int, float | None]) -> Iterator[str]:
+def _forecast_agreement(places: Sequence[Place], updates: Mapping[int, float | None]) -> Iterator[str]:
     """Yield for each metric whether its order is that of the scores after the time that all configs were trained."""
     shortest = min((place.seconds for place in places if place.mean), default=0.0)
     scores = means({at: place.runs for at, place in enumerate(places)}, shortest)
     for name, values in forecasts(places, updates).items():
-        both = [(value, scores[at].value) for at, value in enumerate(values) if value is not None and at in scores]
-        if len(both) < 2 or (tau := agreement(*zip(*both, strict=True))) is None:
+        pairs = [(value, scores[at].value) for at, value in enumerate(values) if value is not None and at in scores]
+        if len(pairs) < 2 or (tau := agreement(*zip(*pairs, strict=True))) is None:
             continue
-        right = max(both)[1] == max(score for _, score in both)
+        is_right = max(pairs)[1] == max(score for _, score in pairs)
         yield (
-            f"{SPEEDS.get(name, name)} {'names' if right else 'does not name'} the winner after {shortest:.0f} s; its "
-            f"order agrees with that of the scores by {tau:+.2f} (Kendall's tau of {len(both)} configs)."
+            f"{SPEEDS.get(name, name)} {'names' if is_right else 'does not name'} the winner after {shortest:.0f} s; "
+            f"its order agrees with that of the scores by {tau:+.2f} (Kendall's tau of {len(pairs)} configs)."
         )

@@ -1,6 +1,6 @@
 """The configs of a race, and the rounds in which they train: successive halving."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.errors import StoreError
@@ -8,9 +8,6 @@ from tuner.export import CaseView, in_words, no_best
 from tuner.probe import SAMPLES_PER_S
 from tuner.search.standing import Standing, of_both
 from tuner.study import Config, launch_digest, launched
-
-FEWEST = 2
-"""The configs of the last round."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,11 +20,13 @@ class Round:
 
 
 def rounds(configs: int, *, seeds: int, total_s: float) -> list[Round]:
-    """Return the rounds of a race whose runs train for `total_s` seconds together.
+    """Return the rounds of a race whose runs train for `total_s` seconds together; two configs are in the last one.
 
     Each run begins from scratch with a seed of its own. So a later round also measures the shorter times anew.
     """
-    sizes = list(_sizes(configs))
+    sizes = [configs]
+    while sizes[-1] > 2:
+        sizes.append((sizes[-1] + 1) // 2)
     first_s = total_s / (seeds * sum(size * 2**number for number, size in enumerate(sizes)))
     return [
         Round(configs=size, seconds=first_s * 2**at, seeds=tuple(range(at * seeds, (at + 1) * seeds)))
@@ -35,21 +34,11 @@ def rounds(configs: int, *, seeds: int, total_s: float) -> list[Round]:
     ]
 
 
-def _sizes(configs: int) -> Iterator[int]:
-    yield configs
-    while configs > FEWEST:
-        configs = (configs + 1) // 2
-        yield configs
-
-
 def better_half(scores: Sequence[float | None]) -> list[int]:
     """Return the positions of the better half of the configs, the best first. Configs without a score are last."""
     order = sorted(range(len(scores)), key=lambda place: (scores[place] is None, -(scores[place] or 0.0)))
     known = [place for place in order if scores[place] is not None]
-    return known[: max(FEWEST, (len(scores) + 1) // 2)]
-
-
-BUSIEST, FASTEST, DEFAULT, BETWEEN = "best of the search", "most samples/s", "default", "between"
+    return known[: max(2, (len(scores) + 1) // 2)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,54 +76,52 @@ def entrants(case: CaseView, *, also: Sequence[int] = ()) -> list[Entrant]:
     best, fastest = case.best, case.fastest
     if best is None:
         raise StoreError(no_best(case.name))
-    chosen: list[tuple[str, Config]] = [(BUSIEST, best.config)]
-    chosen += [(FASTEST, fastest.config)] if fastest else []
-    chosen += [(DEFAULT, default)] if (default := case.default_for(best.config)) else []
+    chosen: list[tuple[str, Config]] = [("best of the search", best.config)]
+    chosen += [("most samples/s", fastest.config)] if fastest else []
+    chosen += [("default", default)] if (default := case.default_for(best.config)) else []
     taken = {launch_digest(config) for _, config in chosen}
     if fastest and (between := _between(case.configs, taken)):
-        chosen.append((BETWEEN, between.config))
+        chosen.append(("between", between.config))
     chosen += [(f"trial #{number}", _config_of(case, number)) for number in also]
     configs = {launch_digest(config): launched(config) for _, config in chosen}
-    kinds = {digest: tuple(kind for kind, one in chosen if launch_digest(one) == digest) for digest in configs}
+    kinds = {digest: tuple(kind for kind, config in chosen if launch_digest(config) == digest) for digest in configs}
     if len(configs) < 2:
         raise StoreError(
             f"a race of {case.name} needs two configs: the best of its search is also the fastest and the default; "
             "name a trial with another config: --trial NUMBER"
         )
-    first, *others = configs.values()
+    first = next(iter(configs.values()))
+    shared = frozenset(name for name in first if all(config.get(name) == first[name] for config in configs.values()))
     measured = {
-        launch_digest(one.config): {case.objectives[0]: one.value}
-        | ({} if one.samples_per_s is None else {SAMPLES_PER_S: one.samples_per_s})
-        for one in case.configs
-        if one.is_eligible
+        launch_digest(standing.config): {case.objectives[0]: standing.value}
+        | ({} if standing.samples_per_s is None else {SAMPLES_PER_S: standing.samples_per_s})
+        for standing in case.configs
+        if standing.is_eligible
     }
     return [
-        Entrant(
-            config=configs[digest],
-            kinds=kinds[digest],
-            measured=measured.get(digest, {}),
-            shared=frozenset(name for name in first if all(other.get(name) == first[name] for other in others)),
-        )
-        for digest in configs
+        Entrant(config=config, kinds=kinds[digest], measured=measured.get(digest, {}), shared=shared)
+        for digest, config in configs.items()
     ]
 
 
 def _config_of(case: CaseView, number: int) -> Config:
-    found = next((trial.config for trial in case.trials if trial.number == number), None)
-    if not found:
+    config = next((trial.config for trial in case.trials if trial.number == number), None)
+    if not config:
         raise StoreError(f"--trial {number}: {case.name} has no measured trial of this number; trials.tsv lists them")
-    return found
+    return config
 
 
 def _between(configs: Sequence[Standing], taken: set[str]) -> Standing | None:
     """Return the config of the front that is not taken and whose smaller share of the front's range is largest."""
-    front = of_both(one for one in configs if one.samples_per_s is not None)
-    free = [one for one in front if launch_digest(one.config) not in taken]
-    values, speeds = [one.value for one in front], [one.samples_per_s or 0.0 for one in front]
+    front = of_both(standing for standing in configs if standing.samples_per_s is not None)
+    free = [standing for standing in front if launch_digest(standing.config) not in taken]
+    values, speeds = [point.value for point in front], [point.samples_per_s or 0.0 for point in front]
 
     def share(at: float, of: Sequence[float]) -> float:
         return (at - min(of)) / ((max(of) - min(of)) or 1.0)
 
     return max(
-        free, key=lambda one: min(share(one.value, values), share(one.samples_per_s or 0.0, speeds)), default=None
+        free,
+        key=lambda point: min(share(point.value, values), share(point.samples_per_s or 0.0, speeds)),
+        default=None,
     )

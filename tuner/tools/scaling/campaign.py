@@ -88,12 +88,12 @@ def scaling_runs(subjects: Sequence[Scaled], counts: Sequence[int], routes: Sequ
     All runs of one team come together, because each other team needs new programs. For strong scaling, the largest
     batch is also divided by each number of GPUs.
     """
-    sizes = [(one, _sizes(one, counts)) for one in subjects]
+    sizes = [(scaled, _sizes(scaled, counts)) for scaled in subjects]
 
     def runs(mode: Mode, *teams: CardTeam) -> Iterator[Run]:
-        for one, own in sizes:
-            if mode == "joined" or not (one.only_links or (mode == "apart" and not one.can_stay_apart)):
-                yield from (Run(subject=one.subject.name, size=size, mode=mode, teams=teams) for size in own)
+        for scaled, own in sizes:
+            if mode == "joined" or not (scaled.only_links or (mode == "apart" and not scaled.can_stay_apart)):
+                yield from (Run(subject=scaled.subject.name, size=size, mode=mode, teams=teams) for size in own)
 
     yield from runs("single", CardTeam(gpus=(0,)))
     for count in counts[1:]:
@@ -111,20 +111,18 @@ def split_runs(subjects: Sequence[Scaled], cards: int) -> Iterator[Run]:
     All cards are measured twice: the first time decides how the work is divided, the second time checks the division.
     """
     teams = [CardTeam(gpus=(card,)) for card in range(cards)]
-    useful = [one for one in subjects if not one.only_links]
+    works = [(scaled.subject.name, size) for scaled in subjects if not scaled.only_links for size in scaled.sizes]
     for team in teams:
-        for one in useful:
-            yield from (Run(subject=one.subject.name, size=size, mode="single", teams=(team,)) for size in one.sizes)
-    for one in useful:
-        for size in one.sizes:
-            yield from [Run(subject=one.subject.name, size=size, mode="beside", teams=tuple(teams))] * 2
+        yield from (Run(subject=name, size=size, mode="single", teams=(team,)) for name, size in works)
+    for name, size in works:
+        yield from [Run(subject=name, size=size, mode="beside", teams=tuple(teams))] * 2
 
 
-def _sizes(one: Scaled, counts: Sequence[int]) -> Sequence[int | None]:
-    known = {size for size in one.sizes if size is not None}
+def _sizes(scaled: Scaled, counts: Sequence[int]) -> Sequence[int | None]:
+    known = {size for size in scaled.sizes if size is not None}
     if not known:
         return [None]
-    if not (one.subject.splits_model or one.only_links):
+    if not (scaled.subject.splits_model or scaled.only_links):
         known |= {max(known) // count for count in counts if max(known) >= count}
     return sorted(known)
 
@@ -238,10 +236,6 @@ def _step_samples(run: Run, subject: Scaled, team: CardTeam, result: ProbeResult
     return result.samples_per_s * result.trained_s / result.iterations
 
 
-MOST_FAILURES = 3
-"""After this many failed runs without a measurement before, no other run is tried."""
-
-
 def measure_all(
     measuring: Measuring,
     runs: Iterable[Run],
@@ -260,7 +254,7 @@ def measure_all(
     try:
         for run in runs:
             points = measuring.measure(run, subjects[run.subject])
-            if any(one.failure is FailureKind.INTERRUPTED for one in points):
+            if any(point.failure is FailureKind.INTERRUPTED for point in points):
                 break
             results = results.with_points(*points)
             write(results, path)
@@ -292,18 +286,18 @@ def begun(path: Path, blank: Results) -> Results:
                 f"{path} holds results of another machine, and they are kept; name another file with --out. {name} "
                 f"there: {before}; here: {now}"
             )
-    subjects = {one.name: one for one in (*blank.subjects, *earlier.subjects)}
-    for one in blank.subjects:
-        if subjects[one.name] != one:
+    subjects = {subject.name: subject for subject in (*blank.subjects, *earlier.subjects)}
+    for subject in blank.subjects:
+        if subjects[subject.name] != subject:
             raise OutputError(
-                f"{path} holds results of another {one.name}, and they are kept; name another file with --out. There: "
-                f"{subjects[one.name].text}; here: {one.text}"
+                f"{path} holds results of another {subject.name}, and they are kept; name another file with --out. "
+                f"There: {subjects[subject.name].text}; here: {subject.text}"
             )
-    failed = {_run_of(one) for one in earlier.points if one.failure}
+    failed = {_run_of(point) for point in earlier.points if point.failure}
     return replace(
         earlier,
         subjects=tuple(subjects.values()),
-        points=tuple(one for one in earlier.points if _run_of(one) not in failed),
+        points=tuple(point for point in earlier.points if _run_of(point) not in failed),
     )
 
 
@@ -313,7 +307,7 @@ def _run_of(point: Measurement) -> tuple[object, ...]:
 
 def missing(runs: Iterable[Run], results: Results) -> list[Run]:
     """Return the runs that have not been measured yet, in their order. A run may be planned more than once."""
-    made = Counter((*_run_of(one), one.gpus) for one in results.points)
+    made = Counter((*_run_of(point), point.gpus) for point in results.points)
     left: list[Run] = []
     for run in runs:
         keys = [(run.subject, run.size, run.mode, team.route, len(run.teams), team.gpus) for team in run.teams]
@@ -324,16 +318,19 @@ def missing(runs: Iterable[Run], results: Results) -> list[Run]:
 
 
 def _check(points: list[Measurement], results: Results) -> None:
-    """Raise an error where a failure leaves no hope for other runs: a card is not there, or nothing has ever run."""
-    nothing_ran = not any(one.samples_per_s for one in results.points)
-    for one in points:
-        kind = one.failure
+    """Raise an error where a failure leaves no hope for other runs.
+
+    A card is not there, or nothing has ever run: after three failures, no other run is tried.
+    """
+    nothing_ran = not any(point.samples_per_s for point in results.points)
+    for point in points:
+        kind = point.failure
         if kind is None:
             continue
         remedy = kind.remedy or "read the console.log of the probe"
         if kind is FailureKind.GPU_LOST:
-            raise DeviceError(f"{one.workload}: {one.detail}; {remedy}")
+            raise DeviceError(f"{point.workload}: {point.detail}; {remedy}")
         if kind is FailureKind.GPU_BUSY:
-            raise DeviceError(f"{one.workload}: {one.detail}; wait for the other program, or measure with --shared")
-        if nothing_ran and (kind.blame is Blame.SETUP or len(results.points) >= MOST_FAILURES):
-            raise TrainerError(f"{one.workload}: {kind}: {one.detail}; {remedy}")
+            raise DeviceError(f"{point.workload}: {point.detail}; wait for the other program, or measure with --shared")
+        if nothing_ran and (kind.blame is Blame.SETUP or len(results.points) >= 3):
+            raise TrainerError(f"{point.workload}: {kind}: {point.detail}; {remedy}")

@@ -1,7 +1,7 @@
 """Results of several machines side by side: prices, speed-up, cost, what to choose; a table and sentences of it."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,9 +11,9 @@ from pydantic import Field, ValidationError
 from tuner.devices.found import Link
 from tuner.errors import StudyError, TunerError
 from tuner.export import Sheet, tsv
-from tuner.probe import BUSY_PCT, HOUR_S, DeviceSummary
+from tuner.probe import BUSY_PCT, HOUR_S, over
 from tuner.study import Number, Strict, complaints, grouped, read_mapping
-from tuner.tools.scaling.laws import LOSSES, Quantity, difference
+from tuner.tools.scaling.laws import Loss, Quantity, difference
 from tuner.tools.scaling.results import Measurement, Mode, Results, Route, Subject
 from tuner.tools.scaling.scaling_table import Division, Fit, ScalingRow, ceilings, mean_pct, placement, table
 
@@ -31,31 +31,29 @@ MODES: dict[Mode, str] = {
     "joined": "the devices exchange gradients or other results, as in training",
 }
 """The words for each way to work."""
-PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 CPU_NOTE = "These are CPU figures: ranks of one processor that exchange data with gloo. They say nothing about GPUs."
 CERTAIN = 2.0
-"""A loss is told if it is at least this many of its standard errors."""
-TWO_DIGITS = 2.0
-"""An error whose first digit is below this number is shown with two digits, and any other error with one."""
-MOST_DECIMALS = 12
-"""A number is shown with at most so many decimals, however small its error is."""
-LOSS_WORTH_PCT = 1.0
-"""A loss is told if it is at least this percentage of the step."""
+"""A loss, a lead or a misfit counts from this many standard errors on."""
 
 
-def number(one: Quantity, digits: int = 3) -> str:
-    """Return a number with its standard error; the error's size decides the decimals."""
-    if one.error is None or one.error == 0:
-        return f"{one.value:.{digits}g}" if abs(one.value) < 10**digits else f"{one.value:,.0f}"
-    decimals = min(math.ceil(-math.log10(one.error / TWO_DIGITS)), MOST_DECIMALS)
-    shown = max(decimals, 0)
-    return f"{round(one.value, decimals):,.{shown}f} ± {round(one.error, decimals):,.{shown}f}"
+def number(quantity: Quantity) -> str:
+    """Return a number with its standard error.
+
+    The error decides the decimals, twelve at most: it has two digits where the first one is 1, and otherwise one.
+    """
+    value, error = quantity.value, quantity.error
+    if not error:
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    decimals = min(math.ceil(-math.log10(error / 2.0)), 12)
+    places = max(decimals, 0)
+    return f"{round(value, decimals):,.{places}f} ± {round(error, decimals):,.{places}f}"
 
 
-def short(one: Quantity) -> str:
+def short(quantity: Quantity) -> str:
     """Return a large number with its standard error in thousands (k), millions (M) or billions (G)."""
-    unit, letter = next((found for found in PREFIXES if abs(one.value) >= found[0]), (1.0, ""))
-    return f"{number(one.times(1 / unit))} {letter}".rstrip()
+    prefixes = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (0.0, ""))
+    unit, letter = next(prefix for prefix in prefixes if abs(quantity.value) >= prefix[0])
+    return f"{number(quantity.times(1 / (unit or 1.0)))} {letter}".rstrip()
 
 
 def sized(row: ScalingRow | Fit | Division | Measurement) -> str:
@@ -67,10 +65,10 @@ def scaling_sentences(results: Results, rows: Sequence[ScalingRow], fits: Iterab
     """Yield what the losses of each row are, and then each serial part."""
     if not results.on_gpu:
         yield CPU_NOTE
-    yield from busy_with_others(device for one in results.points if one.mode != "beside" for device in one.devices)
+    yield from busy_with_others(point for point in results.points if point.mode != "beside")
     for row in rows:
         if row.scaling != "single":
-            yield _told(row, "cards" if results.on_gpu else "ranks")
+            yield _losses(row, "cards" if results.on_gpu else "ranks")
     yield from map(_serial, fits)
     yield from ceiling_sentences(rows)
     yield from failure_sentences(results)
@@ -78,10 +76,10 @@ def scaling_sentences(results: Results, rows: Sequence[ScalingRow], fits: Iterab
 
 def failure_sentences(results: Results) -> Iterator[str]:
     """Yield which measurements failed, and why."""
-    for one in results.points:
-        if one.failure:
-            cards = ",".join(map(str, one.gpus))
-            yield f"not measured: {sized(one)} {one.mode} on {cards}: {one.failure}: {one.detail}"
+    for point in results.points:
+        if point.failure:
+            cards = ",".join(map(str, point.gpus))
+            yield f"not measured: {sized(point)} {point.mode} on {cards}: {point.failure}: {point.detail}"
 
 
 def ceiling_sentences(rows: Sequence[ScalingRow]) -> Iterator[str]:
@@ -93,9 +91,9 @@ def ceiling_sentences(rows: Sequence[ScalingRow]) -> Iterator[str]:
         )
 
 
-def busy_with_others(devices: Iterable[DeviceSummary]) -> Iterator[str]:
+def busy_with_others(rows: Iterable[Measurement | ScalingRow]) -> Iterator[str]:
     """Yield a warning where other programs worked meanwhile. Programs measured side by side count as others, too."""
-    others_pct = max((device.others_mean_pct or 0.0 for device in devices), default=0.0)
+    others_pct = max((device.others_mean_pct or 0.0 for row in rows for device in row.devices), default=0.0)
     if others_pct >= BUSY_PCT:
         yield (
             f"Other processes used up to {others_pct:.0f} % of the processors meanwhile. "
@@ -103,12 +101,13 @@ def busy_with_others(devices: Iterable[DeviceSummary]) -> Iterator[str]:
         )
 
 
-def _told(row: ScalingRow, devices: str) -> str:
+def _losses(row: ScalingRow, devices: str) -> str:
+    """Return the speed-up of a row, and its losses that are certain and at least 1 % of the step."""
     step = row.step_ms.value
     parts = [
         f"{name} {number(loss)} ms"
-        for name, loss in sorted(row.losses.items(), key=lambda one: -one[1].value)
-        if loss.value >= CERTAIN * (loss.error or 0.0) and 100 * loss.value >= LOSS_WORTH_PCT * step
+        for name, loss in sorted(row.losses.items(), key=lambda loss: -loss[1].value)
+        if loss.value >= CERTAIN * (loss.error or 0.0) and 100 * loss.value >= step
     ]
     lost = f"Of {step:.4g} ms per step are lost: {', '.join(parts)}" if parts else "No loss is clearly above 0"
     return (
@@ -134,15 +133,15 @@ def split_sentences(results: Results, divisions: list[Division]) -> Iterator[str
     """Yield how each workload is divided among the cards, and which workload belongs on which card."""
     if not results.on_gpu:
         yield CPU_NOTE
-    yield from busy_with_others(device for one in results.points if one.mode == "single" for device in one.devices)
-    for one in divisions:
-        shares = ", ".join(f"{100 * share:.1f} %" for share in one.shares)
-        total, best = one.throughput.value, one.alone[one.best_card].value
+    yield from busy_with_others(point for point in results.points if point.mode == "single")
+    for division in divisions:
+        shares = ", ".join(f"{100 * share:.1f} %" for share in division.shares)
+        total, best = division.throughput.value, max(speed.value for speed in division.alone)
         yield (
-            f"{sized(one)}: give the cards {shares} of the work. "
-            f"Together they make {number(one.throughput)} samples/s: {total / best:.2f} times the best card alone, "
-            f"{total / one.even.value:.2f} times an even split, "
-            f"{100 * total / one.sum_alone.value:.1f} % of the sum of the single cards"
+            f"{sized(division)}: give the cards {shares} of the work. Together they make "
+            f"{number(division.throughput)} samples/s: {total / best:.2f} times the best card alone, "
+            f"{total / division.even.value:.2f} times an even split, "
+            f"{100 * total / division.sum_alone.value:.1f} % of the sum of the single cards"
         )
     chosen = placement(divisions)
     if len(chosen) > 1:
@@ -202,21 +201,6 @@ def read_prices(path: Path, needed: Sequence[tuple[str, str]]) -> Prices:
     return prices
 
 
-WORTH_PCT, DEAR_PCT = 90.0, 70.0
-"""From this efficiency on, more GPUs are worth it; and from this one on, where time counts more than money."""
-VAGUE_PCT = 10.0
-"""With a larger standard error of the efficiency, no advice is given."""
-MILLION = 1e6
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Machine:
-    """The results of one machine, under the name of their file."""
-
-    name: str
-    results: Results
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PricedRow:
     """One row of one machine, and what it costs."""
@@ -236,19 +220,19 @@ class PricedRow:
     @property
     def per_million(self) -> float | None:
         """The price of a million samples; None without prices."""
-        return None if self.per_price is None else MILLION / self.per_price.value
+        return None if self.per_price is None else 1e6 / self.per_price.value
 
 
-def lines(machines: Iterable[Machine], prices: Prices | None) -> list[PricedRow]:
-    """Return all rows of all machines, with their prices where `prices` are given."""
-    found: list[PricedRow] = []
-    for one in machines:
-        model, on_gpu = one.results.devices[0], one.results.on_gpu
-        price = prices.of(one.name, model) if prices else None
-        for row in table(one.results):
+def lines(machines: Mapping[str, Results], prices: Prices | None) -> list[PricedRow]:
+    """Return all rows of all machines, by the names of their files, with their prices where `prices` are given."""
+    priced: list[PricedRow] = []
+    for machine, results in machines.items():
+        model, on_gpu = results.devices[0], results.on_gpu
+        price = prices.of(machine, model) if prices else None
+        for row in table(results):
             per_hour = None if price is None else price * row.gpus
-            found.append(PricedRow(machine=one.name, model=model, on_gpu=on_gpu, row=row, per_hour=per_hour))
-    return found
+            priced.append(PricedRow(machine=machine, model=model, on_gpu=on_gpu, row=row, per_hour=per_hour))
+    return priced
 
 
 def recommendation(lines: Sequence[PricedRow], currency: str) -> Iterator[str]:
@@ -258,7 +242,7 @@ def recommendation(lines: Sequence[PricedRow], currency: str) -> Iterator[str]:
     """
     yield from _across(lines, currency)
     joined = {line.machine for line in lines if line.row.scaling != "single"}
-    for machine in sorted(dict.fromkeys(line.machine for line in lines), key=lambda one: one not in joined):
+    for machine in sorted(dict.fromkeys(line.machine for line in lines), key=lambda name: name not in joined):
         own = [line for line in lines if line.machine == machine]
         several = [line for line in own if line.row.scaling != "single"]
         for line in _largest(several):
@@ -266,20 +250,25 @@ def recommendation(lines: Sequence[PricedRow], currency: str) -> Iterator[str]:
         if not several:
             yield f"{machine}: measured on one {own[0].model} alone, so a second one is not known to be worth it"
             yield from (f"{machine}: {ceiling}" for ceiling in ceiling_sentences([line.row for line in own]))
-        yield from (f"{machine}: {text}" for text in busy_with_others(one for line in own for one in line.row.devices))
+        yield from (f"{machine}: {text}" for text in busy_with_others(line.row for line in own))
     if any(not line.on_gpu for line in lines):
         yield f"{CPU_NOTE} The workloads are smaller there, so that only speed-ups can be compared with GPUs."
 
 
 def _worth(line: PricedRow) -> str:
+    """Return the speed-up of a row, and whether its devices are worth it.
+
+    They are from 90 % efficiency on, and from 70 % on where time counts more than money. With a standard error above
+    10 points, nothing is advised.
+    """
     row, efficiency = line.row, line.row.efficiency_pct.value
-    if (row.efficiency_pct.error or 0.0) > VAGUE_PCT:
+    if (row.efficiency_pct.error or 0.0) > 10.0:
         answer = "the error is too large to say whether they are worth it"
     elif row.speed_up.value <= 1:
         answer = "not worth it"
-    elif efficiency >= WORTH_PCT:
+    elif efficiency >= 90.0:
         answer = "worth it"
-    elif efficiency >= DEAR_PCT:
+    elif efficiency >= 70.0:
         answer = "worth it where time counts more than money"
     else:
         answer = "hardly worth it"
@@ -301,14 +290,14 @@ def _across(lines: Sequence[PricedRow], currency: str) -> Iterator[str]:
             continue
         fastest = max(group, key=lambda line: line.row.samples_per_s.value)
         speed = number(fastest.row.samples_per_s)
-        said = (
+        sentence = (
             f"{sized(fastest.row)}: {_where(fastest)} is the fastest, with {speed} samples/s{_rivals(fastest, group)}"
         )
-        priced = [(line, one.value) for line in group if (one := line.per_price)]
-        if priced:
-            cheapest, samples = max(priced, key=lambda one: one[1])
-            said += f"; {_where(cheapest)} makes the most for the money, {samples:,.0f} samples per {currency}"
-        yield said
+        samples = {line.per_price.value: line for line in group if line.per_price}
+        if samples:
+            most = max(samples)
+            sentence += f"; {_where(samples[most])} makes the most for the money, {most:,.0f} samples per {currency}"
+        yield sentence
 
 
 def _rivals(fastest: PricedRow, group: Sequence[PricedRow]) -> str:
@@ -357,12 +346,12 @@ def _columns(line: PricedRow, currency: str | None) -> dict[str, object]:
         **_measured("speed_up", row.speed_up),
         **_measured("efficiency_pct", row.efficiency_pct),
     }
-    for name in LOSSES:
+    for name in Loss:
         columns |= _measured(f"{name.replace(' ', '_')}_ms", row.losses.get(name))
     columns |= {
         "util_pct": _rounded(mean_pct(row.devices, "util_mean_pct")),
         "sm_pct": _rounded(mean_pct(row.devices, "sm_mean_pct")),
-        "mem_peak_mib": max((one.mem_peak_mib for one in row.devices if one.mem_peak_mib is not None), default=None),
+        "mem_peak_mib": over(max, (device.mem_peak_mib for device in row.devices)),
     }
     if currency:
         columns |= {
@@ -373,8 +362,8 @@ def _columns(line: PricedRow, currency: str | None) -> dict[str, object]:
     return columns
 
 
-def _measured(name: str, one: Quantity | None) -> dict[str, float | None]:
-    return {name: one and _rounded(one.value), f"{name}_se": one and _rounded(one.error)}
+def _measured(name: str, quantity: Quantity | None) -> dict[str, float | None]:
+    return {name: quantity and _rounded(quantity.value), f"{name}_se": quantity and _rounded(quantity.error)}
 
 
 def _rounded(value: float | None) -> float | None:

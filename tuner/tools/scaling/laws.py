@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal
 
 
@@ -35,19 +36,19 @@ def ratio(above: Quantity, below: Quantity) -> Quantity:
     return _with_errors(value, above.times(value / above.value), below.times(value / below.value))
 
 
-def difference(one: Quantity, other: Quantity) -> Quantity:
+def difference(quantity: Quantity, less: Quantity) -> Quantity:
     """Return a difference; the errors of both numbers are independent."""
-    return _with_errors(one.value - other.value, one, other)
+    return _with_errors(quantity.value - less.value, quantity, less)
 
 
 def total(parts: Sequence[Quantity]) -> Quantity:
     """Return a sum; the errors of its parts are independent."""
-    return _with_errors(sum(one.value for one in parts), *parts)
+    return _with_errors(sum(part.value for part in parts), *parts)
 
 
 def _with_errors(value: float, *parts: Quantity) -> Quantity:
-    """Return a number with the independent errors of its parts; its error is unknown where one of these is."""
-    errors = [one.error for one in parts if one.error is not None]
+    """Return a number with the independent errors of its parts; its error is unknown where that of a part is."""
+    errors = [part.error for part in parts if part.error is not None]
     return Quantity(value, math.hypot(*errors) if len(errors) == len(parts) else None)
 
 
@@ -86,12 +87,18 @@ def serial_part(
     return SerialPart(share=share, error=math.hypot(own, of_single), misfit=misfit)
 
 
-SERIAL, CONTENTION, IMBALANCE = "serial", "contention", "imbalance"
-SYNCHRONISATION, STAGES, BUBBLE, COMMUNICATION = "synchronisation", "stages", "bubble", "communication"
-WAITING = "communication and synchronisation"
-"""Both in one number, where a trainer cannot run without exchanging anything."""
-LOSSES = (SERIAL, CONTENTION, IMBALANCE, SYNCHRONISATION, STAGES, BUBBLE, COMMUNICATION, WAITING)
-"""The names of all losses, in the order in which they add up."""
+class Loss(StrEnum):
+    """The names of all losses of a step, in the order in which they add up."""
+
+    SERIAL = "serial"
+    CONTENTION = "contention"
+    IMBALANCE = "imbalance"
+    SYNCHRONISATION = "synchronisation"
+    STAGES = "stages"
+    BUBBLE = "bubble"
+    COMMUNICATION = "communication"
+    WAITING = "communication and synchronisation"
+    """Both in one number, where a trainer cannot run without exchanging anything."""
 
 
 def losses(
@@ -114,19 +121,19 @@ def losses(
 
     A loss may be negative within its error. Neighbouring losses share a measurement, so their errors are correlated.
     """
-    found = {SERIAL: difference(same_batch, ideal)} if same_batch != ideal else {}
+    parts = {Loss.SERIAL: difference(same_batch, ideal)} if same_batch != ideal else {}
     before = same_batch
     if beside:
-        mean, slowest = total(beside).times(1 / len(beside)), max(beside, key=lambda one: one.value)
-        found |= {CONTENTION: difference(mean, before), IMBALANCE: difference(slowest, mean)}
+        mean, slowest = total(beside).times(1 / len(beside)), max(beside, key=lambda step: step.value)
+        parts |= {Loss.CONTENTION: difference(mean, before), Loss.IMBALANCE: difference(slowest, mean)}
         before = slowest
     if apart is None:
-        return {**found, WAITING: difference(joined, before)}
-    found[STAGES if fill else SYNCHRONISATION] = difference(apart, before)
+        return {**parts, Loss.WAITING: difference(joined, before)}
+    parts[Loss.STAGES if fill else Loss.SYNCHRONISATION] = difference(apart, before)
     filled = Quantity(apart.value * (1 + fill), apart.error)
     if fill:
-        found[BUBBLE] = Quantity(filled.value - apart.value)
-    return {**found, COMMUNICATION: difference(joined, filled)}
+        parts[Loss.BUBBLE] = Quantity(filled.value - apart.value)
+    return {**parts, Loss.COMMUNICATION: difference(joined, filled)}
 
 
 def fill_share(stages: int, micro_batches: int) -> float:

@@ -1,14 +1,14 @@
 """The page of a comparison, and its pictures."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tuner.report.charts import BEST, FRONT, OTHER, THIRD, Picture, Trace, axis, bars, errors, text, trace
 from tuner.report.page import filled
 from tuner.study import grouped
-from tuner.tools.scaling.comparing import ROUTES, Machine, PricedRow, number, sized, topology
-from tuner.tools.scaling.laws import LOSSES, Quantity
-from tuner.tools.scaling.results import LINKS
+from tuner.tools.scaling.comparing import ROUTES, PricedRow, number, sized, topology
+from tuner.tools.scaling.laws import Loss, Quantity
+from tuner.tools.scaling.results import LINKS, Results
 from tuner.tools.scaling.scaling_table import link_table
 
 COLOURS = (FRONT, BEST, THIRD, OTHER)
@@ -17,15 +17,17 @@ LOSS_COLOURS = ("#76839a", "#b0731a", "#4c9a5f", "#8a63a6", "#8a63a6", "#2584ad"
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross")
 
 
-def page(machines: Sequence[Machine], lines: Sequence[PricedRow], said: Sequence[str], currency: str | None) -> str:
+def page(
+    machines: Mapping[str, Results], lines: Sequence[PricedRow], sentences: Sequence[str], currency: str | None
+) -> str:
     """Return a comparison as one page of HTML."""
     return filled(
         "comparison.html",
         filters={"number": number, "sized": sized, "topology": topology},
         machines=machines,
-        sentences=said,
+        sentences=sentences,
         lines=lines,
-        links=[(one.name, link) for one in machines for link in link_table(one.results, LINKS)],
+        links=[(name, link) for name, results in machines.items() for link in link_table(results, LINKS)],
         pictures=pictures(lines, currency),
         currency=currency,
     )
@@ -99,7 +101,7 @@ def _losses(lines: Sequence[PricedRow]) -> Picture:
     names = [text(_named(line)) for line in shown]
     data = [
         bars([_share_pct(line, name) for line in shown], names, name, colour, hover="%{x:.3g} %")
-        for name, colour in zip(LOSSES, LOSS_COLOURS, strict=True)
+        for name, colour in zip(Loss, LOSS_COLOURS, strict=True)
         if any(name in line.row.losses for line in shown)
     ]
     legend, margin = {"orientation": "h", "y": 1.0, "yanchor": "bottom"}, {"l": 52, "r": 14, "t": 70, "b": 44}
@@ -120,8 +122,11 @@ def _share_pct(line: PricedRow, name: str) -> float:
 
 
 def _for_the_money(lines: Sequence[PricedRow], currency: str) -> Picture:
-    priced = [(line, one) for line in lines if line.row.scaling != "strong" and (one := line.per_price)]
-    samples, names = [one.value for _, one in priced], [text(_named(line)) for line, _ in priced]
+    priced = [line for line in lines if line.row.scaling != "strong" and line.per_price]
+    samples, names = (
+        [line.per_price.value for line in priced if line.per_price],
+        [text(_named(line)) for line in priced],
+    )
     return Picture(
         name="money",
         title=f"Samples per {currency}",

@@ -73,20 +73,20 @@ class _Index:
 
     def __init__(self, results: Results, subject: Subject) -> None:
         self.subject = subject
-        measured = (one for one in results.points if one.samples_per_s and one.samples_per_step)
-        self.points = [one for one in measured if one.workload == subject.name]
+        points = (point for point in results.points if point.workload == subject.name)
+        self.points = [point for point in points if point.samples_per_s and point.samples_per_step]
 
     def of(self, mode: Mode, size: int | None, gpus: int | None = None) -> list[Measurement]:
         """Return the points of a mode and size; `gpus` is the number of devices at work."""
         return [
-            one
-            for one in self.points
-            if one.mode == mode and one.size == size and gpus in {None, len(one.gpus) * one.beside}
+            point
+            for point in self.points
+            if point.mode == mode and point.size == size and gpus in {None, len(point.gpus) * point.beside}
         ]
 
     def single(self, size: int | None) -> Measurement | None:
         """Return the baseline of a size: one rank on the first device."""
-        return next((one for one in self.of("single", size) if one.gpus == (0,)), None)
+        return next((point for point in self.of("single", size) if point.gpus == (0,)), None)
 
 
 def table(results: Results) -> list[ScalingRow]:
@@ -94,8 +94,8 @@ def table(results: Results) -> list[ScalingRow]:
     rows: list[ScalingRow] = []
     for subject in results.subjects:
         index = _Index(results, subject)
-        singles = [one for one in index.points if one.mode == "single" and one.gpus == (0,)]
-        rows += [_row(index, one, one, "single") for one in singles]
+        singles = [point for point in index.points if point.mode == "single" and point.gpus == (0,)]
+        rows += [_row(index, point, point, "single") for point in singles]
         rows += _of_several(index)
     return rows
 
@@ -148,7 +148,7 @@ def _losses(index: _Index, point: Measurement, baseline: Measurement) -> dict[st
         joined=_step_ms(point),
         ideal=ideal,
         same_batch=ideal if alone is None or alone == baseline else _step_ms(alone),
-        beside=[_step_ms(one).times(share) for one in index.of("beside", point.size, ranks)],
+        beside=[_step_ms(alone_beside).times(share) for alone_beside in index.of("beside", point.size, ranks)],
         apart=_step_ms(apart[0]) if apart else None,
         fill=fill_share(ranks, parts) if parts else 0.0,
     )
@@ -159,13 +159,13 @@ def fits(rows: Iterable[ScalingRow]) -> list[Fit]:
     rows = list(rows)
     several = [row for row in rows if row.scaling != "single"]
     groups = grouped(several, lambda row: (row.workload, row.size, row.route, row.scaling))
-    found: list[Fit] = []
+    fitted: list[Fit] = []
     for (workload, size, route, scaling), group in groups.items():
         single = next(row for row in rows if (row.workload, row.size, row.scaling) == (workload, size, "single"))
         rates = [(row.gpus, row.samples_per_s) for row in group]
         serial = serial_part("strong" if scaling == "strong" else "weak", single.samples_per_s, rates)
-        found.append(Fit(workload=workload, size=size, route=route, scaling=scaling, serial=serial))
-    return found
+        fitted.append(Fit(workload=workload, size=size, route=route, scaling=scaling, serial=serial))
+    return fitted
 
 
 def ceilings(rows: Sequence[ScalingRow]) -> list[tuple[ScalingRow, int, Quantity]]:
@@ -177,8 +177,8 @@ def ceilings(rows: Sequence[ScalingRow]) -> list[tuple[ScalingRow, int, Quantity
     singles = {(row.workload, row.size): row for row in rows if row.scaling == "single" and not row.splits_model}
     measured = {(row.workload, row.size, row.gpus) for row in rows if row.scaling == "strong"}
     return [
-        (whole, count, ratio(whole.step_ms, part.step_ms))
-        for (workload, size), whole in singles.items()
+        (single, count, ratio(single.step_ms, part.step_ms))
+        for (workload, size), single in singles.items()
         for count in COUNTS
         if count > 1 and size and size % count == 0 and (workload, size, count) not in measured
         if (part := singles.get((workload, size // count))) is not None
@@ -223,10 +223,6 @@ def _step_ms(point: Measurement) -> Quantity:
     return Quantity(step_ms, None if speed.error is None else step_ms * speed.error / speed.value)
 
 
-MOST_PLANS = 100_000
-"""The most ways to place workloads on cards that are compared one by one."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Division:
     """How the independent work of one workload is divided among the cards."""
@@ -243,7 +239,7 @@ class Division:
     @property
     def shares(self) -> tuple[float, ...]:
         """The share of the work that each card gets: in proportion to its own speed."""
-        return tuple(one.value / total(self.first).value for one in self.first)
+        return tuple(speed.value / total(self.first).value for speed in self.first)
 
     @property
     def sum_alone(self) -> Quantity:
@@ -260,26 +256,21 @@ class Division:
         """The same with equal shares."""
         return self._until_all_finish([1 / len(self.second)] * len(self.second))
 
-    @property
-    def best_card(self) -> int:
-        """The card that is fastest alone."""
-        return max(range(len(self.alone)), key=lambda card: self.alone[card].value)
-
     def _until_all_finish(self, shares: Sequence[float]) -> Quantity:
         speeds = (speed.times(1 / share) for speed, share in zip(self.second, shares, strict=True))
-        return min(speeds, key=lambda one: one.value)
+        return min(speeds, key=lambda speed: speed.value)
 
 
 def divisions(results: Results) -> list[Division]:
     """Return the division of each workload and size that every card has measured alone, and twice beside the others."""
     cards = range(len(results.devices))
-    found: list[Division] = []
-    for workload, size in dict.fromkeys((one.workload, one.size) for one in results.points):
-        points = [one for one in results.points if (one.workload, one.size) == (workload, size) and one.samples_per_s]
+    made: list[Division] = []
+    for (workload, size), group in grouped(results.points, lambda point: (point.workload, point.size)).items():
+        points = [point for point in group if point.samples_per_s]
         alone = [_rates(points, "single", card) for card in cards]
-        beside = [_rates([one for one in points if one.beside == len(cards)], "beside", card) for card in cards]
+        beside = [_rates([point for point in points if point.beside == len(cards)], "beside", card) for card in cards]
         if min(map(len, alone)) >= 1 and min(map(len, beside)) >= 2:
-            found.append(
+            made.append(
                 Division(
                     workload=workload,
                     size=size,
@@ -288,34 +279,33 @@ def divisions(results: Results) -> list[Division]:
                     second=tuple(rates[1] for rates in beside),
                 )
             )
-    return found
+    return made
 
 
 def _rates(points: Sequence[Measurement], mode: Mode, card: int) -> list[Quantity]:
-    return [rate(one) for one in points if one.mode == mode and one.gpus == (card,)]
+    return [rate(point) for point in points if point.mode == mode and point.gpus == (card,)]
 
 
 def placement(divisions: Sequence[Division]) -> Mapping[tuple[str, int | None], int]:
     """Return the card for each workload and size, so that all finish as early as possible.
 
-    Each workload counts as much work as its fastest card does in the same time. Where there are more than `MOST_PLANS`
-    ways, each workload goes in turn to the card on which it ends first.
+    Each workload counts as much work as its fastest card does in the same time. Where there are more than
+    100,000 ways, each workload goes in turn to the card on which it ends first.
     """
     if not divisions:
         return {}
     cards = range(len(divisions[0].alone))
-    takes = [
-        [max(rates) / own for own in rates] for rates in ([one.alone[c].value for c in cards] for one in divisions)
-    ]
+    speeds = [[speed.value for speed in division.alone] for division in divisions]
+    takes = [[max(rates) / rate for rate in rates] for rates in speeds]
 
     def ends(plan: Sequence[int]) -> tuple[float, float]:
         loads = [sum(takes[work][card] for work, card in enumerate(plan) if card == place) for place in cards]
         return max(loads), sum(loads)
 
-    if len(cards) ** len(divisions) <= MOST_PLANS:
+    if len(cards) ** len(divisions) <= 100_000:
         best: Sequence[int] = min(itertools.product(cards, repeat=len(divisions)), key=ends)
     else:
         best = []
         for _ in divisions:
             best = min(([*best, card] for card in cards), key=ends)
-    return {(one.workload, one.size): card for one, card in zip(divisions, best, strict=True)}
+    return {(division.workload, division.size): card for division, card in zip(divisions, best, strict=True)}

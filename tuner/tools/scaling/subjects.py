@@ -74,7 +74,7 @@ def built_in(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | 
     """Return a built-in workload; without `sizes` it has those that suit the devices. Raises StudyError."""
     if name not in SIZES:
         raise StudyError(f"workload {name!r} is unknown; known: {', '.join(NAMES)}")
-    subject, limits = next(one for one in _SUBJECTS if one.name == name), _limits(window_s)
+    subject, limits = next(subject for subject in _SUBJECTS if subject.name == name), _limits(window_s)
     on_gpu, on_cpu = SIZES[name]
     sizes = sizes or (on_gpu if gpu else on_cpu)
     if name == PPO:
@@ -111,10 +111,9 @@ def of_study(bench: Workbench, case: Case, config: Config, sizes: tuple[int, ...
     if sizes and not has_sizes:
         raise StudyError(f"--sizes are values of {LADDER}, which {bench.trainer.name} does not vary; leave them out")
     own = config.get(LADDER)
-
-    rest = {name: value for name, value in config.items() if name != LADDER}
-    fixed = f" with {in_words(rest)}" if rest else ""
-    text = f"case of the study {bench.spec.name}, trained by {bench.trainer.name}{fixed}"
+    fixed = {name: value for name, value in config.items() if name != LADDER}
+    settings = f" with {in_words(fixed)}" if fixed else ""
+    text = f"case of the study {bench.spec.name}, trained by {bench.trainer.name}{settings}"
     return Scaled(
         subject=Subject(name=case.name, text=text, unit="environments per GPU" if has_sizes else ""),
         sizes=sizes or ((own,) if isinstance(own, int) else (None,)),

@@ -35,27 +35,35 @@ from tuner.search.observed import Observed
 from tuner.search.resource_model import inherited
 from tuner.search.standing import leader, with_newest_soaks
 from tuner.search.trials import all_kept
-from tuner.study import Config, ProbeSpec, Space, Value, ladder_of, launch_digest, launched, without_keys
+from tuner.study import Config, Space, Value, ladder_of, launch_digest, launched, without_keys
 from tuner.tools.soaking.whole_training import Training
 from tuner.trainers.base import Trainer
 from tuner.trainers.registry import open_trainer
 
 
 def reported(lines: Iterable[str], *, oom: bool, gpu: bool) -> Failure:
-    """Return the failure that the output of a training shows, or that its user tells.
+    """Return the out-of-memory failure that the output of a training shows, or that its user reports.
 
-    Raises StudyError where neither says that memory ran out: the study would learn nothing from it.
+    Args:
+        lines: the training's output; empty where there is none.
+        oom: whether the user says that memory ran out.
+        gpu: whether the training ran on GPUs.
+
+    Raises:
+        StudyError: where neither says that memory ran out: the study would learn nothing from it.
     """
-    evidence, is_told = Evidence(), False
+    evidence, is_empty = Evidence(), True
     for line in lines:
         evidence.feed(without_keys(line), 0.0)
-        is_told = True
-    found = evidence.failure()
-    if found and found.kind in OUT_OF_MEMORY:
-        return found
+        is_empty = False
+    failure = evidence.failure()
+    if failure and failure.kind in OUT_OF_MEMORY:
+        return failure
     if not oom:
-        said = f"it shows {found.kind}: {found.detail}" if found else "no line of it shows why the training failed"
-        raise StudyError(f"{said if is_told else 'nothing is told'}; give --oom where the training ran out of memory")
+        shown = (
+            f"it shows {failure.kind}: {failure.detail}" if failure else "no line of it shows why the training failed"
+        )
+        raise StudyError(f"{'nothing is told' if is_empty else shown}; give --oom where the training ran out of memory")
     kind = FailureKind.GPU_OOM if gpu else FailureKind.HOST_OOM
     return Failure(kind=kind, rule=TOLD, detail="a training with this config ran out of memory, as its user told")
 
@@ -65,10 +73,10 @@ def telling(job: Job, config: Config, failure: Failure, ladder: str | None) -> J
 
     From then on no config may be the best that needs as much memory. It grows with the values of `ladder`.
     """
-    left = [Choice(config=config, why=Why.TELL, cold=True, mark=ladder or "")]
+    choices = [Choice(config=config, why=Why.TELL, cold=True, mark=ladder or "")]
 
     def choose(history: History, price: Price) -> Choice | Done:
-        return left.pop() if left else Done(reason="the study knows it now")
+        return choices.pop() if choices else Done(reason="the study knows it now")
 
     def probe(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return unlaunched(plan.config, failure, plan.digest)
@@ -77,51 +85,42 @@ def telling(job: Job, config: Config, failure: Failure, ladder: str | None) -> J
     return replace(job, probe=probe, purpose=purpose)
 
 
-MINUTE_S = 60.0
 USUAL_MINUTES = 15.0
-MANY = 10_000_000
-"""The iterations that no soak reaches."""
-LEAST = 0.2
-"""A soak takes at least this share of its time."""
-CLEAR = 0.97
+CLEAR_CHANCE = 0.97
 """A soak ends early once its answer has this probability. A good answer ends it only where flags provoke the worst."""
-SPEED_KNOWN = 0.02
-"""Samples/s are known well enough at this standard error, as a share."""
-APART = 1.015
-"""Two rungs are worth a soak of their own from this ratio on."""
-MOST = 8
-"""The most soaks along one ladder."""
-FAR = 1.1
-"""From this ratio on, two soaks tell how memory grows along the ladder, and a rung between them may be soaked."""
-SHORT = 0.5
-"""A soak that took at most this share of another one's time is short beside it."""
-WHOLE = 0.9
-"""A soak that took this share of its time did not end early."""
-BELOW = 0.75
-"""While no rung is expected to last, the next one is at most this share of the smallest that did not."""
+FAR_RATIO = 1.1
+"""From this ratio on, two soaks show how memory grows along the ladder, and a rung between them may be soaked."""
+RUNG_RATIO = 1.015
+"""From this ratio on, two rungs are worth a soak each."""
 
 
 def soaking(bench: Workbench, minutes: float, training: Training | None = None, first: Config | None = None) -> Purpose:
     """Return the purpose: one config after another runs for up to so many minutes, until the memory of one lasts.
 
-    `training`: None for that of the study. `first`: the config to begin with; None for the best.
-    Raises StudyError where the study names flags for a soak, and its trainer takes none.
+    Args:
+        bench: the study's set-up.
+        minutes: the longest soak.
+        training: the training for which memory is to last; None for that of the study.
+        first: the config to begin with; None for the best.
+
+    Raises:
+        StudyError: where the study names flags for a soak, and its trainer takes none.
     """
     training = training or Training.of(bench)
     settings = replace(training.soak, minutes=minutes, hours=training.hours, iterations=training.iterations)
     return Purpose(
-        strategy=lambda space, *_: Strategy(choosers=(Soaks(space, training, settings, first).choose,)),
+        strategy=lambda space, *_: Strategy(choosers=(SoakChooser(space, training, settings, first).choose,)),
         limited=False,
         competing=False,
         keeps_end=False,
-        ineligible=partial(_why_not, training=training),
-        settled=Following(minutes * MINUTE_S, training, whole=not bench.spec.soak.provokes),
-        limits=partial(_limits, seconds=minutes * MINUTE_S),
-        trainer=_provoking(bench),
+        ineligible=partial(_ineligibility, training=training),
+        settled=SoakFollower(60.0 * minutes, training, ends_when_good=bench.spec.soak.provokes),
+        limits=lambda probe: probe.timed(60.0 * minutes),
+        trainer=_provoking_trainer(bench),
     )
 
 
-def _provoking(bench: Workbench) -> Trainer | None:
+def _provoking_trainer(bench: Workbench) -> Trainer | None:
     """Return the trainer with the command that provokes the worst batch; None where the study names none."""
     soak, options = bench.spec.soak, bench.spec.trainer.options
     if not soak.provokes:
@@ -129,71 +128,78 @@ def _provoking(bench: Workbench) -> Trainer | None:
     if "command" not in options:
         raise StudyError(f"soak: the trainer {bench.trainer.name} takes no flags; leave `soak` out of the study")
     usual = options["command"]
-    more = soak.flags if isinstance(usual, str) else soak.flags.split()
-    longer = f"{usual} {more}" if isinstance(usual, str) else [*usual, *more]
-    changed = {**options, "command": soak.command or longer}
+    with_flags = f"{usual} {soak.flags}" if isinstance(usual, str) else [*usual, *soak.flags.split()]
+    changed = {**options, "command": soak.command or with_flags}
     return open_trainer(bench.spec.trainer.model_copy(update={"options": changed}))
 
 
-def _limits(probe: ProbeSpec, *, seconds: float) -> ProbeSpec:
-    """Return the limits of a soak: only its time ends it, and no iteration is shortened."""
-    changes = {"iterations": MANY, "max_seconds": probe.max_seconds + 2.0 * seconds, "thin": False, "warm": False}
-    return probe.model_copy(update=changes)
+def _ineligibility(result: ProbeResult, *, training: Training) -> str | None:
+    """Return why a config that was soaked may not be the best; None where it may."""
+    lasting = training.lasts(result.devices, result)
+    return None if lasting is None or lasting.chance >= SURE else training.in_short(lasting)
 
 
-def _why_not(result: ProbeResult, *, training: Training) -> str | None:
-    found = training.lasts(result.devices, result)
-    return None if found is None or found.chance >= SURE else training.in_short(found)
-
-
-class Following:
+class SoakFollower:
     """Follows soaks: ends each once it is known whether memory lasts, and how fast the training is."""
 
-    def __init__(self, seconds: float, training: Training, *, whole: bool = False) -> None:
-        """`seconds`: the longest soak, from its first mark on; `whole`: only a bad answer ends it early."""
+    def __init__(self, seconds: float, training: Training, *, ends_when_good: bool = True) -> None:
+        """Follow soaks of up to `seconds` from the first mark on.
+
+        `ends_when_good`: whether memory that lasts ends a soak of the worst batch early, and not only memory that
+        does not.
+        """
         self._seconds, self._training = seconds, training
-        self._good = CLEAR if training.provoked and not whole else 1.0
-        self._looked = "", 0.0
+        self._sure_chance = CLEAR_CHANCE if training.provoked and ends_when_good else 1.0
+        self._probe, self._judged_s = "", 0.0
 
     def __call__(self, so_far: ProbeResult) -> Answer:
-        """Return whether the soak goes on. It looks again each time the soak has become a fiftieth longer."""
+        """Return whether the soak goes on. It is judged again each time that it has become a fiftieth longer."""
         trained_s = so_far.total_s - (so_far.start_up_s or so_far.total_s)
         if trained_s >= self._seconds:
             return Enough()
-        which, looked_s = self._looked
-        if trained_s < max(LEAST * self._seconds, 1.02 * looked_s if which == so_far.started_at else 0.0):
+        next_s = 1.02 * self._judged_s if self._probe == so_far.started_at else 0.0
+        if trained_s < max(0.2 * self._seconds, next_s):
             return More()
-        self._looked = so_far.started_at, trained_s
-        found, error = self._training.lasts(so_far.devices, so_far), so_far.samples_per_s_se
-        is_clear = found is not None and not 1.0 - CLEAR < found.chance <= self._good
-        known = so_far.samples_per_s is None or (error is not None and error <= SPEED_KNOWN * so_far.samples_per_s)
-        return Enough() if is_clear and known else More()
+        self._probe, self._judged_s = so_far.started_at, trained_s
+        lasting, speed, error = (
+            self._training.lasts(so_far.devices, so_far),
+            so_far.samples_per_s,
+            so_far.samples_per_s_se,
+        )
+        is_clear = lasting is not None and not 1.0 - CLEAR_CHANCE < lasting.chance <= self._sure_chance
+        is_speed_known = speed is None or (error is not None and error <= 0.02 * speed)
+        return Enough() if is_clear and is_speed_known else More()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Soaked:
+class Soak:
     """What the newest soak of a config showed."""
 
     trial: TrialRecord
-    found: Lasts | None
+    lasting: Lasts | None
     """None where the config failed, or its memory is unknown."""
 
     @property
-    def config(self) -> Config:
-        """The config."""
-        return self.trial.config
-
-    @property
-    def held(self) -> bool:
+    def passed(self) -> bool:
         """Whether memory lasts."""
-        known = self.found is None or self.found.chance >= SURE
-        return self.trial.state == COMPLETE and self.trial.may_be_best and known
+        is_sure = self.lasting is None or self.lasting.chance >= SURE
+        return self.trial.state == COMPLETE and self.trial.may_be_best and is_sure
 
     @property
     def trained_s(self) -> float:
-        """How long the soak took, from its first mark on."""
+        """How long the soak took, in seconds from its first mark on."""
         probe = self.trial.probe
         return 0.0 if probe.start_up_s is None or probe.total_s is None else probe.total_s - probe.start_up_s
+
+    @property
+    def shows_growth(self) -> bool:
+        """Whether memory grew all the time."""
+        return self.lasting is not None and self.lasting.kind == "slope"
+
+    @property
+    def share(self) -> float:
+        """The share of the usable memory that the training will need; 1 where that is not known."""
+        return 1.0 if self.lasting is None else self.lasting.share / SPARE
 
     def suffices(self, asked: SoakSettings) -> bool:
         """Return whether a soak of these settings would say no more: this one was as long as that one will be.
@@ -207,40 +213,33 @@ class Soaked:
             is_longer = asked.hours > made.hours
         else:
             is_longer = asked.iterations is None or made.iterations is None or asked.iterations > made.iterations
-        was_whole = self.trained_s >= WHOLE * made.minutes * MINUTE_S
-        return asked.minutes <= made.minutes and (was_whole or not is_longer)
-
-    def is_sure_beside(self, other: "Soaked") -> bool:
-        """Return whether growth was seen, for at least half as long as in another soak: then more soaks say no more."""
-        return bool(self.found and self.found.kind == "slope") and self.trained_s > SHORT * other.trained_s
-
-    @property
-    def share(self) -> float:
-        """The share of the memory that a training will need; 1 where that is not known."""
-        return 1.0 if self.found is None else self.found.share / SPARE
+        took_its_time = self.trained_s >= 0.9 * 60.0 * made.minutes
+        return asked.minutes <= made.minutes and (took_its_time or not is_longer)
 
 
-def soaks(trials: Sequence[TrialRecord], training: Training) -> Mapping[str, Soaked]:
+def newest_soaks(trials: Sequence[TrialRecord], training: Training) -> Mapping[str, Soak]:
     """Return the newest soak of each config that says something about it: launch key → soak, in their order.
 
     There are none where the newest one is of another kind than the training's.
     """
-    told = [one for one in with_newest_soaks(trials) if one.soaks and one.counts]
-    if told and (told[-1].soak is None or told[-1].soak.kind != training.soak.kind):
+    soaked = [trial for trial in with_newest_soaks(trials) if trial.soaks and trial.counts]
+    if soaked and (soaked[-1].soak is None or soaked[-1].soak.kind != training.soak.kind):
         return {}
     return {
-        one.launch: Soaked(trial=one, found=training.lasts(one.devices, one.probe) if one.state == COMPLETE else None)
-        for one in told
+        trial.launch: Soak(
+            trial=trial, lasting=training.lasts(trial.devices, trial.probe) if trial.state == COMPLETE else None
+        )
+        for trial in soaked
     }
 
 
 def may_be_soaked(view: CaseView, training: Training) -> bool:
     """Return whether the case has a best config, or has one where its soaks with other flags say nothing."""
-    trials = view.trials
-    return bool(view.best or soaks(trials, training) or _best([one for one in trials if not one.soaks]))
+    probed = [trial for trial in view.trials if not trial.soaks]
+    return bool(view.best or newest_soaks(view.trials, training) or _best_config(probed))
 
 
-class Soaks:
+class SoakChooser:
     """Chooses the config to soak: the best, then along the ladder towards the largest rung whose memory lasts."""
 
     def __init__(self, space: Space, training: Training, settings: SoakSettings, first: Config | None = None) -> None:
@@ -249,126 +248,145 @@ class Soaks:
         self._ladder, self._first = ladder_of(space), first
 
     def choose(self, history: History, price: Price) -> Choice | Done:
-        """Choose the next soak; done once the best config has lasted, or none is left that may."""
+        """Return the next soak; done once the best config has passed, or none is left that may."""
         trials = all_kept(history.trials)
-        soaked = soaks(trials, self._training)
-        known = {launch: one for launch, one in soaked.items() if one.suffices(self._settings)}
-        if not soaked:  # those with other flags say nothing
-            trials = [one for one in trials if not one.soaks]
-        refused = [one for one in known.values() if not one.held]
-        wanted = self._first or (None if refused else _best(trials))
+        soaked = newest_soaks(trials, self._training)
+        known = {launch: soak for launch, soak in soaked.items() if soak.suffices(self._settings)}
+        probed = [trial for trial in trials if not trial.soaks]
+        refused = [soak for soak in known.values() if not soak.passed]
+        first = self._first or (None if refused else _best_config(trials if soaked else probed))
         config: Config | None = None
-        if wanted and launch_digest(wanted) not in known:
-            config = wanted
+        if first and launch_digest(first) not in known:
+            config = first
         elif refused:
-            config = self._on_line(refused[-1].config, known, history)
+            config = self._next_rung(refused[-1].trial.config, known, history)
             if config is None and len(refused) == len(known):
-                config = self._measured(trials, known)
+                config = self._best_below(probed, known)
         if config is None:
             return Done(reason="each config is soaked" if known else "no config has run yet, so none is soaked")
         return Choice(config=config, why=Why.SOAK, cold=True, mark=asdict(self._settings))
 
-    def _measured(self, trials: Sequence[TrialRecord], known: Mapping[str, Soaked]) -> Config | None:
-        """Return the best config that was not soaked and is below each rung of its line that was; None without one."""
+    def _best_below(self, probed: Sequence[TrialRecord], known: Mapping[str, Soak]) -> Config | None:
+        """Return the best config that is below all soaked rungs of its kind; None where there is none."""
 
-        def below_all(config: Config) -> bool:
-            line = self._line(config, known)
-            return not line or float(config[str(self._ladder)]) < min(line)
+        def is_below_all(config: Config) -> bool:
+            soaks = self._soaks_by_rung(config, known)
+            return not soaks or float(config[str(self._ladder)]) < min(soaks)
 
-        return _best([one for one in trials if not one.soaks and one.launch not in known and below_all(one.config)])
+        return _best_config([trial for trial in probed if trial.launch not in known and is_below_all(trial.config)])
 
-    def _line(self, config: Config, known: Mapping[str, Soaked]) -> dict[float, Soaked]:
-        """Return the soaks of configs that differ from one at most in their rung: rung → soak."""
+    def _soaks_by_rung(self, config: Config, known: Mapping[str, Soak]) -> dict[float, Soak]:
+        """Return the soaks of configs that differ from a config at most in their rung: rung → soak."""
         if (ladder := self._ladder) is None:
             return {}
-        same = {**launched(config), ladder: 0}
-        alike = [one for one in known.values() if {**launched(one.config), ladder: 0} == same]
-        return {float(one.config[ladder]): one for one in alike}
+        alike = {**launched(config), ladder: 0}
+        configs = ((soak.trial.config, soak) for soak in known.values())
+        return {float(own[ladder]): soak for own, soak in configs if {**launched(own), ladder: 0} == alike}
 
-    def _on_line(self, config: Config, known: Mapping[str, Soaked], history: History) -> Config | None:
-        """Return the largest rung between what lasted and what did not that is expected to last; None without one.
+    def _next_rung(self, config: Config, known: Mapping[str, Soak], history: History) -> Config | None:
+        """Return a config with the largest rung between what passed and what did not that is expected to pass.
 
-        Unless the soak that was refused is sure, it says little about the rungs below it. So where none is expected to
-        last, but the two are far apart, return the rung in their middle.
+        None where there is no such rung. A soak that was refused without clear growth says little about the rungs
+        below it. So where none is expected to pass, but the two are far apart, the rung in their middle is soaked.
         """
         if (ladder := self._ladder) is None:
             return None
-        line = self._line(config, known)
-        low = max((rung for rung, one in line.items() if one.held), default=0.0)
-        high = min((rung for rung, one in line.items() if not one.held), default=float("inf"))
-        between = {float(rung): rung for rung in self._rungs(high) if low * APART < float(rung) < high}
-        if not between or len(line) >= MOST:
+        soaks = self._soaks_by_rung(config, known)
+        low = max((rung for rung, soak in soaks.items() if soak.passed), default=0.0)
+        high = min((rung for rung, soak in soaks.items() if not soak.passed), default=math.inf)
+        between = {float(rung): rung for rung in self._rungs(high) if low * RUNG_RATIO < float(rung) < high}
+        if not between or len(soaks) >= 8:
             return None
-        shares = {rung: one.share for rung, one in line.items() if one.found}
-        fits: list[float] = []
-        if shares:
-            needs = self._needs(config, shares, sorted(between), history)
-            fits = [rung for rung, need in zip(sorted(between), needs, strict=True) if need <= 1.0]
-        if not fits and low:
-            if high <= FAR * low or line[high].is_sure_beside(line[low]):
+        shares = {rung: soak.share for rung, soak in soaks.items() if soak.lasting}
+        passing = self._expected_to_pass(config, shares, sorted(between), history) if shares else []
+        if not passing and low:
+            is_growth_sure = soaks[high].shows_growth and soaks[high].trained_s > 0.5 * soaks[low].trained_s
+            if high <= FAR_RATIO * low or is_growth_sure:
                 return None
             middle = math.sqrt(low * high)
             return {**config, ladder: between[min(between, key=lambda rung: abs(math.log(rung / middle)))]}
-        fits = fits or [rung for rung in between if rung <= BELOW * high]
-        return {**config, ladder: between[max(fits, default=min(between))]}
+        passing = passing or [rung for rung in between if rung <= 0.75 * high]
+        return {**config, ladder: between[max(passing, default=min(between))]}
 
     def _rungs(self, below: float) -> Sequence[Value]:
         """Return the rungs; on an `auto` ladder all that are worth a soak."""
-        bounds = next((one.bounds for one in self._space.parameters if one.name == self._ladder), None)
-        if bounds is None or below == float("inf"):
+        bounds = next(
+            (parameter.bounds for parameter in self._space.parameters if parameter.name == self._ladder), None
+        )
+        if bounds is None or below == math.inf:
             return self._space.rungs or self._space.values(str(self._ladder))
-        steps = (round(below / APART**count) for count in range(1, math.ceil(math.log(below / bounds[0], APART)) + 1))
+        count = math.ceil(math.log(below / bounds[0], RUNG_RATIO))
+        steps = (round(below / RUNG_RATIO**step) for step in range(1, count + 1))
         return [rung for rung in dict.fromkeys(steps) if bounds[0] <= rung <= bounds[1]]
 
-    def _needs(
-        self, config: Config, line: Mapping[float, float], rungs: Sequence[float], history: History
+    def _expected_to_pass(
+        self, config: Config, shares: Mapping[float, float], rungs: Sequence[float], history: History
     ) -> Sequence[float]:
-        """Return the share of the memory that a training of each rung is expected to need.
+        """Return the rungs whose training is expected to need no more than the usable memory.
 
         With two soaks that are far apart, memory is a straight line over the rungs. Otherwise it is that of a probe,
-        and what the nearest soak needs beyond that is proportional to the rung.
+        and what the soak needs beyond that is proportional to the rung.
+
+        Args:
+            config: the config, whose rung does not matter.
+            shares: rung → the share of the usable memory that a training of it needs, by its soak.
+            rungs: those to judge.
+            history: the probes so far.
         """
-        near = sorted(line, key=lambda rung: abs(line[rung] - 1.0))[:2]
-        if max(near) >= FAR * min(near) and line[max(near)] > line[min(near)]:
-            return list(np.polyval(np.polyfit(near, [line[rung] for rung in near], 1), rungs))
-        costs = Observed(history.trials, ladder=self._ladder).known_amounts(MEMORY_SHARE, self._space)
-        growth = inherited(self._space, costs, error=0.004, choices=0.25)
-        ladder, (rung, *_) = str(self._ladder), near
-        whole = np.array([rung, *rungs])
-        probed = growth.expect([{**config, ladder: one} for one in whole])[0] if growth else np.zeros(len(whole))
-        return list(probed[1:] + (line[rung] - probed[0]) * whole[1:] / rung)
+        nearest = sorted(shares, key=lambda rung: abs(shares[rung] - 1.0))[:2]
+        low, high = min(nearest), max(nearest)
+        if high >= FAR_RATIO * low and shares[high] > shares[low]:
+            expected = np.polyval(np.polyfit(nearest, [shares[rung] for rung in nearest], 1), rungs)
+        else:
+            costs = Observed(history.trials, ladder=self._ladder).known_amounts(MEMORY_SHARE, self._space)
+            growth = inherited(self._space, costs, error=0.004, choices=0.25)
+            soaked = nearest[0]
+            probed = np.zeros(len(rungs) + 1)
+            if growth:
+                probed = growth.expect([{**config, str(self._ladder): rung} for rung in (soaked, *rungs)])[0]
+            expected = probed[1:] + (shares[soaked] - probed[0]) * np.array(rungs) / soaked
+        return [rung for rung, share in zip(rungs, expected, strict=True) if share <= 1.0]
 
 
-def _best(trials: Sequence[TrialRecord]) -> Config | None:
-    found = leader(trials)
-    return dict(found.best.trials[-1].config) if found else None
+def _best_config(trials: Sequence[TrialRecord]) -> Config | None:
+    best = leader(trials)
+    return dict(best.best.trials[-1].config) if best else None
 
 
 def verdicts(view: CaseView, training: Training) -> Iterator[str]:
     """Yield a sentence about each config that was soaked, in their order, and what to use."""
-    known = list(soaks(view.trials, training).values())
-    for one in known:
-        failure = one.trial.probe.failure
-        said = training.in_short(one.found) if one.found else failure.detail if failure else "its memory is unknown"
-        speed = one.trial.samples_per_s
-        fast = f"; {with_error(speed, one.trial.probe.samples_per_s_se)} samples/s" if speed else ""
-        yield f"{view.name}: #{one.trial.number} {in_words(one.config)}: {said}{fast}"
+    soaks = list(newest_soaks(view.trials, training).values())
+    for soak in soaks:
+        yield f"{view.name}: #{soak.trial.number} {in_words(soak.trial.config)}: {_outcome(soak, training)}"
+    passed, refused = [soak for soak in soaks if soak.passed], [soak for soak in soaks if not soak.passed]
     best = view.best
-    chosen = next((one for one in known if best and one.held and one.trial.launch == launch_digest(best.config)), None)
+    chosen = [soak for soak in passed if best and soak.trial.launch == launch_digest(best.config)]
     if best and chosen:
         yield f"{view.name}: train with {in_words(best.config)}"
-        if unseen := [*_growth_unseen(chosen), *([] if training.provoked else [UNPROVOKED])]:
-            yield f"{view.name}: to be surer: {'; '.join(unseen)}"
-    elif best and (lasting := [one for one in known if one.held]):
-        yield f"{view.name}: {in_words(lasting[-1].config)} lasts; the best is {in_words(best.config)}, not soaked"
-    elif known:
-        yield f"{view.name}: no config's memory is known to last; add smaller values to the ladder"
-    if (keeper := training.keeper) and any(not one.held for one in known):
+        if hints := [*_longer_soak(chosen[0]), *([] if training.provoked else [UNPROVOKED])]:
+            yield f"{view.name}: to be surer: {'; '.join(hints)}"
+    elif best and passed:
+        yield f"{view.name}: {in_words(passed[-1].trial.config)} lasts; the best is {in_words(best.config)}, not soaked"
+    elif soaks:
+        longer = "".join(f", or soak longer: {hint}" for hint in _longer_soak(soaks[-1]))
+        yield f"{view.name}: no config's memory is known to last; add smaller values to the ladder{longer}"
+    if refused and (keeper := training.keeper):
         variable, slower = f"{keeper.variables[0]}: {keeper.value}", ", and be slower" if keeper.at_a_cost else ""
         yield (
             f"{view.name}: freed memory that {keeper.name} keeps for later counts as used; in a study with another "
             f"name, and `environment: {{variables: {{{variable}}}}}`, larger values may last{slower}"
         )
+
+
+def _outcome(soak: Soak, training: Training) -> str:
+    """Return what a soak showed of memory and speed."""
+    probe = soak.trial.probe
+    if soak.lasting:
+        memory = training.in_short(soak.lasting)
+    else:
+        memory = probe.failure.detail if probe.failure else "its memory is unknown"
+    speed = soak.trial.samples_per_s
+    return f"{memory}; {with_error(speed, probe.samples_per_s_se)} samples/s" if speed else memory
 
 
 UNPROVOKED = (
@@ -377,16 +395,16 @@ UNPROVOKED = (
 )
 
 
-def _growth_unseen(soak: Soaked) -> Iterator[str]:
-    """Yield how long a soak shows growth that would fill the memory, where this one was too short for it.
+def _longer_soak(soak: Soak) -> Iterator[str]:
+    """Yield how long a soak excludes growth that would fill the memory, where this one was too short for it.
 
     What hides in a soak of twice the time is half as fast.
     """
-    found = soak.found
-    if found is None or found.filled_h >= found.hours:
+    lasting = soak.lasting
+    if lasting is None or lasting.filled_h >= lasting.hours:
         return
-    minutes = math.ceil(soak.trained_s / MINUTE_S * found.hours / found.filled_h)
+    minutes = math.ceil(soak.trained_s / 60.0 * lasting.hours / lasting.filled_h)
     yield (
-        f"`--minutes {minutes}` would show growth of less than {found.hidden_mib_per_h:.0f} MiB an hour, which hides "
+        f"`--minutes {minutes}` would show growth of less than {lasting.hidden_mib_per_h:.0f} MiB an hour, which hides "
         f"in this soak of {duration(soak.trained_s)} and is allowed for"
     )

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tuner.probe import HOUR_S, MIB_PER_GIB, DeviceSummary, ProbeResult, duration
@@ -36,12 +36,8 @@ def keeper(kind: DeviceKind, variables: Mapping[str, str]) -> Keeper | None:
     On an H100 with a limit of 2.5 GB, batches that last were 1.5 to 2.4 times as large with the setting. On the CPU,
     twice as many environments of the reference trainer lasted (`benchmarks/results/memory.md`).
     """
-    found = KEEPERS[kind]
-    return None if any(name in variables for name in found.variables) else found
-
-
-ANY_SOAK = SoakSettings()
-"""A soak by the trainer's own command, within the device's own memory."""
+    usual = KEEPERS[kind]
+    return None if any(name in variables for name in usual.variables) else usual
 
 
 MOST_SURE = 0.99
@@ -61,8 +57,8 @@ class Training:
     """Whether a soak meets what needs most memory."""
     keeper: Keeper | None = None
     """What may keep far more memory than the training needs."""
-    soak: SoakSettings = ANY_SOAK
-    """What a soak meets, without its length and that of the training."""
+    soak: SoakSettings = field(default_factory=SoakSettings)
+    """What a soak meets, without its length and that of the training; by default the trainer's own command."""
 
     @classmethod
     def of(cls, bench: Workbench, hours: float | None = None, iterations: int | None = None) -> "Training":
@@ -95,17 +91,23 @@ class Training:
             return USUAL
         return PILING_UP if self.keeper else PROVOKED
 
-    def in_short(self, found: Lasts) -> str:
-        """Return whether memory lasts, in one sentence part."""
-        unit, by = ("GiB", MIB_PER_GIB) if found.total_mib >= 10 * MIB_PER_GIB else ("MiB", 1.0)
-        digits = 1 if by > 1.0 else 0
-        now, most, total = (f"{mib / by:.{digits}f}" for mib in (found.now_mib, found.most_mib, found.total_mib))
-        shape = {"flat": "flat", "steps": "in steps that become rarer", "slope": "growing all the time"}[found.kind]
-        chance = "less than 1" if found.chance < 0.01 else f"{min(found.chance, MOST_SURE) * 100:.0f}"
-        how_sure = f" with {chance} % probability"
-        if found.seen_s < SHORT_S and found.chance >= SURE:
-            how_sure = f", as far as a soak of {duration(found.seen_s)} can show"
-        return f"memory lasts {self}{how_sure}: {now} {unit} now, {shape}, at most {most} of {total}"
+    def in_short(self, lasting: Lasts) -> str:
+        """Return whether memory lasts, and which growth the soak excludes, in one sentence part."""
+        gib = lasting.total_mib >= 10 * MIB_PER_GIB
+        now, most, total = (
+            f"{mib / MIB_PER_GIB:.1f}" if gib else f"{mib:.0f}"
+            for mib in (lasting.now_mib, lasting.most_mib, lasting.total_mib)
+        )
+        shape = {"flat": "flat", "steps": "in steps that become rarer", "slope": "growing all the time"}[lasting.kind]
+        if lasting.hidden_mib_per_h:
+            shape += f" (growth above {lasting.hidden_mib_per_h:,.0f} MiB an hour is excluded)"
+        is_likely = lasting.chance >= 0.5
+        percent = 100.0 * min(max(lasting.chance, 1.0 - lasting.chance), MOST_SURE)
+        confidence = f" with {percent:.0f} % probability"
+        if lasting.seen_s < SHORT_S and lasting.chance >= SURE:
+            confidence = f", as far as a soak of {duration(lasting.seen_s)} can show"
+        claim = f"lasts {self}" if is_likely else f"runs out within {self}"
+        return f"memory {claim}{confidence}: {now} {'GiB' if gib else 'MiB'} now, {shape}, at most {most} of {total}"
 
     def __str__(self) -> str:
         """Return its length in words."""

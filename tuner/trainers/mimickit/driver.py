@@ -88,10 +88,10 @@ def _lacks() -> Iterator[str]:
 
 def _find(name: str) -> Any:
     module, _, path = name.partition(":")
-    found: Any = import_module(module)
+    target: Any = import_module(module)
     for part in path.split("."):
-        found = getattr(found, part, None)
-    return found
+        target = getattr(target, part, None)
+    return target
 
 
 def _takes(function: Any, parameters: Sequence[str]) -> bool:

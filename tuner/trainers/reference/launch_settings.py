@@ -20,9 +20,6 @@ CASES: dict[str, Method] = {"add_pi_plus": "add", "amp_pi_plus": "amp", "deepmim
 STEPS_PER_ITERATION = 32
 """The control steps of each environment in one iteration."""
 
-HIUTIL_MIN_EPOCHS = 20
-HIUTIL_MAX_BATCH_SIZE = 2
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgentSettings:
@@ -47,9 +44,6 @@ def default_hidden_units(device: str) -> int:
 
 
 Precision = Literal["auto", "bf16", "fp16", "fp32"]
-NEED_A_GPU = ("tf32", "cudnn_benchmark", "cuda_graphs")
-"""The switches that only a GPU can turn on."""
-PREFETCH_FACTOR = 2
 Count = Annotated[StrictInt, Field(ge=1)]
 
 
@@ -85,18 +79,17 @@ class RunConfig(Strict):
     @property
     def ahead(self) -> int | None:
         """The batches that each worker prepares ahead; None without workers."""
-        return (self.prefetch_factor or PREFETCH_FACTOR) if self.num_workers else None
+        return (self.prefetch_factor or 2) if self.num_workers else None
 
     def agent(self, hidden_units: int) -> AgentSettings:
-        """Return the agent of the variant; `hiutil` bounds the epochs and the batch size."""
+        """Return the agent of the variant; `hiutil` has at least 20 epochs and batches of at most 2."""
         is_high = self.agent_variant == "hiutil"
-        epochs = self.update_epochs or (HIUTIL_MIN_EPOCHS if is_high else 5)
-        batch_size = self.batch_size or (HIUTIL_MAX_BATCH_SIZE if is_high else 4)
+        epochs, batch_size = self.update_epochs or 5, self.batch_size or 4
         return AgentSettings(
             hidden_layers=3 if is_high else 2,
             hidden_units=hidden_units,
-            update_epochs=max(HIUTIL_MIN_EPOCHS, epochs) if is_high else epochs,
-            batch_size=min(HIUTIL_MAX_BATCH_SIZE, batch_size) if is_high else batch_size,
+            update_epochs=max(20, epochs) if is_high else epochs,
+            batch_size=min(2, batch_size) if is_high else batch_size,
             minibatch=self.minibatch,
         )
 
@@ -104,7 +97,7 @@ class RunConfig(Strict):
         """Raise ConfigRefusedError for a setting that cannot work on ranks with this device, such as `cpu`."""
         if device.startswith("cuda"):
             return
-        needing = [f"{name} true" for name in NEED_A_GPU if getattr(self, name)]
+        needing = [f"{name} true" for name in ("tf32", "cudnn_benchmark", "cuda_graphs") if getattr(self, name)]
         if self.rollout_device == "cuda":
             needing.append("rollout_device cuda")
         if needing:
@@ -120,13 +113,13 @@ def run_config(config: Mapping[str, Value]) -> RunConfig:
     try:
         asked = RunConfig.model_validate({name: config[name] for name in RunConfig.model_fields if name in config})
     except ValidationError as error:
-        wrong = [f"{one['loc'][0]} {one['input']!r}: {one['msg']}" for one in error.errors()]
+        wrong = [f"{refusal['loc'][0]} {refusal['input']!r}: {refusal['msg']}" for refusal in error.errors()]
         raise TrainerError("; ".join(wrong)) from error
     if asked.prefetch_factor and not asked.num_workers:
         raise ConfigRefusedError(f"prefetch_factor {asked.prefetch_factor} needs num_workers of at least 1")
     if asked.minibatch and (asked.batch_size or asked.agent_variant == "hiutil"):
-        other = "batch_size" if asked.batch_size else f"{VARIANT} hiutil"
-        raise ConfigRefusedError(f"minibatch {asked.minibatch}: {other} sets the minibatch, too; leave one of them out")
+        rival = "batch_size" if asked.batch_size else f"{VARIANT} hiutil"
+        raise ConfigRefusedError(f"minibatch {asked.minibatch}: {rival} sets the minibatch, too; leave one of them out")
     if asked.cuda_graphs and asked.rollout_device == "cpu":
         raise ConfigRefusedError("cuda_graphs true needs rollout_device cuda: a graph holds only the GPU's work")
     return asked

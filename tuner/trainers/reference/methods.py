@@ -17,10 +17,6 @@ from tuner.errors import ConfigRefusedError
 from tuner.trainers.reference.launch_settings import AgentSettings, Method, Precision, RunConfig
 from tuner.trainers.reference.world import FEATURES, JOINTS, OBSERVATION, ControlStep
 
-BF16_FROM = (8, 0)
-"""The first compute capability with bf16 in its matrix units: Ampere (NVIDIA, CUDA C++ Programming Guide, table of
-compute capabilities)."""
-
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
@@ -45,10 +41,13 @@ class Numerics:
 
 
 def numerics(precision: Precision, device: torch.device) -> Numerics:
-    """Choose the number format on a device. Raises ConfigRefusedError for bf16 on a GPU without bf16."""
+    """Choose the number format on a device. Raises ConfigRefusedError for bf16 on a GPU without bf16.
+
+    Matrix units have bf16 from Ampere on (NVIDIA, CUDA C++ Programming Guide, table of compute capabilities).
+    """
     if device.type != "cuda":
         return Numerics(device, DTYPES["fp32" if precision == "auto" else precision])
-    has_bf16 = torch.cuda.get_device_capability(device) >= BF16_FROM
+    has_bf16 = torch.cuda.get_device_capability(device) >= (8, 0)
     if precision == "bf16" and not has_bf16:
         name = torch.cuda.get_device_name(device)
         raise ConfigRefusedError(f"precision bf16: {name} has no bf16; use fp16, or auto, which chooses fp16 there")
@@ -67,8 +66,6 @@ def prepare_process(asked: RunConfig, device: torch.device, ranks: int) -> None:
     beside_gpu = asked.rollout_device == "cpu" and device.type == "cuda"
     torch.set_num_threads(max(len(os.sched_getaffinity(0)) // ranks, 1) if beside_gpu else 1)
 
-
-LEARNING_RATE = 5e-4
 
 Samples = dict[str, Tensor]
 """Columns of equal length, one sample per row."""
@@ -103,7 +100,7 @@ class Learner:
         if compiled and loss.compiles:
             loss.compile(dynamic=False)
         self._loss = wrap(loss)
-        self._optimizer = torch.optim.Adam(loss.parameters(), lr=LEARNING_RATE, fused=True)
+        self._optimizer = torch.optim.Adam(loss.parameters(), lr=5e-4, fused=True)
         self._epochs = epochs
         self._minibatch = minibatch
 
@@ -122,9 +119,6 @@ class Learner:
                 self._scaler.step(self._optimizer)
                 self._scaler.update()
         return loss.detach()
-
-
-ACTION_STD_RAD = 0.2
 
 
 class Mlp(nn.Sequential):
@@ -153,6 +147,9 @@ def mlp(inputs: int, outputs: int, agent: AgentSettings) -> Mlp:
 class ActorCritic(nn.Module):
     """A Gaussian policy of fixed standard deviation over joint targets, and a value of observations."""
 
+    std_rad = 0.2
+    """The standard deviation of a joint target."""
+
     def __init__(self, agent: AgentSettings) -> None:
         super().__init__()
         self.actor = mlp(OBSERVATION, JOINTS, agent)
@@ -161,24 +158,20 @@ class ActorCritic(nn.Module):
     def act(self, observation: Tensor) -> tuple[Tensor, Tensor]:
         """Draw joint targets in rad, [num_envs, JOINTS], and return them with their log-likelihood, [num_envs]."""
         mean = self.actor(observation)
-        target = mean + ACTION_STD_RAD * torch.randn_like(mean)
-        return target, _log_likelihood(target, mean)
+        target = mean + self.std_rad * torch.randn_like(mean)
+        return target, self._log_likelihood(target, mean)
 
     def log_likelihood(self, observation: Tensor, target: Tensor) -> Tensor:
         """Return the log-likelihood that the policy chooses `target`, up to a constant, [batch]."""
-        return _log_likelihood(target, self.actor(observation))
+        return self._log_likelihood(target, self.actor(observation))
 
     def value(self, observation: Tensor) -> Tensor:
         """Estimate the return from each observation, [batch]."""
         return self.critic(observation).squeeze(-1)
 
-
-def _log_likelihood(target: Tensor, mean: Tensor) -> Tensor:
-    """Leave out the Gaussian's normalisation: it is constant here and cancels in the ratio of two policies."""
-    return -0.5 * ((target - mean) / ACTION_STD_RAD).square().sum(dim=-1)
-
-
-CLIP_RATIO = 0.2
+    def _log_likelihood(self, target: Tensor, mean: Tensor) -> Tensor:
+        """Leave out the Gaussian's normalisation: it is constant here and cancels in the ratio of two policies."""
+        return -0.5 * ((target - mean) / self.std_rad).square().sum(dim=-1)
 
 
 class PolicyLoss(NetworkLoss):
@@ -199,15 +192,9 @@ class PolicyLoss(NetworkLoss):
 
 
 def clipped_loss(ratio: Tensor, advantage: Tensor) -> Tensor:
-    """Return the clipped surrogate loss, a scalar (Schulman et al. 2017, equation 7)."""
-    clipped = ratio.clamp(1 - CLIP_RATIO, 1 + CLIP_RATIO)
+    """Return the clipped surrogate loss with an epsilon of 0.2, a scalar (Schulman et al. 2017, equation 7)."""
+    clipped = ratio.clamp(0.8, 1.2)
     return -torch.minimum(ratio * advantage, clipped * advantage).mean()
-
-
-GRADIENT_PENALTY = 5.0
-REWARD_SCALE = 2.0
-MOST_REWARD = -math.log(1e-4)
-"""At this value the discriminator is almost certain that it sees a clip."""
 
 
 class Discriminator(NetworkLoss):
@@ -217,6 +204,10 @@ class Discriminator(NetworkLoss):
     columns = ("shown", "wanted")
     compiles = False
     """The penalty differentiates a gradient, which torch.compile does not do."""
+    gradient_penalty = 5.0
+    reward_scale = 2.0
+    most_reward = -math.log(1e-4)
+    """At this value the discriminator is almost certain that it sees a clip."""
 
     def __init__(self, agent: AgentSettings) -> None:
         super().__init__()
@@ -229,7 +220,7 @@ class Discriminator(NetworkLoss):
 
     def reward(self, shown: Tensor) -> Tensor:
         """Return the reward -log(1 - D), [num_envs]: more for what looks like a clip."""
-        return REWARD_SCALE * functional.softplus(self.net(shown).squeeze(-1)).clamp(max=MOST_REWARD)
+        return self.reward_scale * functional.softplus(self.net(shown).squeeze(-1)).clamp(max=self.most_reward)
 
     def forward(self, samples: Samples) -> Tensor:
         """Return the cross-entropy of the classification, with a penalty on steep gradients."""
@@ -238,7 +229,7 @@ class Discriminator(NetworkLoss):
         labels = torch.zeros_like(logits)
         labels[len(samples["shown"]) :] = 1
         (slope,) = torch.autograd.grad(logits.sum(), evidence, create_graph=True)
-        penalty = GRADIENT_PENALTY * slope.square().sum(dim=-1).mean()
+        penalty = self.gradient_penalty * slope.square().sum(dim=-1).mean()
         return functional.binary_cross_entropy_with_logits(logits, labels) + penalty
 
 
@@ -253,30 +244,27 @@ class DifferenceDiscriminator(Discriminator):
         return error, torch.zeros_like(error)
 
 
-DISCRIMINATORS = {"add": DifferenceDiscriminator, "amp": Discriminator}
-"""Method → its discriminator; deepmimic has none."""
-
-DISCRIMINATOR_EPOCHS = 2
-"""The epochs of the discriminator in one update, whatever those of the policy are, as in MimicKit's agents."""
-
-
 class Networks(nn.Module):
-    """All networks of a method."""
+    """All networks of a method; deepmimic has no discriminator."""
 
     def __init__(self, method: Method, agent: AgentSettings) -> None:
         super().__init__()
-        kind = DISCRIMINATORS.get(method)
         self.policy = ActorCritic(agent)
-        self.discriminator = None if kind is None else kind(agent)
+        self.discriminator = None
+        if method != "deepmimic":
+            self.discriminator = DifferenceDiscriminator(agent) if method == "add" else Discriminator(agent)
 
     def learners(
         self, *, update_epochs: int, minibatch: int, formats: Numerics, compiled: bool = False
     ) -> list[Learner]:
-        """Return the learners of the policy and of the discriminator, each joined with its copies on other ranks."""
+        """Return the learners of the policy and of the discriminator, each joined with its copies on other ranks.
+
+        The discriminator has two epochs in an update, whatever those of the policy are, as in MimicKit's agents.
+        """
         learner = partial(
             Learner, minibatch=minibatch, wrap=DistributedDataParallel, formats=formats, compiled=compiled
         )
         learners = [learner(PolicyLoss(self.policy), epochs=update_epochs)]
         if self.discriminator is not None:
-            learners.append(learner(self.discriminator, epochs=DISCRIMINATOR_EPOCHS))
+            learners.append(learner(self.discriminator, epochs=2))
         return learners

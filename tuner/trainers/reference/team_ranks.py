@@ -18,8 +18,6 @@ from torch.multiprocessing.spawn import start_processes
 from tuner.progress import requests, stopped
 from tuner.trainers.reference.launch_settings import RankTeam
 
-MS_PER_S = 1000
-
 
 class CpuBusyMeter:
     """Counts the CPU seconds of the calling thread, which stand still while it waits in an all-reduce or for a core.
@@ -67,7 +65,7 @@ class CudaBusyMeter:
     def settle(self) -> float:
         """Wait for the device once, and return the busy seconds so far."""
         torch.cuda.synchronize(self._device)
-        self._busy_s += sum(start.elapsed_time(end) for start, end in self._sections) / MS_PER_S
+        self._busy_s += sum(start.elapsed_time(end) for start, end in self._sections) / 1000
         self._sections.clear()
         return self._busy_s
 
@@ -75,10 +73,6 @@ class CudaBusyMeter:
 def busy_meter(device: torch.device) -> CpuBusyMeter | CudaBusyMeter:
     """Choose the meter for a device, which adds up the work done inside `working()` sections."""
     return CudaBusyMeter(device) if device.type == "cuda" else CpuBusyMeter()
-
-
-LONGEST_PAUSE = timedelta(days=1)
-"""The longest pause between two runs; a rank that waits longer fails."""
 
 
 class Orders:
@@ -89,9 +83,12 @@ class Orders:
     """
 
     def __init__(self, *, leads: bool) -> None:
-        """All ranks create this together; the rank that `leads` listens to the tuner."""
+        """All ranks create this together; the rank that `leads` listens to the tuner.
+
+        A rank that waits for more than a day for the next run fails.
+        """
         self._leads = leads
-        group = distributed.new_group(backend="gloo", timeout=LONGEST_PAUSE)
+        group = distributed.new_group(backend="gloo", timeout=timedelta(days=1))
         self._group = cast("distributed.ProcessGroup", group)  # every rank belongs to the group
 
     def runs(self) -> Iterator[dict[str, Any]]:
@@ -130,15 +127,15 @@ class TeamRank(Generic[AnyTeam]):
         return self.number == 0
 
 
-def start(task: Callable[..., None], team: RankTeam, *rest: object) -> None:
-    """Run `task(number, team, *rest)` on every rank. If a rank fails, the others end and its error is raised.
+def start(task: Callable[..., None], team: RankTeam, *arguments: object) -> None:
+    """Run `task(number, team, *arguments)` on every rank. If a rank fails, the others end and its error is raised.
 
     Ranks on a CPU are forked, so that they need not import torch. Ranks on GPUs are spawned, because CUDA does not
     survive a fork.
     """
     start_processes(
         task,
-        args=(team, *rest),
+        args=(team, *arguments),
         nprocs=len(team.devices),
         start_method="fork" if team.devices[0] == "cpu" else "spawn",
     )

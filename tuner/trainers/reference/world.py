@@ -20,13 +20,13 @@ FEATURES = 3 * JOINTS
 
 CONTROL_HZ = 30
 
-VELOCITY_SCALE = 0.1
-"""This factor scales joint velocities of about 10 rad/s to the size of sines and cosines."""
-
 
 def features(angles: Tensor, velocities: Tensor) -> Tensor:
-    """Describe poses: sine, cosine and scaled velocity of each joint, […, JOINTS] (rad, rad/s) → […, FEATURES]."""
-    return torch.cat((angles.sin(), angles.cos(), VELOCITY_SCALE * velocities), dim=-1)
+    """Describe poses: sine, cosine and scaled velocity of each joint, […, JOINTS] (rad, rad/s) → […, FEATURES].
+
+    Joint velocities of about 10 rad/s are scaled to the size of sines and cosines.
+    """
+    return torch.cat((angles.sin(), angles.cos(), 0.1 * velocities), dim=-1)
 
 
 def inertia() -> Tensor:
@@ -39,18 +39,10 @@ def inertia() -> Tensor:
     return torch.block_diag(*limb)
 
 
-SUBSTEPS = 4
 LOOKAHEAD = 3
 """How many future reference frames an observation holds."""
 
 OBSERVATION = (1 + LOOKAHEAD) * FEATURES
-
-STIFFNESS_NM_PER_RAD = 20.0
-DAMPING_NMS_PER_RAD = 1.5
-TORQUE_LIMIT_NM = 20.0
-GRAVITY_NM = 1.0
-FALL_RAD = 0.7
-"""An environment in which any joint is this far from its reference has failed."""
 
 
 def frames_needed(steps: int) -> int:
@@ -76,6 +68,15 @@ class ControlStep:
 class TrackingEnv:
     """Joints with coupled inertia; each iteration's clips begin a new episode in every environment."""
 
+    substeps = 4
+    """The steps of the simulation in a control step."""
+    stiffness_nm_per_rad = 20.0
+    damping_nms_per_rad = 1.5
+    torque_limit_nm = 20.0
+    gravity_nm = 1.0
+    fall_rad = 0.7
+    """An environment in which any joint is this far from its reference has failed."""
+
     def __init__(self, device: torch.device) -> None:
         self._mobility = torch.linalg.inv(inertia()).to(device)
 
@@ -100,7 +101,7 @@ class TrackingEnv:
         after, reference_after = features(self._angle, self._velocity), self._reference_features[self._frame]
         angle_error = self._angle - self._reference_angles[self._frame]
         velocity_error = self._velocity - self._reference_velocities[self._frame]
-        failed = angle_error.abs().amax(dim=-1) > FALL_RAD
+        failed = angle_error.abs().amax(dim=-1) > self.fall_rad
         self._put_back(failed)
         return ControlStep(
             before=before,
@@ -113,10 +114,10 @@ class TrackingEnv:
 
     def _simulate(self, target: Tensor) -> None:
         """Integrate by semi-implicit Euler."""
-        substep_s = 1 / (CONTROL_HZ * SUBSTEPS)
-        for _ in range(SUBSTEPS):
-            drive = STIFFNESS_NM_PER_RAD * (target - self._angle) - DAMPING_NMS_PER_RAD * self._velocity
-            torque = drive.clamp(-TORQUE_LIMIT_NM, TORQUE_LIMIT_NM) - GRAVITY_NM * self._angle.sin()
+        substep_s = 1 / (CONTROL_HZ * self.substeps)
+        for _ in range(self.substeps):
+            drive = self.stiffness_nm_per_rad * (target - self._angle) - self.damping_nms_per_rad * self._velocity
+            torque = drive.clamp(-self.torque_limit_nm, self.torque_limit_nm) - self.gravity_nm * self._angle.sin()
             self._velocity = self._velocity + substep_s * (torque @ self._mobility)
             self._angle = self._angle + substep_s * self._velocity
 
@@ -141,9 +142,6 @@ Motion = NDArray[np.floating]
 
 RECORDED_HZ = 120
 RECORDED_S = 10
-GAITS = 8
-HARMONICS = 3
-
 CLIPS_PER_BATCH = 256
 """Two ranks with four workers and a prefetch of four then stay below 64 MiB of shared memory."""
 
@@ -155,12 +153,12 @@ class MotionClips(Dataset[Tensor]):
         self._frames = frames
         self._seed = seed
         random = np.random.default_rng(seed)
-        self._gaits = [_record_gait(random) for _ in range(GAITS)]
+        self._gaits = [_record_gait(random) for _ in range(8)]
 
     def __getitem__(self, index: int) -> Tensor:
         """Return clip `index`: angles (rad) and velocities (rad/s) at CONTROL_HZ, [frames, 2 · JOINTS]."""
         random = np.random.default_rng((self._seed, index))
-        gait = self._gaits[random.integers(GAITS)]
+        gait = self._gaits[random.integers(len(self._gaits))]
         stride = random.uniform(0.5, 1.5) * RECORDED_HZ / CONTROL_HZ
         start = random.uniform(0, len(gait))
         angles = _resample(gait, start + stride * np.arange(-1, self._frames + 1))
@@ -169,12 +167,12 @@ class MotionClips(Dataset[Tensor]):
 
 
 def _record_gait(random: np.random.Generator) -> Motion:
-    """Make RECORDED_S of a periodic motion, left and right in antiphase."""
+    """Make RECORDED_S of a periodic motion of three harmonics, left and right in antiphase."""
     time_s = np.arange(RECORDED_S * RECORDED_HZ)[:, None] / RECORDED_HZ
     mirrored = np.repeat(np.tile([0.0, np.pi], len(LIMBS) // 2), LIMBS)
     cadence_hz = random.integers(5, 15) / RECORDED_S
     angles = np.zeros((len(time_s), JOINTS))
-    for harmonic in range(1, HARMONICS + 1):
+    for harmonic in range(1, 4):
         amplitude = random.uniform(0, 0.7 / harmonic**2, JOINTS)
         phase = random.uniform(0, np.pi / 2, JOINTS) + harmonic * mirrored
         angles += amplitude * np.sin(2 * np.pi * harmonic * cadence_hz * time_s + phase)

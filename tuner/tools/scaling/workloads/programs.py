@@ -4,7 +4,6 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -16,9 +15,6 @@ from tuner.progress import report
 from tuner.tools.scaling.workloads import MICRO_BATCHES
 from tuner.trainers.reference.launch_settings import RankTeam
 from tuner.trainers.reference.team_ranks import TeamRank, busy_meter
-
-SEED = 0
-LEARNING_RATE = 1e-4
 
 
 class Workload(NamedTuple):
@@ -36,7 +32,7 @@ Build = Callable[[TeamRank[RankTeam], int, bool], Workload]
 
 def trained(model: nn.Module, passes: Callable[[], object]) -> Callable[[], None]:
     """Return a training step: `passes` goes forward and backward through the model, then an optimizer improves it."""
-    improving = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
+    improving = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
     def step() -> None:
         improving.zero_grad()
@@ -51,19 +47,10 @@ def pinned(batch: torch.Tensor, device: torch.device) -> torch.Tensor:
     return batch.pin_memory() if device.type == "cuda" else batch
 
 
-FLOAT_BYTES = 4
-
-
 def allreduce(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
     """Return all-reduces of a buffer of `size` bytes. Each counts as one sample of each rank."""
-    buffer = torch.zeros(max(1, size // FLOAT_BYTES) if exchange else 1, device=rank.device)
+    buffer = torch.zeros(max(1, size // 4) if exchange else 1, device=rank.device)
     return Workload(1, lambda: distributed.all_reduce(buffer))
-
-
-GPU_GRID, CPU_GRID = (32, 256, 256), (8, 64, 64)
-FEATURES = 5
-TURN_RAD = 0.1
-"""How far the sensor is turned against the map."""
 
 
 def voxelize(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
@@ -71,14 +58,14 @@ def voxelize(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
 
     A step turns the cloud into the map's frame, sums it into voxels, adds all ranks' sums, and takes means.
     """
-    grid, device = GPU_GRID if rank.device.type == "cuda" else CPU_GRID, rank.device
-    torch.manual_seed(SEED + rank.number)
+    grid, device = (32, 256, 256) if rank.device.type == "cuda" else (8, 64, 64), rank.device
+    torch.manual_seed(rank.number)
     host_cloud = pinned(torch.rand(size, 4), device)
-    cos, sin = math.cos(TURN_RAD), math.sin(TURN_RAD)
+    cos, sin = math.cos(0.1), math.sin(0.1)  # the sensor is turned against the map, in rad
     turn = torch.tensor([[1.0, 0.0, 0.0], [0.0, cos, -sin], [0.0, sin, cos]], device=device)
     cells = torch.tensor(grid, device=device)
     strides = torch.tensor((grid[1] * grid[2], grid[2], 1), device=device)
-    empty = torch.zeros(math.prod(grid), FEATURES, device=device)
+    empty = torch.zeros(math.prod(grid), 5, device=device)  # of each voxel: points, place and intensity
 
     def step() -> None:
         cloud = host_cloud.to(device, non_blocking=True)
@@ -93,15 +80,7 @@ def voxelize(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
     return Workload(size, step)
 
 
-POSE = 6
-GROUP = 64
-"""The lidar points that make one token."""
-STRIDE = 8
-"""The inertial readings that make one token."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FusionShapes:
+class FusionShapes(NamedTuple):
     """The shapes of one sample and of the network."""
 
     pixels: int
@@ -112,10 +91,6 @@ class FusionShapes:
     heads: int
 
 
-FUSION_GPU = FusionShapes(pixels=96, points=2048, readings=200, width=384, layers=6, heads=6)
-FUSION_CPU = FusionShapes(pixels=32, points=256, readings=64, width=64, layers=1, heads=2)
-
-
 class FusionNet(nn.Module):
     """Sensor fusion: tokens of camera, lidar and inertial readings meet in a transformer, which finds a pose.
 
@@ -123,7 +98,7 @@ class FusionNet(nn.Module):
 
     - camera: 3 x 96 x 96 bytes (3 x 32 x 32), by four strided convolutions to 36 (4) tokens
     - lidar: 2,048 points of 4 floats (256), by a network per point and a maximum over groups of 64 to 32 (4) tokens
-    - inertial: 6 x 200 floats (6 x 64), by a strided convolution to 25 (8) tokens
+    - inertial: 6 x 200 floats (6 x 64), by a convolution of stride 8 to 25 (8) tokens
     - tokens are 384 (64) wide and pass 6 layers (1); the target is a pose of 6 numbers
     """
 
@@ -139,16 +114,16 @@ class FusionNet(nn.Module):
             )
         )
         self.lidar = nn.Sequential(nn.Linear(4, width // 2), nn.ReLU(), nn.Linear(width // 2, width))
-        self.inertial = nn.Conv1d(6, width, STRIDE, stride=STRIDE)
+        self.inertial = nn.Conv1d(6, width, 8, stride=8)
         layer = nn.TransformerEncoderLayer(width, shapes.heads, 4 * width, dropout=0.0, batch_first=True)
         self.fused = nn.TransformerEncoder(layer, shapes.layers, enable_nested_tensor=False)
-        self.pose = nn.Linear(width, POSE)
+        self.pose = nn.Linear(width, 6)
 
     def forward(self, camera: Tensor, lidar: Tensor, inertial: Tensor) -> Tensor:
-        """Return the pose of each sample, [batch, POSE]."""
+        """Return the pose of each sample, [batch, 6]."""
         tokens = (
             self.camera(camera.float() / 255).flatten(2).transpose(1, 2),
-            self.lidar(lidar).unflatten(1, (-1, GROUP)).amax(2),
+            self.lidar(lidar).unflatten(1, (-1, 64)).amax(2),
             self.inertial(inertial).transpose(1, 2),
         )
         return self.pose(self.fused(torch.cat(tokens, 1)).mean(1))
@@ -156,8 +131,10 @@ class FusionNet(nn.Module):
 
 def fusion(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
     """Return training steps of the network. The readings lie in host memory; each step copies them to the device."""
-    shapes = FUSION_GPU if rank.device.type == "cuda" else FUSION_CPU
-    torch.manual_seed(SEED)
+    shapes = FusionShapes(pixels=32, points=256, readings=64, width=64, layers=1, heads=2)
+    if rank.device.type == "cuda":
+        shapes = FusionShapes(pixels=96, points=2048, readings=200, width=384, layers=6, heads=6)
+    torch.manual_seed(0)
     model: nn.Module = FusionNet(shapes).to(rank.device)
     if exchange:
         model = DistributedDataParallel(model)
@@ -165,29 +142,24 @@ def fusion(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
         torch.randint(0, 256, (size, 3, shapes.pixels, shapes.pixels), dtype=torch.uint8),
         torch.randn(size, shapes.points, 4),
         torch.randn(size, 6, shapes.readings),
-        torch.randn(size, POSE),
+        torch.randn(size, 6),
     )
     in_host = [pinned(readings, rank.device) for readings in batch]
 
     def passes() -> None:
-        *readings, poses = [one.to(rank.device, non_blocking=True) for one in in_host]
+        *readings, poses = [values.to(rank.device, non_blocking=True) for values in in_host]
         nn.functional.mse_loss(model(*readings), poses).backward()
 
     return Workload(size, trained(model, passes))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PipelineShapes:
+class PipelineShapes(NamedTuple):
     """The shapes of the model and of one sample."""
 
     layers: int
     width: int
     heads: int
     tokens: int
-
-
-PIPELINE_GPU = PipelineShapes(layers=16, width=1024, heads=16, tokens=128)
-PIPELINE_CPU = PipelineShapes(layers=8, width=64, heads=4, tokens=16)
 
 
 def stage(shapes: PipelineShapes, number: int, stages: int) -> nn.Module:
@@ -209,8 +181,10 @@ def pipeline(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
 
     Without `exchange`, each rank trains its stage on micro-batches of its own, without waiting for the others.
     """
-    shapes = PIPELINE_GPU if rank.device.type == "cuda" else PIPELINE_CPU
-    torch.manual_seed(SEED + rank.number)
+    shapes = PipelineShapes(layers=8, width=64, heads=4, tokens=16)
+    if rank.device.type == "cuda":
+        shapes = PipelineShapes(layers=16, width=1024, heads=16, tokens=128)
+    torch.manual_seed(rank.number)
     stages = len(rank.team.devices)
     module = stage(shapes, rank.number, stages).to(rank.device)
     batch = torch.randn(size, shapes.tokens, shapes.width, device=rank.device)
@@ -238,12 +212,6 @@ def _through_stages(rank: TeamRank[RankTeam], module: nn.Module, batch: Tensor) 
 
 
 BUILDS: Mapping[str, Build] = {"fusion": fusion, "voxelize": voxelize, "pipeline": pipeline, "allreduce": allreduce}
-
-FIRST_STEPS, TIMED_STEPS = 3, 3
-"""The steps before any is timed, in which libraries choose kernels and connect; and the steps that are timed."""
-ITERATION_S = 0.2
-"""An iteration has enough steps to take this long, so that its report costs nothing beside its work."""
-MOST_STEPS = 20_000
 
 
 def run(rank: TeamRank[RankTeam], request: dict[str, Any], stopped: Callable[[], bool]) -> None:
@@ -280,17 +248,21 @@ def _with_meeting(step: Callable[[], object], rank: TeamRank[RankTeam]) -> Calla
 
 
 def _agreed_steps(rank: TeamRank[RankTeam], step: Callable[[], object]) -> int:
-    """Return the steps of an iteration, the same on every rank: as many as the slowest rank needs."""
-    for _ in range(FIRST_STEPS):
+    """Return the steps of an iteration, the same on every rank: as many as the slowest rank makes in 0.2 s.
+
+    Its report then costs nothing beside its work. In the first three steps libraries choose kernels and connect; three
+    more are timed.
+    """
+    for _ in range(3):
         step()
     _finish(rank)
     start_s = time.monotonic()
-    for _ in range(TIMED_STEPS):
+    for _ in range(3):
         step()
     _finish(rank)
-    step_s = torch.tensor((time.monotonic() - start_s) / TIMED_STEPS, device=rank.device)
+    step_s = torch.tensor((time.monotonic() - start_s) / 3, device=rank.device)
     distributed.all_reduce(step_s, distributed.ReduceOp.MAX)
-    return min(MOST_STEPS, math.ceil(ITERATION_S / step_s.item()))
+    return min(20_000, math.ceil(0.2 / step_s.item()))
 
 
 def _finish(rank: TeamRank[RankTeam]) -> None:

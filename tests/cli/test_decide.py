@@ -1,0 +1,48 @@
+"""`tuner decide`: whether a training on one card is worth a move to several."""
+
+import re
+import shlex
+from pathlib import Path
+
+from tests_cli import Tuner
+from tests_docs import ROOT
+from tests_scaling import point, results
+
+from tuner.tools.scaling.results import write
+
+
+def test_the_example_of_the_page_is_what_the_command_prints(tuner: Tuner) -> None:
+    page = (ROOT / "docs/scaling.md").read_text()
+    (command, shown) = re.findall(r"^\$ (tuner decide .*)\n((?:[^`].*\n)+)", page, re.MULTILINE)[0]
+    code, out, err = tuner(*shlex.split(command)[1:])
+    assert (code, err) == (0, "")
+    assert out.split() == shown.split()
+
+
+def test_the_speed_up_comes_from_what_was_measured(tuner: Tuner, tmp_path: Path) -> None:
+    file = tmp_path / "scale.json"
+    write(results(point("single", 100.0), point("joined", 180.0, gpus=(0, 1), route="nvlink")), file)
+    asked = ("--steps-left", 36000, "--step-seconds", 1, "--results", file)
+    code, out, _ = tuner("decide", *asked, "--cards", 2)
+    assert code == 0
+    assert "2 cards, 1.8 times as fast" in out
+    code, _, err = tuner("decide", *asked, "--cards", 8)
+    assert (code, "no measurement on 8 devices" in " ".join(err.split())) == (2, True)
+    code, _, err = tuner("decide", "--steps-left", 1, "--step-seconds", 1, "--cards", 8)
+    assert (code, "either --cards-step-seconds or --results" in " ".join(err.split())) == (2, True)
+
+
+def test_the_seconds_a_step_come_from_the_bar_of_the_training(tuner: Tuner, tmp_path: Path) -> None:
+    log = tmp_path / "out.log"
+    bars = [f"Epoch 0: {step}%| | {step}/100 [00:10<00:50, {rate}, v_num=0]" for step, rate in enumerate(RATES)]
+    log.write_bytes("\r".join(bars).encode())
+    asked = ("--steps-left", 3600, "--cards", 2, "--cards-step-seconds", 1, "--log", log)
+    code, out, _ = tuner("decide", *asked)
+    assert (code, "one card: 3,600 steps left, 2.0 h" in out) == (0, True)
+    log.write_text("loss 0.1")
+    code, _, err = tuner("decide", *asked)
+    assert (code, "shows no it/s or s/it; say how long" in " ".join(err.split())) == (2, True)
+
+
+RATES = ["?it/s", "9.00s/it", "2.00s/it", "0.50it/s", "2.00s/it"]
+"""The first steps are slower."""
