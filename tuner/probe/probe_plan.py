@@ -107,10 +107,6 @@ def search_path(programs: Path | None) -> str:
     return os.pathsep.join([str(programs), usual]) if programs else usual
 
 
-STEP = "step"
-"""The column of TensorBoard's events that holds their step."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProgressFile:
     """A file in which the trainer writes a row for each iteration."""
@@ -118,9 +114,9 @@ class ProgressFile:
     folder: Path
     pattern: str
     """The file below `folder`; `*` and `**` match as in a shell. The first match that appears is read."""
-    format: Literal["csv", "jsonl", "tensorboard"]
+    format: Literal["csv", "jsonl"]
     columns: Mapping[str, str]
-    """`iteration`, `samples` or `samples_per_s` → the column, key or tag that holds it.
+    """`iteration`, `samples` or `samples_per_s` → the column or key that holds it.
 
     Without `iteration`, each row is one iteration.
     """

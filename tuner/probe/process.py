@@ -111,7 +111,7 @@ class Process:
         self._tail = Tail(plan.slot.progress, bounds.tail_bytes)
         self._is_unread = False
         self._counts = CountFiles(plan.slot.counts, bounds.tail_bytes) if plan.is_counted else None
-        self._file = plan.progress_file and ProgressFileReader(plan.progress_file, clock, bounds.tail_bytes)
+        self._file = plan.progress_file and ProgressFileReader(plan.progress_file, bounds.tail_bytes)
         self._mask = Mask(plan.hidden(os.environ))
         command = plan.command(os.environ)
         self._protection = _protection(plan, command)

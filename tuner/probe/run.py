@@ -65,12 +65,7 @@ class _Probe:
         self._clock = clock
         self._origin_s = clock.now()
         self._reader = ProgressReader(plan.progress, self._origin_s)
-        self._watch = Watch(
-            plan.slot.limits,
-            self._reader,
-            len(plan.slot.devices),
-            late=plan.progress_file is not None and plan.progress_file.format == "tensorboard",
-        )
+        self._watch = Watch(plan.slot.limits, self._reader, len(plan.slot.devices))
         self._blank = ProbeResult(
             config=plan.config,
             plan_digest=plan.digest,

@@ -46,9 +46,9 @@ class FileOptions(Strict):
 
     path: Annotated[str, AfterValidator(_lies_in_the_out_dir)]
     """Where the file appears, below `{out_dir}`; `*` and `**` match as in a shell."""
-    format: Literal["csv", "jsonl", "tensorboard"]
+    format: Literal["csv", "jsonl"]
     iteration: str | None = None
-    """The column, key or tag of the iteration; without it, each row is one iteration."""
+    """The column or key of the iteration; without it, each row is one iteration."""
     samples: str | None = None
     """The column of the total number of samples so far, of all ranks."""
     samples_per_s: str | None = None
@@ -222,7 +222,12 @@ class CommandOptions(Strict):
     @model_validator(mode="before")
     @classmethod
     def _with_preset(cls, options: Any) -> Any:
-        return with_preset(options) if isinstance(options, dict) else options
+        if not isinstance(options, dict):
+            return options
+        file = options.get("progress_file")
+        if isinstance(file, dict) and file.get("format") == "tensorboard":  # of an older study
+            options = {**options, "progress_file": None, "count": "inside"}
+        return with_preset(options)
 
     @property
     def is_counted(self) -> bool:
