@@ -178,6 +178,15 @@ def test_the_folder_of_the_probe_itself_is_no_file_of_the_person(tmp_path: Path)
     assert folders_of(["train", "--log", "/dev/null", "--out", "/tmp/a.pt"], tmp_path) == [tmp_path]
 
 
+def test_a_folder_with_files_of_another_group_has_no_view(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a user namespace, such a file cannot be written: `Value too large for defined data type`."""
+    monkeypatch.setattr(own_files.os, "geteuid", lambda: os.getuid() or 4711)
+    monkeypatch.setattr(own_files.os, "getegid", lambda: 4712)
+    own_files._place.cache_clear()
+    assert own_files._place((folder,)) is None
+    own_files._place.cache_clear()
+
+
 def test_a_view_says_nothing(folder: Path) -> None:
     assert warning([folder], folder / "runs/probe") is None
 

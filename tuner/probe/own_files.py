@@ -207,11 +207,16 @@ def _named(command: Sequence[str], cwd: Path) -> Iterator[Path]:
 
 def _links(folder: Path) -> Iterator[Path]:
     """Yield the folders outside to which links in a folder, and in its folders, lead."""
-    for path in islice(chain(folder.glob("*"), folder.glob("*/*")), 10_000):  # a folder of data has no end
+    for path in _entries(folder):
         with suppress(OSError):
             if path.is_symlink() and not {path.name, path.parent.name} & _SKIPPED and path.exists():
                 target = path.resolve()
                 yield target if target.is_dir() else target.parent
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    """Yield what lies in a folder and in its folders, up to 10,000 paths: a folder of data has no end."""
+    return islice(chain(folder.glob("*"), folder.glob("*/*")), 10_000)
 
 
 def _mounts() -> list[Path]:
@@ -233,9 +238,17 @@ def _starter(layers: Mapping[str, Sequence[str]], shown: Sequence[Path]) -> tupl
     return (sys.executable, "-I", "-S", private_view.__file__, view)
 
 
+def _is_own(path: Path) -> bool:
+    """Return whether a path has our user and group: the kernel cannot copy others in a user namespace (EOVERFLOW)."""
+    status = path.lstat()
+    return (status.st_uid, status.st_gid) == (os.geteuid(), os.getegid())
+
+
 @cache
 def _place(folders: tuple[Path, ...]) -> Path | None:
     """Return the folder for what is written in views of some folders; None where no view can be had."""
+    if os.geteuid() and not all(_is_own(path) for folder in folders for path in (folder, *_entries(folder))):
+        return None
     for parent in _parents(folders):
         store = _new_store(parent, folders)
         tried = subprocess.run([*_starter(_layers(store, folders), ()), "true"], capture_output=True, check=False)
