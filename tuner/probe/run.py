@@ -212,7 +212,9 @@ class _Probe:
 
     def _alloc_retries(self) -> int | None:
         known = [(report.rank, report.alloc_retries) for report in self._watch.progress]
-        return over(sum, {rank: retries for rank, retries in known if retries is not None}.values())
+        newest = {rank: retries for rank, retries in known if retries is not None}
+        counted = self._watch.training.alloc_retries if self._watch.training else None
+        return sum(newest.values()) if newest else counted
 
 
 def _ended_by(answer: Answer) -> tuple[ProbeEnd, str | None] | None:
