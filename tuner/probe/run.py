@@ -212,7 +212,8 @@ class _Probe:
 
     def _alloc_retries(self) -> int | None:
         known = [(report.rank, report.alloc_retries) for report in self._watch.progress]
-        return over(sum, {rank: retries for rank, retries in known if retries is not None}.values())
+        latest = {rank: retries for rank, retries in known if retries is not None}
+        return sum(latest.values()) if latest else None
 
 
 def _ended_by(answer: Answer) -> tuple[ProbeEnd, str | None] | None:
