@@ -153,6 +153,8 @@ class ProbePlan:
     """Whether the files in the folders of the command are as they were when the probe has ended: see `own_files`."""
     total_batch: float | None = None
     """The samples of one step of the optimizer on all ranks together; None where the study does not say."""
+    flops_per_sample: float | None = None
+    """The floating-point operations of a training step for each of its samples; None where the study does not say."""
     expected: tuple[Path, ...] = ()
     """Files that must exist after a run that ended by itself."""
     session_key: str

@@ -212,6 +212,8 @@ class CommandOptions(Strict):
     """The samples that all ranks together collect in an iteration."""
     total_batch: Arithmetic = ""
     """The samples of one step of the optimizer on all ranks together. Only shown."""
+    flops_per_sample: float | None = Field(default=None, gt=0)
+    """The floating-point operations of a training step for each of its samples, for the metric `mfu`."""
     session: Annotated[Words, AfterValidator(_varies_no_more)] = ()
     """The command line that serves a session; without it, every probe runs `command`."""
     learning: Annotated[tuple[Name, ...] | None, BeforeValidator(_keep), AfterValidator(_is_varied)] = None
