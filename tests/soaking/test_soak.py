@@ -15,8 +15,8 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Enough, More, Stop
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.records.trial import ProbeRecord
+from tuner.running.job import Job
 from tuner.running.loop import optimize
-from tuner.running.workbench import Job
 from tuner.search.memory_growth import PROVOKED as PROVOKED_RECORDS
 from tuner.search.memory_growth import lasts
 from tuner.study import Config

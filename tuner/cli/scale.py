@@ -15,13 +15,13 @@ from rich.table import Table
 from tuner import __version__
 from tuner.cli.case_tables import print_tables
 from tuner.cli.options import RUNS, Runs, devices_option, finite, need_report, open_console, written
-from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_config, interruptible, output_lines
+from tuner.cli.work import EXIT_INTERRUPTED, Settings, first_config, interruptible, output_lines
 from tuner.devices.found import describe_machine, links, open_devices
 from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.export import write_files
 from tuner.probe import MIB_PER_GIB, DeviceSource, over
 from tuner.running.prober import prober_on
-from tuner.running.workbench import open_workbench
+from tuner.running.workbench import chosen_cases, open_workbench
 from tuner.study import grouped
 from tuner.tools.scaling import campaign, comparing, scaling_table
 from tuner.tools.scaling.results import Measurement, Results, read

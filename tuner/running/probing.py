@@ -9,6 +9,7 @@ from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerErr
 from tuner.probe import (
     Answer,
     Blame,
+    Enough,
     Failure,
     FailureKind,
     Go,
@@ -21,14 +22,15 @@ from tuner.probe import (
     Stop,
     error,
     measured,
+    mfu_pct,
     other_training,
     unlaunched,
     value,
     with_sure_speed,
 )
 from tuner.running.events import ProbeEnded, ProbeRunning, ProbeStarted
+from tuner.running.job import Job, Pulse
 from tuner.running.prober import run_in
-from tuner.running.workbench import Job, Pulse
 from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.store.case_study import Asked, CaseStudy, kept_probe, set_aside
 from tuner.study import Case, Config, Space, StudySpec, compare_with_default, same_launch
@@ -102,6 +104,8 @@ class Probing:
         )
         result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
         result = with_sure_speed(result, self._spec.needed)
+        share = mfu_pct(result.samples_per_s, plan.flops_per_sample, plan.slot.devices)
+        result = replace(result, mfu_pct=share)
         if result.ok and (change := self._changes(result)):
             result = replace(result, failure=other_training(change))
         return result, self._judge(result, asked), plan
@@ -136,9 +140,9 @@ class Probing:
             self._own_training = newest.probe.training
         if self._own_training is None:
             return None
-        own, other = self._own_training.signature, result.training.signature
-        found = differences(own, other, free=frozenset(PARTS) - keeps)
-        return "; ".join(map(str, found)) or None
+        own, second = self._own_training.signature, result.training.signature
+        changes = differences(own, second, free=frozenset(PARTS) - keeps)
+        return "; ".join(map(str, changes)) or None
 
     def _default_metrics(self, result: ProbeResult) -> Mapping[str, float | None]:
         """Return the metrics of the default config at a result's rung; the result's own where it is the default."""
@@ -181,9 +185,14 @@ class Probing:
     def _stop(self, asked: Asked) -> Stop:
         show = self._shown(asked, self._job.pulse) if self._job.pulse else lambda _: None
 
+        known: ProbeResult | None = None
+
         def stop(so_far: ProbeResult | None) -> Answer:
+            nonlocal known
+            known = so_far or known
             if self._job.interrupted():
-                return Interrupted()
+                is_measured = known is not None and (known.window_s or 0.0) >= self._spec.probe.window_seconds
+                return Enough() if is_measured and self._job.is_late() else Interrupted()
             self._study.beat(asked)
             show(so_far)
             if so_far and (change := self._changes(so_far)):

@@ -25,8 +25,8 @@ from tuner.probe import (
     with_sure_speed,
 )
 from tuner.records.case_record import RunRecord, scored_by
+from tuner.running.job import Job
 from tuner.running.prober import run_in
-from tuner.running.workbench import Job
 from tuner.search.scores import Mean, agreement, ahead, constant, means, standings, thinned
 from tuner.store.races import RaceRuns
 from tuner.study import Case, ProbeSpec, same_launch

@@ -29,7 +29,8 @@ from tuner.probe import (
     unlaunched,
 )
 from tuner.records.trial import COMPLETE, MEMORY_SHARE, SoakSettings, TrialRecord
-from tuner.running.workbench import Job, Purpose, Workbench
+from tuner.running.job import Job, Purpose
+from tuner.running.workbench import Workbench
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why
 from tuner.search.memory_growth import SPARE, SURE, Lasts
 from tuner.search.observed import Observed
