@@ -218,3 +218,12 @@ def test_case_and_devices_of_a_replay_are_the_table_s(
 def test_a_table_that_is_not_there_is_named(tuner: Tuner, tmp_path: Path) -> None:
     code, _, err = tuner("optimize", "--study", study_file(tmp_path), "--replay", "nowhere.parquet")
     assert (code, "nowhere.json" in err) == (2, True)
+
+
+def test_cards_that_a_study_does_not_want_are_named(
+    tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.cli.worker.spare_cards", lambda devices: {"cpu:2": 6}[devices])
+    code, out, err = tuner("optimize", "--study", study_file(tmp_path), "--n-trials", "1")
+    assert (code, err) == (0, "")
+    assert "the study wants 2 card(s), so 6 more stay free; `tuner optimize --workers 4` searches on them, too" in out
