@@ -150,6 +150,17 @@ def test_steps_of_environments_without_gradients_are_no_evaluation() -> None:
     assert training.shares.evaluation == 0
 
 
+def test_the_operations_of_a_step_are_those_of_all_ranks_for_each_sample() -> None:
+    ranks = [
+        (start(rank, 4, rank // 2), lambda step: count(step, flops=800 if step > 5 else None)) for rank in range(4)
+    ]
+    merger = merged(*ranks)
+    list(merger.marks())
+    training = merger.training()
+    assert training is not None
+    assert training.flops_per_sample == 4 * 800 / 16
+
+
 def test_accumulated_batches_and_waiting_for_data_are_told() -> None:
     def told(step: int) -> Mapping[str, Any]:
         return count(step, rows=32 * (step - 1), loader=loader(step, each=32, batches=4 * step, feeds=step))

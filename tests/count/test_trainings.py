@@ -18,7 +18,7 @@ from tuner.count import Merger
 pytest.importorskip("torch")
 HERE = Path(__file__).parent
 BEGIN = """
-    import copy, io, pickle
+    import copy, io, os, pickle, sys
     import torch
     import torch._dynamo.utils
     from torch import nn
@@ -238,6 +238,29 @@ def test_the_losses_of_the_first_steps_are_told(counted: Any, backward: str) -> 
     """)
     assert last(records)["losses"] == {"0": 0, "1": 1, "2": 2, "3": 3}
     assert last(records)["rows"] == 5 * 3
+
+
+FLOPS = """
+    os.environ["TUNER_COUNT_FLOPS"] = "{wanted}"
+    sys.modules["tuner_inside.flops"].begin_anew()
+    model = torch.compile(nn.Linear(4, 3), backend="eager") if {compiled} else nn.Linear(4, 3)
+    optimizer = torch.optim.Adam(model.parameters())
+    for number in range(9):
+        optimizer.zero_grad()
+        loss = model(torch.full((5, 4), float(number))).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
+"""
+
+
+def test_one_step_s_operations_are_counted_and_change_no_loss(counted: Any, tmp_path: Path) -> None:
+    output, records = counted(FLOPS.format(wanted=1, compiled=False))
+    assert last(records)["flops"] == 2 * (2 * 5 * 4 * 3)  # forward, and the gradient of the weights
+    (tmp_path / "counts").rename(tmp_path / "with")
+    assert counted(FLOPS.format(wanted="", compiled=False))[0] == output
+    (tmp_path / "counts").rename(tmp_path / "without")
+    assert last(counted(FLOPS.format(wanted=1, compiled=True))[1])["flops"] is None
 
 
 def test_an_evaluation_over_a_part_of_the_same_data_is_not_counted_as_training(counted: Any) -> None:

@@ -1,5 +1,6 @@
 from tuner.count import Flag
-from tuner.drafting.searches import Known, ask_searches
+from tuner.drafting.asking import ask_searches
+from tuner.drafting.searches import Known
 
 AMP = Flag(names=("amp",), is_switch=True)
 

@@ -12,20 +12,12 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from tuner.count import Signature, TrainingCounts
-from tuner.drafting.draft import (
-    Draft,
-    Used,
-    devices_of,
-    draft,
-    environment,
-    known_of,
-    searching,
-    used,
-    widened,
-)
+from tuner.drafting.asking import searches
+from tuner.drafting.draft import Draft, draft, environment, searching, widened
 from tuner.drafting.printed import Found, PrintedLines
-from tuner.drafting.searches import searches
+from tuner.drafting.run_flags import known_of
 from tuner.drafting.typed import typed_command
+from tuner.drafting.uses import Used, devices_of, used
 from tuner.drafting.watching import Watched
 from tuner.drafting.writing import preset_text, samples_in_words, study_text
 from tuner.errors import StudyError
@@ -247,12 +239,10 @@ def test_a_device_that_did_nothing_is_left_out() -> None:
     devices = [Device(name=f"cuda:{index}", model="a card") for index in range(2)]
     idle = tuple(DeviceSample(t_s=t_s, device=1, util_pct=0.0, mem_used_mib=4.0) for t_s in (0.0, 2.0))
     busy = tuple(DeviceSample(t_s=t_s, device=0, util_pct=60.0, mem_used_mib=500 * t_s) for t_s in (0.0, 2.0))
-    uses = used(Watched(samples=(*busy, *idle), reports=STEPS), devices)
+    uses = used(STEPS, (*busy, *idle), devices)
     assert [(use.util_pct, use.mem_peak_mib, use.worked) for use in uses] == [(60.0, 1000.0, True), (0.0, 4.0, False)]
-    auto = replace(draft(typed_command(["train.py"]), devices="cpu:1"), devices="auto")
-    assert (devices_of(auto, PLAIN, uses), devices_of(auto, COUNTED, uses[:1])) == ("0", "auto")
-    found = draft(typed_command(["train.py"]), devices="cpu:1")
-    assert (devices_of(found, COUNTED, USES), devices_of(found, PLAIN, USES)) == ("cpu:2", "cpu:1")
+    assert (devices_of("auto", None, uses), devices_of("auto", 2, uses[:1])) == ("0", "auto")
+    assert (devices_of("cpu:1", 2, USES), devices_of("cpu:1", None, USES)) == ("cpu:2", "cpu:1")
 
 
 @pytest.mark.parametrize(
@@ -318,7 +308,7 @@ def test_the_study_of_a_preset_is_accepted(name: str) -> None:
 @example("a\nsearch: {trials: 1}", "b\u2028objective: x", "c\r\nname: d")
 def test_what_a_trainer_prints_and_says_adds_no_key(line: str, why: str, name: str) -> None:
     found = drafted(["python", "train.py", "--batch-size", "8", name], PLAIN, ("batch-size=8,16",))
-    read = Found(patterns=("a",), reports=STEPS, lines=(line,), doubt=why)
+    read = Found(patterns=("a",), reports=STEPS, lines=(line,), contradiction=why)
     text = study_text(name, found, replace(PLAIN, found=read, uncounted=why), "cpu:2", USES)
     made = YAML(typ="safe").load(text)
     assert list(made) == ["name", "trainer", "devices", "objective", "space", "probe", "search"]

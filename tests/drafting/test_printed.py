@@ -38,7 +38,7 @@ def test_a_popular_trainer_is_known_by_its_lines(
 ) -> None:
     read = found(LineSplitter().feed((DATA / file).read_bytes()), likely)
     assert read is not None
-    assert (read.preset, read.counts_samples, read.is_plain, read.doubt) == (preset, counts_samples, False, "")
+    assert (read.preset, read.counts_samples, read.is_plain, read.contradiction) == (preset, counts_samples, False, "")
     assert preset in read.by
 
 
@@ -79,7 +79,7 @@ def test_a_list_that_is_printed_at_once_is_no_progress() -> None:
 def test_a_count_that_starts_again_without_an_end_is_doubted() -> None:
     read = found(f"step {n % 10} loss 2.3" for n in range(30))
     assert read is not None
-    assert "fell from 9 to 0" in read.doubt
+    assert "fell from 9 to 0" in read.contradiction
 
 
 @pytest.mark.parametrize(("counted", "is_read"), [({}, True), ({"counted": True}, False)])

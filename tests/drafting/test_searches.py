@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.count import Flag, Signature, TrainingCounts
-from tuner.drafting.searches import Known, SearchedFlag, balanced_sizes, check, proposed, searches, shown
+from tuner.drafting.asking import check, searches, shown
+from tuner.drafting.searches import Known, SearchedFlag, balanced_sizes, proposed
 from tuner.errors import StudyError
 
 COMMAND = shlex.split("train.py --num_envs 64 --batch-size=32 --num-workers 0 --lr 0.1 --opt adam --headless")

@@ -55,7 +55,7 @@ Study = Annotated[str, STUDY]
 
 def devices_option(default: str) -> Any:
     """Return the option that names devices; `default` says what is used without it."""
-    known = "auto, cpu:RANKS or CUDA indices (0,1)"
+    known = "auto, auto:CARDS, cpu:RANKS or CUDA indices (0,1)"
     return typer.Option("--devices", callback=not_empty, help=f"{known}; default: {default}.")
 
 

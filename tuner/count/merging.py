@@ -34,10 +34,6 @@ LEAST_PAUSE_S = 0.2
 """A shorter evaluation or save is no pause of its own, in seconds."""
 LAST_FIRST_STEP = 12
 """Samples per step are those up to this step, in each config: they may grow during a training, as in a warm-up."""
-GROWTH_DIGITS = 6
-"""Samples per step are equal if they are so to this many digits after the point."""
-LEAST_COMMON = 2
-"""The fewest steps whose inputs show whether two ranks train on the same samples."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,15 +58,6 @@ USUALLY = 0.5
 """What happens at this share of the steps or more is usual in a training."""
 SOMETIMES = 0.05
 """What happens at less than this share of the steps is an exception."""
-APART = "several networks are trained in turn, and no loader of torch tells the samples"
-JOINT = "the module runs several times for each loss, and no loader of torch tells the samples"
-AGAIN = "the module takes the same samples several times, and no loader of torch tells how often"
-UNLEARNT = "the module also runs without gradients between the steps, so its samples may be used several times"
-PARTLY = "a loader feeds only some of the steps, and the module takes other samples"
-UNSTEADY = "loader and module have agreed at first, and do so no more"
-"""Why samples are not counted, though something is."""
-UNSTEPPED = "an optimizer of reinforcement learning uses its samples several times, and no environment is counted"
-"""Why nothing counts the samples of some reinforcement learning."""
 MODULE = Witness(name="module", field="rows")
 LOADER = Witness(name="loader", field="rows", within="loader")
 BOTH = Witness(name="loader and module", field="rows", within="loader")
@@ -101,10 +88,10 @@ class Merger:
     @property
     def trainers(self) -> list[ProcessCounts]:
         """The processes whose optimizer steps, in the order of their ranks."""
-        found = [process for process in self.processes.values() if process.trains]
-        joined = [process for process in found if process.world > 1]
-        most = max((process.parameters for process in found), default=0)
-        chosen = joined or [process for process in found if process.parameters == most]
+        stepping = [process for process in self.processes.values() if process.trains]
+        joined = [process for process in stepping if process.world > 1]
+        most = max((process.parameters for process in stepping), default=0)
+        chosen = joined or [process for process in stepping if process.parameters == most]
         return sorted(chosen, key=lambda process: process.rank)
 
     def marks(self) -> Iterator[dict[str, Any]]:
@@ -149,9 +136,15 @@ class Merger:
             return None
         leads = [group[0] for group in self._groups]
         witness = MODULE if self._witness.is_environments else self._witness
+        per_step = _usual(_totals(leads, witness))
+        flops = [process.flops for process in self.trainers]
+        is_known = per_step > 0 and None not in flops and not self._witness.is_environments
         return TrainingCounts(
-            signature=self._signature(_usual(_totals(leads, witness))),
-            witness=_in_words(self._witness, *(_all_grown(leads, one, last["steps"]) for one in (LOADER, MODULE))),
+            signature=self._signature(per_step),
+            flops_per_sample=sum(filter(None, flops)) / per_step if is_known else None,
+            witness=_in_words(
+                self._witness, *(_all_grown(leads, counter, last["steps"]) for counter in (LOADER, MODULE))
+            ),
             shares=_shares(lead, self._witness),
             micro_batches=_usual(_totals([lead], _BATCHES if lead.is_fed else _FORWARDS)) or None,
             ranks=len(self.trainers),
@@ -163,11 +156,11 @@ class Merger:
     def _is_decided(self) -> bool:
         """Return whether it is known what counts the samples, or that nothing does."""
         if self._witness is not None:
-            self.why = _doubt([group[0] for group in self._groups], self._witness)
+            self.why = _contradiction([group[0] for group in self._groups], self._witness)
             self._witness = None if self.why else self._witness
             return self._witness is not None
         trainers = self.trainers
-        if self.why is not None or not trainers or min(one.steps for one in trainers) < SURE_STEP:
+        if self.why is not None or not trainers or min(process.steps for process in trainers) < SURE_STEP:
             return False
         if len(trainers) < trainers[0].world:
             return False
@@ -176,9 +169,9 @@ class Merger:
             self.why = "which ranks train on the same samples is not known"
             return False
         self._groups = [_with_inputs_first(group) for group in groups]
-        found = _witness([group[0] for group in self._groups])
-        self.why = found if isinstance(found, str) else None
-        self._witness = None if isinstance(found, str) else found
+        witness = _witness([group[0] for group in self._groups])
+        self.why = witness if isinstance(witness, str) else None
+        self._witness = None if isinstance(witness, str) else witness
         return self._witness is not None
 
     def _signature(self, samples_per_step: float) -> Signature:
@@ -242,13 +235,13 @@ def _leads(groups: Sequence[Sequence[ProcessCounts]]) -> list[ProcessCounts]:
 
 def _losses(leads: Sequence[ProcessCounts]) -> tuple[float, ...]:
     """Return the mean loss of each of the first steps, up to one that some rank has not told."""
-    found: list[float] = []
+    losses: list[float] = []
     for step in range(max((len(process.losses) for process in leads), default=0)):
         known = [process.losses[step] for process in leads if step in process.losses]
         if len(known) < len(leads):
             break
-        found.append(fmean(known))
-    return tuple(found)
+        losses.append(fmean(known))
+    return tuple(losses)
 
 
 def _splits_model(group: Sequence[ProcessCounts], start: Mapping[str, Any]) -> bool:
@@ -291,7 +284,7 @@ def _usual(totals: Sequence[tuple[int, float]]) -> float:
     """
     growths: Counter[float] = Counter()
     for (before, earlier), (step, total) in pairwise(totals):
-        growths[round((total - earlier) / (step - before), GROWTH_DIGITS)] += step - before
+        growths[round((total - earlier) / (step - before), 6)] += step - before
     made = totals[-1][0] - totals[0][0]
     growth, steps = growths.most_common(1)[0]
     return growth if 2 * steps > made else (totals[-1][1] - totals[0][1]) / made
@@ -306,23 +299,23 @@ def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]] | No
     """Return the ranks that train on the same samples, together; None where that is not known."""
     if len(trainers) == 1 and trainers[0].world == 1:
         return [[trainers[0]]]
-    told = [process.data_rank for process in trainers]
-    if trainers[0].world > 1 and None not in told:
-        return [[process for process in trainers if process.data_rank == rank] for rank in dict.fromkeys(told)]
+    data_ranks = [process.data_rank for process in trainers]
+    if trainers[0].world > 1 and None not in data_ranks:
+        return [[process for process in trainers if process.data_rank == rank] for rank in dict.fromkeys(data_ranks)]
     return _by_inputs(trainers)
 
 
 def _by_inputs(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]] | None:
     """Group ranks by the sums of their inputs. Inputs that are alike at each step tell nothing."""
     steps = set.intersection(*(set(process.inputs) for process in trainers))
-    if len(steps) < LEAST_COMMON:
+    if len(steps) < 2:
         return None
-    found: dict[tuple[float, ...], list[ProcessCounts]] = {}
+    groups: dict[tuple[float, ...], list[ProcessCounts]] = {}
     for process in trainers:
-        found.setdefault(tuple(process.inputs[step] for step in sorted(steps)), []).append(process)
-    if any(len(set(inputs)) == 1 for inputs in found):
+        groups.setdefault(tuple(process.inputs[step] for step in sorted(steps)), []).append(process)
+    if any(len(set(inputs)) == 1 for inputs in groups):
         return None
-    return list(found.values())
+    return list(groups.values())
 
 
 def _witness(leads: Sequence[ProcessCounts]) -> Witness | str | None:
@@ -333,15 +326,16 @@ def _witness(leads: Sequence[ProcessCounts]) -> Witness | str | None:
     stepped = all(process.points[-1].get("environments") for process in leads)
     reuses = any((process.start or {}).get("reuses") for process in leads)
     if not is_fed and reuses:
-        return ENVIRONMENTS if stepped else UNSTEPPED
+        why = "an optimizer of reinforcement learning uses its samples several times, and no environment is counted"
+        return ENVIRONMENTS if stepped else why
     if loader and module and _agree(loader, module):
         return BOTH
     if step < CLEAR_STEP and any(number(process.points[-1], "rows", "loader") for process in leads):
         return None
     if not is_fed and loader > SOMETIMES * module:
-        return PARTLY
+        return "a loader feeds only some of the steps, and the module takes other samples"
     if not is_fed:
-        return _doubt(leads, MODULE) or MODULE if module else _unseen(leads)
+        return _contradiction(leads, MODULE) or MODULE if module else _unseen(leads)
     each = number(leads[0].points[-1], "each", "loader")
     return _of_two(loader, module, batches, each)
 
@@ -374,33 +368,40 @@ def _in_words(witness: Witness, loader: float, module: float) -> str:
     return f"{LOADER.name}; the module takes {module / loader:.4g} times as many inputs"
 
 
-def _agree(one: float, other: float) -> bool:
-    return abs(one - other) <= AGREE * max(one, other)
+def _agree(count: float, second: float) -> bool:
+    return abs(count - second) <= AGREE * max(count, second)
 
 
-def _doubt(leads: Sequence[ProcessCounts], witness: Witness) -> str | None:
-    """Return why a witness that counts is not to be believed; None while it is."""
+def _contradiction(leads: Sequence[ProcessCounts], witness: Witness) -> str | None:
+    """Return what speaks against a witness that counts; None while nothing does."""
     step = min(process.steps for process in leads)
     is_apart = any(process.points[-1].get("is_apart") for process in leads)
-    if witness == BOTH and not is_apart:
-        counts = [_all_grown(leads, counter, step) for counter in (LOADER, MODULE)]
-        ahead = AHEAD * counts[0] / max(step - BASE_STEP, 1)
-        return None if abs(counts[0] - counts[1]) <= max(UNSTEADY_SHARE * max(counts), ahead) else UNSTEADY
-    if witness != MODULE:
+    if witness == MODULE:
+        return _several_passes(leads, step, is_apart=is_apart)
+    if witness != BOTH or is_apart:
         return None
+    counts = [_all_grown(leads, counter, step) for counter in (LOADER, MODULE)]
+    ahead = AHEAD * counts[0] / max(step - BASE_STEP, 1)
+    agree = abs(counts[0] - counts[1]) <= max(UNSTEADY_SHARE * max(counts), ahead)
+    return None if agree else "loader and module have agreed at first, and do so no more"
+
+
+def _several_passes(leads: Sequence[ProcessCounts], step: int, *, is_apart: bool) -> str | None:
+    """Return why the module may take other samples than a step needs; None where nothing speaks for it."""
 
     def share(name: str, of: str = "steps") -> float:
         part, total = (_all_grown(leads, Witness(name=field, field=field), step) for field in (name, of))
         return part / total if total else 0.0
 
-    several = share("backwards") > 1 + SOMETIMES
-    reasons = {
-        APART: several and is_apart,
-        JOINT: share("joint", "backwards") >= USUALLY,
-        AGAIN: share("again", "forwards") >= SOMETIMES or SOMETIMES <= share("repeats") <= 1 - SOMETIMES,
-        UNLEARNT: share("unlearnt") >= USUALLY,
-    }
-    return next((why for why, holds in reasons.items() if holds), None)
+    if is_apart and share("backwards") > 1 + SOMETIMES:
+        return "several networks are trained in turn, and no loader of torch tells the samples"
+    if share("joint", "backwards") >= USUALLY:
+        return "the module runs several times for each loss, and no loader of torch tells the samples"
+    if share("again", "forwards") >= SOMETIMES or SOMETIMES <= share("repeats") <= 1 - SOMETIMES:
+        return "the module takes the same samples several times, and no loader of torch tells how often"
+    if share("unlearnt") >= USUALLY:
+        return "the module also runs without gradients between the steps, so its samples may be used several times"
+    return None
 
 
 def _unseen(leads: Sequence[ProcessCounts]) -> str:

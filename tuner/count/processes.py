@@ -31,6 +31,8 @@ class ProcessCounts:
     """Configuration file → the word of the command line that names it."""
     losses: dict[int, float] = field(default_factory=dict)
     inputs: dict[int, float] = field(default_factory=dict)
+    flops: float | None = None
+    """The floating-point operations of one of its steps; None where they are not counted."""
     off: list[str] = field(default_factory=list)
     """Why parts of the counting have switched themselves off."""
 
@@ -49,6 +51,7 @@ class ProcessCounts:
                 self.start = record  # a later one replaces the optimizer, and its counts go on
             case "count" if self.start is not None and _is_later(record, self.steps):
                 self.points.append(record)
+                self.flops = number(record, "flops") or self.flops
                 self.losses |= _by_step(record.get("losses"))
                 self.inputs |= _by_step(record.get("inputs"))
             case "off":

@@ -5,8 +5,15 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-PARTS = ("batch", "sample", "model", "optimizer", "precision", "loss")
-"""The parts of a training that a config may change."""
+PARTS = {
+    "batch": "samples per optimizer step",
+    "sample": "shape of a sample",
+    "model": "trained parameters",
+    "optimizer": "optimizer",
+    "precision": "precision",
+    "loss": "loss of the first steps",
+}
+"""The parts of a training that a config may change → what differs."""
 
 SAME_BATCH = 0.02
 """The samples of a step differ by at most this share. The last batch of an epoch may be smaller."""
@@ -51,67 +58,57 @@ class Difference:
 
     part: str
     own: str
-    other: str
+    changed: str
     what: str = ""
     """What differs, where a part has several things that may."""
 
     def __str__(self) -> str:
         """Return the difference as a person reads it."""
-        return f"{self.what or _WORDS[self.part]}: {self.own} → {self.other}"
+        return f"{self.what or PARTS[self.part]}: {self.own} → {self.changed}"
 
 
-_WORDS = {
-    "batch": "samples per optimizer step",
-    "sample": "shape of a sample",
-    "model": "trained parameters",
-    "optimizer": "optimizer",
-    "precision": "precision",
-    "loss": "loss of the first steps",
-}
-
-
-def differences(own: Signature, other: Signature, free: Collection[str] = ()) -> tuple[Difference, ...]:
+def differences(own: Signature, changed: Signature, free: Collection[str] = ()) -> tuple[Difference, ...]:
     """Return in which parts another training differs from the person's own one, without the parts that are free.
 
     Losses are compared only where all else is equal: another batch, model or precision has other losses anyway.
     """
-    found = tuple(_differences(own, other))
-    if not found and (loss := _loss(own, other)):
-        found = (loss,)
-    return tuple(difference for difference in found if difference.part not in free)
+    parts = tuple(_differences(own, changed))
+    if not parts and (loss := _loss(own, changed)):
+        parts = (loss,)
+    return tuple(difference for difference in parts if difference.part not in free)
 
 
-def _differences(own: Signature, other: Signature) -> Iterator[Difference]:
-    if batch := _batch(own, other):
+def _differences(own: Signature, changed: Signature) -> Iterator[Difference]:
+    if batch := _batch(own, changed):
         yield batch
-    if own.sample and other.sample and not _same_sample(own.sample, other.sample):
-        yield _difference("sample", own.sample, other.sample)
-    if not _same_model(own, other):
-        yield _difference("model", f"{own.parameters:,}", f"{other.parameters:,}")
-    if _settings(own) != _settings(other):
-        yield _difference("optimizer", _settings(own), _settings(other))
-    if own.precision != other.precision:
-        yield _difference("precision", own.precision, other.precision)
+    if own.sample and changed.sample and not _same_sample(own.sample, changed.sample):
+        yield _difference("sample", own.sample, changed.sample)
+    if not _same_model(own, changed):
+        yield _difference("model", f"{own.parameters:,}", f"{changed.parameters:,}")
+    if _settings(own) != _settings(changed):
+        yield _difference("optimizer", _settings(own), _settings(changed))
+    if own.precision != changed.precision:
+        yield _difference("precision", own.precision, changed.precision)
 
 
-def _difference(part: str, own: str, other: str) -> Difference:
-    return Difference(part=part, own=own, other=other)
+def _difference(part: str, own: str, changed: str) -> Difference:
+    return Difference(part=part, own=own, changed=changed)
 
 
-def _batch(own: Signature, other: Signature) -> Difference | None:
+def _batch(own: Signature, changed: Signature) -> Difference | None:
     """Return how the samples differ that a step, or else a batch norm, takes together."""
     for what, before, after in (
-        ("", own.samples_per_step, other.samples_per_step),
-        ("samples over which a batch norm takes its means", own.normed, other.normed),
+        ("", own.samples_per_step, changed.samples_per_step),
+        ("samples over which a batch norm takes its means", own.normed, changed.normed),
     ):
         if before and after and abs(after - before) > SAME_BATCH * before:
-            return Difference(part="batch", own=f"{before:g}", other=f"{after:g}", what=what)
+            return Difference(part="batch", own=f"{before:g}", changed=f"{after:g}", what=what)
     return None
 
 
-def _same_sample(own: str, other: str) -> bool:
+def _same_sample(own: str, changed: str) -> bool:
     """Return whether two shapes are equal; a size that differs from batch to batch equals any size."""
-    (shape, kind), (shape_of_other, kind_of_other) = (sample.split(" ", 1) for sample in (own, other))
+    (shape, kind), (shape_of_other, kind_of_other) = (sample.split(" ", 1) for sample in (own, changed))
     sizes, sizes_of_other = shape.split("x"), shape_of_other.split("x")
     pairs = zip(sizes, sizes_of_other, strict=False)
     return (
@@ -121,10 +118,10 @@ def _same_sample(own: str, other: str) -> bool:
     )
 
 
-def _same_model(own: Signature, other: Signature) -> bool:
-    if own.is_split or other.is_split:
-        return abs(other.parameters - own.parameters) <= SAME_MODEL * own.parameters
-    return (own.parameters, own.shapes) == (other.parameters, other.shapes)
+def _same_model(own: Signature, changed: Signature) -> bool:
+    if own.is_split or changed.is_split:
+        return abs(changed.parameters - own.parameters) <= SAME_MODEL * own.parameters
+    return (own.parameters, own.shapes) == (changed.parameters, changed.shapes)
 
 
 def _settings(training: Signature) -> str:
@@ -134,8 +131,8 @@ def _settings(training: Signature) -> str:
     return f"{training.optimizer}{rate}{f' weight decay {decays}' if decays else ''}"
 
 
-def _loss(own: Signature, other: Signature) -> Difference | None:
-    common = list(zip(own.losses, other.losses, strict=False))
+def _loss(own: Signature, changed: Signature) -> Difference | None:
+    common = list(zip(own.losses, changed.losses, strict=False))
     if len(common) < LEAST_LOSSES:
         return None
     first, second = ([pair[place] for pair in common] for place in (0, 1))

@@ -29,6 +29,8 @@ class TrainingCounts:
     """Batches of a loader per optimizer step and rank, or else forward passes of the module."""
     ranks: int = 1
     """The processes that train together."""
+    flops_per_sample: float | None = None
+    """The floating-point operations of a step on all ranks, for each sample; None where they are not counted."""
     data_ranks: int = 1
     """How many of them train on samples of their own."""
     passes: int | None = None

@@ -59,18 +59,18 @@ def settings(words: Sequence[str], flags: Sequence[Flag] = ()) -> list[Setting]:
     """
     known = {name: flag for flag in flags for name in flag.names}
     program = program_place(words) or 0
-    found: list[Setting] = []
+    known_settings: list[Setting] = []
     for place, word in enumerate(words):
         flag, override = _FLAG.fullmatch(word), _OVERRIDE.fullmatch(word)
         own = known.get(flag["name"]) if flag and place > program else None
         full = own.names[0] if own else ""
         if flag and flag["value"] is not None:
-            found.append(Setting(name=flag["name"], value=flag["value"], word=place, full=full))
+            known_settings.append(Setting(name=flag["name"], value=flag["value"], word=place, full=full))
         elif flag and place + 1 < len(words) and _takes(own, words[place + 1]):
-            found.append(Setting(name=flag["name"], value=words[place + 1], word=place + 1, full=full))
+            known_settings.append(Setting(name=flag["name"], value=words[place + 1], word=place + 1, full=full))
         elif override and place > 0:
-            found.append(Setting(name=override["name"], value=override["value"], word=place))
-    return found
+            known_settings.append(Setting(name=override["name"], value=override["value"], word=place))
+    return known_settings
 
 
 def _takes(flag: Flag | None, word: str) -> bool:
@@ -82,9 +82,9 @@ def variables(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
     """Split a command line into the variables before its program, as in `FOO=1 python train.py`, and the rest."""
     env: dict[str, str] = {}
     for place, word in enumerate(words):
-        if not (found := _VARIABLE.fullmatch(word)):
+        if not (variable := _VARIABLE.fullmatch(word)):
             return env, words[place:]
-        env[found["name"]] = found["value"]
+        env[variable["name"]] = variable["value"]
     return env, ()
 
 
@@ -97,14 +97,14 @@ def ranks(words: Sequence[str]) -> int | None:
                 return int(setting.value)
             if named := _named_devices(words[setting.word :], setting.value):
                 return named
-    worlds = (int(one.value) for one in known if one.parameter == WORLD and one.value.isdecimal())
+    worlds = (int(setting.value) for setting in known if setting.parameter == WORLD and setting.value.isdecimal())
     return next((count for count in worlds if count > 1), None)
 
 
 def _named_devices(words: Sequence[str], value: str) -> int:
     """Count devices that are named one by one: `cuda:0,cuda:1`, `cpu cpu` or `0,1`."""
-    one = r"(?:cpu|cuda(?::\d+)?|\d+)"
-    if re.fullmatch(rf"{one}(?:,{one})+", value):
+    device = r"(?:cpu|cuda(?::\d+)?|\d+)"
+    if re.fullmatch(rf"{device}(?:,{device})+", value):
         return value.count(",") + 1
     count = 0
     while count < len(words) and re.fullmatch(r"cpu|cuda:\d+", words[count]):
@@ -151,7 +151,7 @@ def template(
         if f"--{flag}" in words and placeholder.startswith(_SWITCH):
             literal[words.index(f"--{flag}")] = placeholder
             replaced.append((f"--{flag}", placeholder))
-        elif not any(one.is_called(flag) for one in known) and not any(placeholder in word for word in written):
+        elif not any(setting.is_called(flag) for setting in known) and not any(placeholder in word for word in written):
             added = _added(flag, placeholder, words)
             literal += added
             replaced.append(("", " ".join(added)))
@@ -167,18 +167,18 @@ def retyped(
     Returns None where the template was changed, so that it no longer belongs to the typed command.
     """
     kept: list[str] = []
-    rest, left = list(words), list(literal)
-    while rest and left:
+    typed_left, left = list(words), list(literal)
+    while typed_left and left:
         word = left.pop(0)
         names = placeholders([word])
-        if not names and word != literal_text(rest[0], {}):
+        if not names and word != literal_text(typed_left[0], {}):
             if not left or left.pop(0) != "{port}":
                 return None
         else:
-            typed = literal_text(rest.pop(0), {})
+            typed = literal_text(typed_left.pop(0), {})
             kept.append(word if names - LAUNCH_FACTS else typed)
     changed = {name: value for name, value in values.items() if own.get(name) != value}
-    return None if rest else (*fill(kept, values), *fill(left, changed))
+    return None if typed_left else (*fill(kept, values), *fill(left, changed))
 
 
 def _added(flag: str, placeholder: str, words: Sequence[str]) -> list[str]:
@@ -195,7 +195,7 @@ def _added(flag: str, placeholder: str, words: Sequence[str]) -> list[str]:
 
 def _spelled(flag: str, words: Sequence[str]) -> str:
     """Return a flag with dashes between its words where the script's other flags are spelled so."""
-    own = [one.name for one in settings(words[program_place(words) or 0 :])]
+    own = [setting.name for setting in settings(words[program_place(words) or 0 :])]
     dashes = any("-" in name for name in own) and not any("_" in name for name in own)
     return flag.replace("_", "-") if dashes else flag
 
@@ -207,7 +207,7 @@ def literal_text(text: str, searched: Mapping[str, str]) -> str:
     """
     kept = {*searched.values(), *(f"{{{name}}}" for name in LAUNCH_FACTS)}
     pieces = re.split(rf"(?<!\$)({'|'.join(map(re.escape, sorted(kept)))})", text)
-    return "".join(one if one in kept else one.replace("{", "{{").replace("}", "}}") for one in pieces)
+    return "".join(piece if piece in kept else piece.replace("{", "{{").replace("}", "}}") for piece in pieces)
 
 
 def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
@@ -226,8 +226,8 @@ def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
 
 def _launched(words: Sequence[str]) -> list[int]:
     """Return the numbers of ranks that a command names, other than by its world size."""
-    found = ranks([word for word in words if WORLD not in word.replace("-", "_")])
-    return [found] if found else []
+    count = ranks([word for word in words if WORLD not in word.replace("-", "_")])
+    return [count] if count else []
 
 
 def _with_port(words: Sequence[str], replaced: list[tuple[str, str]]) -> Sequence[str]:

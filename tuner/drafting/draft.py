@@ -1,46 +1,28 @@
-"""Makes a study from a command line, and runs the command once to watch it."""
+"""A command line as a study: what it searches, and on which devices."""
 
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from tuner.count import Flag
-from tuner.devices.cpu import usable_cores
 from tuner.devices.found import open_devices
 from tuner.drafting import command_lines
 from tuner.drafting.roles import Role
-from tuner.drafting.run_flags import flags_in_files, flags_of
 from tuner.drafting.searches import Known, SearchedFlag, proposed
 from tuner.drafting.typed import TypedCommand
-from tuner.drafting.watching import Watched, watch
-from tuner.errors import StudyError, TrainerError
-from tuner.probe import IDLE_PCT, Device, DeviceSample, MonotonicClock, Process, SamplingRecorder, Slot
-from tuner.running.prober import run_in
-from tuner.running.workbench import launch_variables
-from tuner.study import Config, StudySpec, Value
-from tuner.trainers.command import CommandTrainer
+from tuner.drafting.uses import Used
+from tuner.errors import StudyError
+from tuner.study import Config, Value
 from tuner.trainers.presets import PRESETS
 
-WAITS_PCT, MOST_WORKERS, MOST_DOUBLINGS = 50.0, 64, 12
-"""Where devices are less busy, more workers than cores are tried, up to so many; sizes double at most so often."""
-USED_MIB = 300.0
-"""A card is used if its memory grows by more than this, in MiB: the least that a process of CUDA takes."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Used:
-    """How a command used one device while it was watched."""
-
-    device: Device
-    util_pct: float | None
-    mem_peak_mib: float | None
-    worked: bool
+WAITS_PCT = 50.0
+"""Where all devices are less busy, in percent, more workers than cores are tried."""
+MOST_WORKERS = 64
+"""So many at most."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +70,7 @@ class Draft:
     @property
     def unset(self) -> dict[str, Value]:
         """The searched flags that the command does not name, with the values that the script has without them."""
-        typed = {one.parameter for one in command_lines.settings(self.command.words, self.flags)}
+        typed = {setting.parameter for setting in command_lines.settings(self.command.words, self.flags)}
         return {
             search.parameter: search.typed
             for search in self.searched
@@ -98,11 +80,11 @@ class Draft:
     @property
     def files(self) -> dict[str, dict[str, str]]:
         """Configuration file → parameter → the keys to its value."""
-        found: dict[str, dict[str, str]] = {}
+        keys_of: dict[str, dict[str, str]] = {}
         for search in self.searches:
             if search.file:
-                found.setdefault(search.file, {})[search.parameter] = search.flag.partition(":")[2]
-        return found
+                keys_of.setdefault(search.file, {})[search.parameter] = search.flag.partition(":")[2]
+        return keys_of
 
     @property
     def varies(self) -> bool:
@@ -116,7 +98,7 @@ class Draft:
 
     @property
     def _typed(self) -> dict[str, str]:
-        return {one.parameter: one.value for one in command_lines.settings(self.command.words, self.flags)}
+        return {setting.parameter: setting.value for setting in command_lines.settings(self.command.words, self.flags)}
 
     def space(self) -> dict[str, dict[str, Any]]:
         """Return the study's space."""
@@ -153,7 +135,7 @@ class Draft:
         fixed = {name: known.get(name, "") for name in re.findall(r"\{(\w+)\}", expression) if name not in kept}
         if not all(map(str.isdecimal, fixed.values())):
             return ""
-        filled = re.sub(r"\{(\w+)\}", lambda found: fixed.get(found[1], found[0]), expression)
+        filled = re.sub(r"\{(\w+)\}", lambda match: fixed.get(match[1], match[0]), expression)
         return filled.removesuffix(" * 1")
 
 
@@ -189,41 +171,17 @@ def draft(
 
 
 def _placeholders_in(text: str) -> dict[str, str]:
-    return {found: found for found in re.findall(r"\{[A-Za-z_]\w*\}", text)}
+    return {placeholder: placeholder for placeholder in re.findall(r"\{[A-Za-z_]\w*\}", text)}
 
 
-def known_of(
-    drafted: Draft, watched: Watched, uses: Sequence["Used"], *, free_batch: bool = False, free_precision: bool = False
-) -> Known:
-    """Return what is known of a command that was watched."""
-    read = flags_of(watched.processes, drafted.command)
-    return Known(
-        words=drafted.command.words,
-        cores=max(1, usable_cores() // max(1, len(uses))),
-        flags=(*read.flags, *_beside(flags_in_files(watched.processes), read.flags)),
-        reader=read.reader,
-        knows_all=read.is_known,
-        training=watched.training,
-        on_gpu=any(use.device.is_gpu for use in uses),
-        free_batch=free_batch,
-        free_precision=free_precision,
-    )
-
-
-def _beside(in_files: Iterable[Flag], flags: Sequence[Flag]) -> list[Flag]:
-    """Return the settings in files that no flag of the script has: a flag goes before a file."""
-    named = {flag.parameter for flag in flags if flag.typed}
-    return [flag for flag in in_files if flag.parameter not in named]
-
-
-def searching(drafted: Draft, found: Sequence[SearchedFlag], known: Known) -> Draft:
+def searching(drafted: Draft, searches: Sequence[SearchedFlag], known: Known) -> Draft:
     """Return a draft that searches these flags. Raises StudyError where a flag would be added in vain."""
-    named = {search.flag for search in found}
-    left = tuple(one for one in proposed(known) if one.is_precision and one.flag not in named)
-    whole = replace(drafted, searches=tuple(found), precision=left, flags=tuple(known.flags))
-    whole = replace(whole, template=_template(whole), env=_with_placeholders(whole))
-    _check_added(whole.command.words, whole.template)
-    return whole
+    named = {search.flag for search in searches}
+    left = tuple(search for search in proposed(known) if search.is_precision and search.flag not in named)
+    searched = replace(drafted, searches=tuple(searches), precision=left, flags=tuple(known.flags))
+    searched = replace(searched, template=_template(searched), env=_with_placeholders(searched))
+    _check_added(searched.command.words, searched.template)
+    return searched
 
 
 def _template(drafted: Draft) -> command_lines.Template:
@@ -239,7 +197,7 @@ def _with_placeholders(drafted: Draft) -> dict[str, str]:
     return {**drafted.env, **typed}
 
 
-def widened(drafted: Draft, uses: Sequence["Used"]) -> Draft:
+def widened(drafted: Draft, uses: Sequence[Used]) -> Draft:
     """Return a draft with values that are worth a probe by what was watched.
 
     Sizes that may grow do so until memory is used up. More workers than cores help where devices and cores wait. There
@@ -256,7 +214,7 @@ def widened(drafted: Draft, uses: Sequence["Used"]) -> Draft:
         if Role.WORKERS.has(search.flag) and waits:
             sizes += [more for factor in (2, 4) if (more := max(sizes) * factor) <= MOST_WORKERS]
         elif not Role.WORKERS.has(search.flag) and isinstance(typed := search.typed, int):
-            doubled = (typed << power for power in range(MOST_DOUBLINGS))
+            doubled = (typed << power for power in range(12))
             sizes += [size for size in doubled if max(sizes) < size <= 2 * room * typed]
         return replace(search, values=tuple(dict.fromkeys(sizes)))
 
@@ -275,8 +233,8 @@ def _check_added(words: Sequence[str], filled: command_lines.Template) -> None:
 
 def environment(program: str) -> str:
     """Return the Python beside a program that PATH finds in an environment of venv or conda; empty for any other."""
-    found = shutil.which(program)
-    folder = Path(found).parent if found and os.sep not in program else Path()
+    path = shutil.which(program)
+    folder = Path(path).parent if path and os.sep not in program else Path()
     kept = [folder.parent / name for name in ("pyvenv.cfg", "conda-meta")]
     python = folder / "python"
     return str(python.absolute()) if python.exists() and any(path.exists() for path in kept) else ""
@@ -284,68 +242,7 @@ def environment(program: str) -> str:
 
 def _devices(count: int | None) -> str:
     """Return the devices to watch for so many ranks; without a number, every card or one CPU rank."""
-    found = open_devices("auto").devices
-    if not found[0].is_gpu:
+    cards = open_devices("auto").devices
+    if not cards[0].is_gpu:
         return f"cpu:{count or 1}"
-    return "auto" if count is None or count >= len(found) else ",".join(map(str, range(count)))
-
-
-def used(watched: Watched, devices: Sequence[Device]) -> list[Used]:
-    """Return how the command used each device, from its first iteration on."""
-    begin_s = watched.reports[0].t_s if len(watched.reports) > 1 else 0.0
-    return [
-        _used(device, [one for one in watched.samples if one.device == place], begin_s)
-        for place, device in enumerate(devices)
-    ]
-
-
-def _used(device: Device, samples: Sequence[DeviceSample], begin_s: float) -> Used:
-    shares = [one.util_pct for one in samples if one.util_pct is not None and one.t_s >= begin_s]
-    memory = [one.mem_used_mib for one in samples if one.mem_used_mib is not None]
-    util_pct = fmean(shares) if shares else None
-    grew = bool(memory) and max(memory) - memory[0] > USED_MIB
-    worked = (util_pct or 0.0) > 0 or grew if device.is_gpu else (util_pct or 0.0) >= IDLE_PCT
-    return Used(device=device, util_pct=util_pct, mem_peak_mib=max(memory, default=None), worked=worked)
-
-
-def devices_of(drafted: Draft, watched: Watched, uses: Sequence[Used]) -> str:
-    """Return the devices that a command has used, as a study names them.
-
-    On the CPU, each process whose optimizer steps is a rank, where these are counted.
-    """
-    working = [use.device for use in uses if use.worked]
-    if not uses[0].device.is_gpu and (watched.training or len(working) not in {0, len(uses)}):
-        return f"cpu:{watched.training.ranks if watched.training else len(working)}"
-    if len(working) in {0, len(uses)}:
-        return drafted.devices
-    return ",".join(device.name.removeprefix("cuda:") for device in working)
-
-
-def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> tuple[Watched, list[Used]]:
-    """Run a draft's command with its own values and watch it and its devices; its files go to `folder`.
-
-    Raises TrainerError where the command cannot be understood, DeviceError where devices cannot be read.
-    """
-    spec = StudySpec.model_validate(
-        {"name": name, "trainer": draft.trainer, "space": draft.space() or {"nothing": {"choices": [0]}}}
-    )
-    trainer, source, clock = CommandTrainer(spec.trainer), open_devices(draft.devices), MonotonicClock()
-    if program := trainer.missing_program():
-        raise TrainerError(
-            f"no program {program} is found; activate the environment that has it, or name its Python by --python"
-        )
-    variables = launch_variables(spec, source)
-    watched = run_in(
-        Slot(devices=source.devices, out_dir=folder.resolve(), limits=spec.probe, variables=variables),
-        partial(trainer.plan, trainer.cases()[0], draft.config),
-        partial(
-            watch,
-            launch=partial(Process, clock=clock),
-            recorder=SamplingRecorder(source, clock, spec.probe.sample_seconds),
-            clock=clock,
-            limit_s=limit_s,
-            likely=draft.likely,
-            rewritten=", ".join(draft.template.changes),
-        ),
-    )
-    return watched, used(watched, source.devices)
+    return "auto" if count is None or count >= len(cards) else ",".join(map(str, range(count)))

@@ -7,10 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.drafting.draft import Draft, Used, devices_of, draft, first_run, known_of, searching, widened
-from tuner.drafting.searches import ask_searches, check, nothing_varies, searches, shown
+from tuner.drafting.asking import ask_searches, check, searches, shown
+from tuner.drafting.draft import Draft, draft, searching, widened
+from tuner.drafting.run_flags import known_of
+from tuner.drafting.searches import nothing_varies
 from tuner.drafting.typed import typed_command
-from tuner.drafting.watching import Watched, iteration_s
+from tuner.drafting.uses import Used, devices_of
+from tuner.drafting.watching import Watched, first_run, iteration_s
 from tuner.drafting.writing import (
     BUSY,
     counted_in_words,
@@ -136,7 +139,7 @@ def made_study(
         )
     for line in () if asks else _proposed(drafted, wanted):
         say(line)
-    devices = devices_of(drafted, watched, uses)
+    devices = devices_of(drafted.devices, watched.training and watched.training.ranks, uses)
     return Made(name=name, file=file, text=study_text(name, drafted, watched, devices, uses, free=wanted.free))
 
 

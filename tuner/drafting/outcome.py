@@ -11,7 +11,6 @@ from tuner.drafting.command_lines import literal_text, retyped
 from tuner.drafting.typed import typed_command
 from tuner.export import SPEEDS, CaseView, figure, with_error
 from tuner.probe import WITHOUT_PAUSE, duration, over
-from tuner.records.trial import ProbeRecord
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, Config, escaped, launch_digest, shell_join
@@ -34,21 +33,21 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     if best is None or not isinstance(trainer, CommandTrainer):
         return
     own = bench.space_for(Case(name=view.name)).own or {}
-    mine = next((one for one in view.configs if one.launch == launch_digest(own)), None)
-    yield f"your command: {_speed(mine, view)}"
+    mine = next((config for config in view.configs if config.launch == launch_digest(own)), None)
+    yield f"your command: {_speed(mine, view)}{_of_peak(mine)}"
     if mine and (training := _training(mine)):
         yield from _limits_of(training)
     if (mine and mine.launch == best.launch) or not _has_speeds(mine, best, view):
         yield from _stays(mine, best, view)
         return
-    doubt = view.unlike_best(mine) or view.failed_again
-    times = None if mine is None or doubt else gain(best, mine, view)
+    reason = view.unlike_best(mine) or view.failed_again
+    times = None if mine is None or reason else gain(best, mine, view)
     if mine and times:
-        yield f"the best:     {_speed(best, view)}, {_gain(times, mine, best)}"
+        yield f"the best:     {_speed(best, view)}{_of_peak(best)}, {_gain(times, mine, best)}"
         yield from _limits(mine, best)
     else:
-        yield f"the best:     {_speed(best, view)}"
-        yield from (f"  how many times as many is unknown: {why}" for why in [doubt] if why)
+        yield f"the best:     {_speed(best, view)}{_of_peak(best)}"
+        yield from (f"  how many times as many is unknown: {why}" for why in [reason] if why)
     if mine:
         yield from _trainings(mine, best)
         yield from _start_ups(mine, best)
@@ -103,25 +102,25 @@ def command_line(
     return shell_join(map(escaped, with_copies(line, copies)), {name: escaped(value) for name, value in filled.items()})
 
 
-def _training(one: Standing) -> TrainingCounts | None:
+def _training(config: Standing) -> TrainingCounts | None:
     """Return what was counted inside a config's newest probe; None where nothing was."""
-    return next((trial.probe.training for trial in reversed(one.trials) if trial.probe.training), None)
+    return next((trial.probe.training for trial in reversed(config.trials) if trial.probe.training), None)
 
 
 def _limits_of(training: TrainingCounts) -> Iterator[str]:
     """Yield what the command's time goes to, as far as it is counted inside."""
     if shares := training.shares:
         known = {"waiting for data": shares.data, "evaluation": shares.evaluation, "saves": shares.saves}
-        said = ", ".join(f"{100 * share:.0f} % {what}" for what, share in known.items() if share >= LEAST_SHARE)
-        yield f"  its time: {said}, the rest training steps" if said else "  its time: training steps alone"
+        parts = ", ".join(f"{100 * share:.0f} % {what}" for what, share in known.items() if share >= LEAST_SHARE)
+        yield f"  its time: {parts}, the rest training steps" if parts else "  its time: training steps alone"
 
 
 def _trainings(mine: Standing, best: Standing) -> Iterator[str]:
     """Yield whether the best config trains the same as the person's own, by the counts of the first steps."""
-    own, found = _training(mine), _training(best)
-    if own is None or found is None:
+    own, reached = _training(mine), _training(best)
+    if own is None or reached is None:
         return
-    changed = differences(own.signature, found.signature)
+    changed = differences(own.signature, reached.signature)
     each = own.signature.samples_per_step
     same = f"the same training: {each:.6g} samples in each optimizer step, " if each else "the same training: "
     if changed:
@@ -132,7 +131,7 @@ def _trainings(mine: Standing, best: Standing) -> Iterator[str]:
 
 def _start_ups(mine: Standing, best: Standing) -> Iterator[str]:
     """Yield from which length of training on a slower start pays."""
-    own_s, best_s = (over(fmean, [trial.probe.start_up_s for trial in one.trials]) for one in (mine, best))
+    own_s, best_s = (over(fmean, [trial.probe.start_up_s for trial in config.trials]) for config in (mine, best))
     before, after = mine.samples_per_s, best.samples_per_s
     if own_s is None or best_s is None or not before or not after or after <= before:
         return
@@ -163,15 +162,16 @@ def gain(best: Standing, mine: Standing, view: CaseView) -> tuple[float, float |
     Where one of the two has run several times, a run of the other is taken to scatter as much.
     """
     is_speed = view.objective in SPEEDS
-    (fast, unsure), (slow, doubt) = (
-        (one.value, one.error) if is_speed else (one.samples_per_s, one.speed_error) for one in (best, mine)
+    (fast, fast_error), (slow, slow_error) = (
+        (config.value, config.error) if is_speed else (config.samples_per_s, config.speed_error)
+        for config in (best, mine)
     )
     if not fast or not slow:
         return None
     times = fast / slow
-    if unsure is None or doubt is None:
+    if fast_error is None or slow_error is None:
         return times, None
-    shares = (unsure / fast, best.readings), (doubt / slow, mine.readings)
+    shares = (fast_error / fast, best.readings), (slow_error / slow, mine.readings)
     scatter = max((share * sqrt(count) for share, count in shares if count > 1), default=0.0)
     return times, times * hypot(*(max(share, scatter / sqrt(count)) for share, count in shares))
 
@@ -183,13 +183,13 @@ def _gain(times: tuple[float, float | None], mine: Standing, best: Standing) -> 
     if not before or not after:
         return f"{steps} times as many, {runs}"
     share = after / before
-    whole = with_error(times[0] * share, times[1] and times[1] * share, 2)
-    return f"{whole} times as many over the whole training ({steps} between its pauses), {runs}"
+    overall = with_error(times[0] * share, times[1] and times[1] * share, 2)
+    return f"{overall} times as many over the whole training ({steps} between its pauses), {runs}"
 
 
-def _step_share(one: Standing) -> float | None:
+def _step_share(config: Standing) -> float | None:
     """Return the share of a whole training's time that its steps take; None where no probe of the config shows it."""
-    return over(fmean, (trial.probe.step_share for trial in one.trials))
+    return over(fmean, (trial.probe.step_share for trial in config.trials))
 
 
 def _limits(mine: Standing, best: Standing) -> Iterator[str]:
@@ -201,29 +201,29 @@ def _limits(mine: Standing, best: Standing) -> Iterator[str]:
 
 def _over_time(mine: Standing, best: Standing) -> str:
     """Return what pauses between training steps cost, as far as the two configs have shown it."""
-    own, found = ([trial.probe for trial in one.trials] for one in (mine, best))
-    said = [note for one in (*found, *own) for note in one.notes if note.endswith(WITHOUT_PAUSE)]
-    if not said:
+    trials = (*best.trials, *mine.trials)
+    notes = [note for trial in trials for note in trial.probe.notes if note.endswith(WITHOUT_PAUSE)]
+    if not notes:
         return "neither of the two saw an evaluation or another long pause; a whole training may gain more or less"
     before, after = map(_step_share, (mine, best))
-    begin, when = "", "time"
+    pause = notes[0].removesuffix(f"; {WITHOUT_PAUSE}")
     if not before or not after:
-        before, after = map(_measured_share, (own, found))
-        begin, when = "this is of training steps alone, and unknown with pauses: ", "measured time"
-    steps = f"steps are {100 * before:.0f} % of the {when} of your command and {100 * after:.0f} % of that of the best"
-    return f"{begin}{steps}; {said[0].removesuffix(f'; {WITHOUT_PAUSE}')}"
+        return f"this is of training steps alone, and unknown with pauses: {pause}"
+    shares = f"{100 * before:.0f} % of the time of your command and {100 * after:.0f} % of that of the best"
+    return f"steps are {shares}; {pause}"
 
 
-def _measured_share(probes: Sequence[ProbeRecord]) -> float:
-    """Return the share of the windows of some probes that training steps took."""
-    known = [(one.trained_s, one.window_s) for one in probes if one.trained_s and one.window_s]
-    return min(1.0, sum(trained_s for trained_s, _ in known) / sum(window_s for _, window_s in known)) if known else 1.0
-
-
-def _speed(one: Standing | None, view: CaseView) -> str:
-    if one is None:
+def _speed(config: Standing | None, view: CaseView) -> str:
+    if config is None:
         return "not measured"
     if view.objective in SPEEDS:
-        return f"{with_error(one.value, one.error, 0 if one.value >= LARGE else None)} {SPEEDS[view.objective]}"
-    speed = "" if one.samples_per_s is None else f", {figure(one.samples_per_s)} samples/s"
-    return f"{one.value:.1f} {view.objective}{speed}"
+        digits = 0 if config.value >= LARGE else None
+        return f"{with_error(config.value, config.error, digits)} {SPEEDS[view.objective]}"
+    speed = "" if config.samples_per_s is None else f", {figure(config.samples_per_s)} samples/s"
+    return f"{config.value:.1f} {view.objective}{speed}"
+
+
+def _of_peak(measured: Standing | None) -> str:
+    """Return which share of the cards' peak a config uses, for the end of its speed; empty where it is unknown."""
+    share = over(fmean, (trial.probe.mfu_pct for trial in measured.trials)) if measured else None
+    return "" if share is None else f", {share:.3g} % of the card's bf16 peak"

@@ -26,7 +26,7 @@ class Found:
     reports: tuple[Progress, ...]
     lines: tuple[str, ...] = ()
     """The last lines that complete an iteration."""
-    doubt: str = ""
+    contradiction: str = ""
     """Why the counts may be wrong, as a probe says it, too."""
 
     @property
@@ -37,7 +37,7 @@ class Found:
     @property
     def counts_samples(self) -> bool:
         """Whether the trainer tells its samples, and nothing speaks against them. A plain form never tells any."""
-        return not self.doubt and self.reports[-1].samples is not None
+        return not self.contradiction and self.reports[-1].samples is not None
 
     @property
     def by(self) -> str:
@@ -95,5 +95,5 @@ class _Way:
             patterns=self._patterns,
             reports=tuple(self._reports),
             lines=tuple(self._lines),
-            doubt=self._reader.doubt or "",
+            contradiction=self._reader.doubt or "",
         )

@@ -4,11 +4,16 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 from tuner.count import Flag, ProcessCounts
+from tuner.devices.cpu import usable_cores
+from tuner.drafting.draft import Draft
+from tuner.drafting.searches import Known
 from tuner.drafting.typed import TypedCommand, text_of
+from tuner.drafting.uses import Used
+from tuner.drafting.watching import Watched
 from tuner.study import Value
 from tuner.trainers.config_files import is_config, values_in
 from tuner.trainers.template import Expression
@@ -17,40 +22,43 @@ _GLOBALS = re.compile(r"globals\(\)|configurator\.py")
 """What a script has that takes its flags from its own global settings, as nanoGPT does."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunFlags:
-    """The flags of a script, and how they are known."""
+def known_of(
+    drafted: Draft, watched: Watched, uses: Sequence[Used], *, free_batch: bool = False, free_precision: bool = False
+) -> Known:
+    """Return what is known of a command that was watched. A typed flag goes before the setting in a file."""
+    known = Known(
+        words=drafted.command.words,
+        cores=max(1, usable_cores() // max(1, len(uses))),
+        training=watched.training,
+        on_gpu=any(use.device.is_gpu for use in uses),
+        free_batch=free_batch,
+        free_precision=free_precision,
+    )
+    known = _with_flags(known, watched.processes, drafted.command)
+    typed = {flag.parameter for flag in known.flags if flag.typed}
+    in_files = [flag for flag in _flags_in_files(watched.processes) if flag.parameter not in typed]
+    return replace(known, flags=(*known.flags, *in_files))
 
-    flags: tuple[Flag, ...] = ()
-    is_known: bool = False
-    """Whether these are all flags of the script: a parser has told them, or it reads no words at all."""
-    reader: str = ""
-    """What reads them, such as `argparse`; empty where nothing is known to."""
 
+def _with_flags(known: Known, processes: Sequence[ProcessCounts], command: TypedCommand) -> Known:
+    """Return what is known, with the flags of the script.
 
-def flags_of(processes: Sequence[ProcessCounts], command: TypedCommand) -> RunFlags:
-    """Return the flags of a command's script.
-
-    Args:
-        processes: what the processes of a run have told, those that train among them.
-        command: the command as typed.
-
-    Returns:
-        The flags that the parser of a training process has parsed, or else that of the script's first process. A script
-        that takes its flags from its globals has those. Flags of launchers are none of the script.
+    They are those that the parser of a training process has parsed, or else that of the script's first process. A
+    script that takes its flags from its globals has those. Flags of launchers are none of the script. A script that
+    reads no words has none.
     """
     name = PurePath(command.script).name
     own = [process for process in processes if process.argv and PurePath(process.argv[0]).name == name]
-    parsed = [process for process in (*(one for one in processes if one.trains), *own) if process.flags]
+    parsed = [process for process in (*(process for process in processes if process.trains), *own) if process.flags]
     if parsed:
-        return RunFlags(flags=parsed[0].flags, is_known=True, reader=parsed[0].parser)
+        return replace(known, flags=parsed[0].flags, reader=parsed[0].parser, knows_all=True)
     if _GLOBALS.search(command.source):
-        return RunFlags(flags=tuple(_settings(command)), is_known=True, reader="its global settings")
-    is_deaf = bool(own) and not any(process.reads_argv for process in own) and any(one.trains for one in processes)
-    return RunFlags(is_known=is_deaf)
+        return replace(known, flags=tuple(_settings(command)), reader="its global settings", knows_all=True)
+    reads_words = not own or any(process.reads_argv for process in own)
+    return replace(known, knows_all=not reads_words and any(process.trains for process in processes))
 
 
-def flags_in_files(processes: Sequence[ProcessCounts]) -> Iterator[Flag]:
+def _flags_in_files(processes: Sequence[ProcessCounts]) -> Iterator[Flag]:
     """Yield the values of the configuration files that the command names and the script has read.
 
     The name of such a flag is `train.yaml:train.batch_size`: the file as the command names it, and the keys.

@@ -1,8 +1,7 @@
-"""Which flags of a command are searched, over which values; asks a person where no option says so."""
+"""Which flags of a command are worth a search, over which values."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import PurePath
@@ -10,8 +9,7 @@ from pathlib import PurePath
 from tuner.count import Flag, TrainingCounts, as_parameter
 from tuner.drafting.command_lines import Setting, settings
 from tuner.drafting.roles import Role
-from tuner.errors import StudyError
-from tuner.study import LADDER, Value, doublings, written
+from tuner.study import Value, written
 
 LEAST_WAIT = 0.02
 """Where a smaller share of the time waits for data, no loader setting is searched."""
@@ -160,24 +158,9 @@ class Known:
         return [*both, *(flag for flag in self.flags if flag.parameter not in self.typed)]
 
 
-def searches(known: Known, asked: Sequence[str] = ()) -> tuple[SearchedFlag, ...]:
-    """Return what the options ask for, or else what is proposed without a change of the precision.
-
-    Raises StudyError for an option of another form, and where there is nothing to search.
-    """
-    if asked:
-        chosen = [_asked(text, known) for text in asked]
-        names = [search.parameter for search in chosen]
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise StudyError(f"--search {twice[0]} is given more than once; write all its values in one option")
-    elif not (chosen := [search for search in proposed(known) if known.free_precision or not search.is_precision]):
-        raise StudyError(_nothing_known(known))
-    return _balanced(known, chosen)
-
-
 def proposed(known: Known) -> list[SearchedFlag]:
     """Return what is worth a search, precision included. Sizes that change what is learnt keep their values."""
-    searched = [_of_size(flag, known) for flag in _sizes(known)]
+    searched = [_ofsized(flag, known) for flag in _sizes(known)]
     workers = next((flag for flag in known.all if Role.WORKERS.has(flag.names[0]) and flag.number is not None), None)
     workers = workers if known.waits_for_data else None
     if workers:
@@ -187,8 +170,8 @@ def proposed(known: Known) -> list[SearchedFlag]:
         name = flag.names[0]
         if Role.CARD.has(name) and not known.on_gpu:
             continue
-        if _is_worth(flag, known) and (switched := _switched(flag, known)):
-            searched.append(switched)
+        if _is_worth(flag, known) and (switch := switched(flag, known)):
+            searched.append(switch)
         elif workers and Role.OF_WORKERS.has(name):
             searched += _of_loader(flag, known)
     return sorted(searched, key=_turn)
@@ -223,12 +206,12 @@ def _sizes(known: Known) -> list[Flag]:
     return [flag for flag in usual if re.search("micro|per_device", flag.parameter)] or usual
 
 
-def _of_size(flag: Flag, known: Known) -> SearchedFlag:
+def _ofsized(flag: Flag, known: Known) -> SearchedFlag:
     """Return a size as it is searched. A batch may vary where several batches make a step: then the step may stay."""
     steps = known.micro_batches
     if known.free_batch or Role.ENVIRONMENTS.has(flag.names[0]) or steps <= 1 or known.has_batch_norm:
-        return _size(flag, known.free_batch)
-    return replace(_size(flag, free=False), values=balanced_sizes(flag.number or 1, steps), is_balanced=True)
+        return sized(flag, known.free_batch)
+    return replace(sized(flag, free=False), values=balanced_sizes(flag.number or 1, steps), is_balanced=True)
 
 
 def _degree(known: Known) -> list[SearchedFlag]:
@@ -236,14 +219,15 @@ def _degree(known: Known) -> list[SearchedFlag]:
     ranks = known.training.ranks if known.training else 1
     degrees = [flag for flag in known.all if Role.DEGREE.has(flag.names[0]) and flag.number]
     for flag in degrees:
-        room = ranks // prod(other.number or 1 for other in degrees if other is not flag)
+        room = ranks // prod(degree.number or 1 for degree in degrees if degree is not flag)
         divisors = tuple(degree for degree in range(1, room + 1) if room % degree == 0)
         if len(divisors) > 1 and flag.number in divisors:
             return [SearchedFlag(flag=flag.names[0], values=divisors, typed=flag.number)]
     return []
 
 
-def _size(flag: Flag, free: bool) -> SearchedFlag:
+def sized(flag: Flag, free: bool) -> SearchedFlag:
+    """Return a size with halves and multiples of its own value, or with that alone where it is not `free`."""
     typed = flag.number or 0
     factors = (1 / 4, 1 / 2, 1, 2, 4, 8, 16) if Role.ENVIRONMENTS.has(flag.names[0]) else (1 / 2, 1, 2, 4, 8)
     values = tuple(dict.fromkeys(max(1, int(typed * factor)) for factor in factors))
@@ -259,14 +243,14 @@ def _workers(flag: Flag, cores: int) -> SearchedFlag:
 
 def _of_loader(flag: Flag, known: Known) -> Iterator[SearchedFlag]:
     if "persistent" in flag.parameter:
-        if switched := _switched(flag, known):
-            yield switched
+        if switch := switched(flag, known):
+            yield switch
     else:
         own = flag.number or 2
         yield SearchedFlag(flag=flag.names[0], values=tuple(sorted({own, 2, 4, 8})), typed=own)
 
 
-def _switched(flag: Flag, known: Known) -> SearchedFlag | None:
+def switched(flag: Flag, known: Known) -> SearchedFlag | None:
     """Return a switch that is there or not, or a flag with its own value and the opposite; None for any other flag."""
     name, own = flag.names[0], flag.value or ""
     stands_alone = flag.is_switch or f"--{name}" in known.words
@@ -283,7 +267,7 @@ def _switched(flag: Flag, known: Known) -> SearchedFlag | None:
     return None if not own or changed in {None, own} else SearchedFlag(flag=name, values=(own, str(changed)), typed=own)
 
 
-def _balanced(known: Known, chosen: Sequence[SearchedFlag]) -> tuple[SearchedFlag, ...]:
+def balanced(known: Known, chosen: Sequence[SearchedFlag]) -> tuple[SearchedFlag, ...]:
     """Return flags of which a batch may grow as far as a flag of accumulation shrinks, so that the total batch stays.
 
     Sizes that a person frees stay as they are, and so do named sizes that do not all divide the total batch.
@@ -315,7 +299,7 @@ def balanced_sizes(batch: int, steps: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((*doubled, batch * steps)))
 
 
-def _nothing_known(known: Known) -> str:
+def nothing_known(known: Known) -> str:
     """Return what to do about a command without a flag that is known to be worth a search."""
     typed = list(known.typed.values())
     numbers = [setting for setting in typed if setting.value.isdecimal() and int(setting.value) > 0]
@@ -330,14 +314,6 @@ def _nothing_known(known: Known) -> str:
     return f'{hint}; values in {file}: see "A config file" in docs/trainers.md' if file else hint
 
 
-def check(asked: Sequence[str]) -> None:
-    """Raise StudyError for a `--search` of another form, before anything runs."""
-    for text in asked:
-        flag, equals, values = text.partition("=")
-        if not re.fullmatch(r"[A-Za-z][\w./-]*(?::[\w.-]+)?", flag.lstrip("-")) or (equals and not values.strip(", ")):
-            raise StudyError(f"--search {text}: write FLAG=8,16,32 or FLAG=8..1024")
-
-
 def nothing_varies(kept_flags: Sequence[SearchedFlag], known: Known) -> str:
     """Return why nothing can be searched, and what would change that."""
     kept = " and ".join(search.flag for search in kept_flags)
@@ -349,103 +325,3 @@ def nothing_varies(kept_flags: Sequence[SearchedFlag], known: Known) -> str:
         f"only {kept} could vary, and that changes what is learnt{data}; {free}, "
         "and --search FLAG=VALUE,VALUE names other flags"
     )
-
-
-def _asked(text: str, known: Known) -> SearchedFlag:
-    """Read `num_envs=256..65536`, `num_workers=0,2,4`, `batch_size` or, of a flag without a value, `amp=true,false`."""
-    flag, equals, values = text.partition("=")
-    flag = flag.lstrip("-")
-    listed = next((own for own in known.flags if flag in own.names or as_parameter(flag) == own.parameter), None)
-    if listed is None and known.knows_all and not _is_in(known.words, flag):
-        names = ", ".join(sorted(own.names[0] for own in known.flags)) or "none"
-        raise StudyError(f"--search {text}: the script has no flag {flag}; {known.reader or 'no parser'} read: {names}")
-    setting = known.typed.get(listed.parameter if listed else as_parameter(flag))
-    flag = listed.names[0] if listed else flag
-    if not equals:
-        free = replace(known, free_batch=True)
-        names = {flag, as_parameter(flag)}
-        if usual := next((search for search in proposed(free) if search.parameter in names), None):
-            return usual
-        if setting is None or not setting.value.isdecimal():
-            raise StudyError(
-                f"--search {text}: the command has no number for it; write {flag}=8,16,32 or {flag}=8..1024"
-            )
-        return _size(Flag(names=(setting.full or setting.name,), value=setting.value), free=True)
-    switched = {"true", "false", "on", "off", "yes", "no"}
-    if setting is None and {value.strip().lower() for value in values.split(",")} <= switched:
-        plain = SearchedFlag(flag=flag, values=(False, True), typed=f"--{flag}" in known.words, is_switch=True)
-        return (_switched(listed, known) if listed else None) or plain  # spelt as the script spells its own value
-    own = _value(setting.value) if setting and setting.value != f"{{{setting.parameter}}}" else None
-    if listed and not setting and listed.value:
-        own = _value(listed.value)
-    if bounds := re.fullmatch(r"(\d{1,15})\.\.(\d{1,15})", values):
-        first, last = int(bounds[1]), int(bounds[2])
-        if not 0 < first < last:
-            raise StudyError(f"--search {text}: write the smaller bound first, and at least 1")
-        auto = as_parameter(flag) == LADDER
-        return SearchedFlag(flag=flag, values=doublings(first, last), typed=own, auto=auto)
-    if ".." in values:
-        raise StudyError(f"--search {text}: both bounds of FLAG=8..1024 are whole numbers; or list values, as 0.1,0.2")
-    named = tuple(dict.fromkeys(_value(value.strip()) for value in values.split(",") if value.strip()))
-    return SearchedFlag(flag=flag, values=named if own is None or own in named else (own, *named), typed=own)
-
-
-def _is_in(words: Sequence[str], flag: str) -> bool:
-    """Return whether the command names a flag, or has its placeholder."""
-    return f"{{{as_parameter(flag)}}}" in " ".join(words) or any(setting.is_called(flag) for setting in settings(words))
-
-
-def _value(text: str) -> Value:
-    for read in (int, float):
-        with suppress(ValueError):
-            return read(text)
-    return text
-
-
-def ask_searches(known: Known, *, say: Callable[[str], None], ask: Callable[[str], str]) -> tuple[SearchedFlag, ...]:
-    """Return what to search: what is proposed, with the changes of a person who allows another precision or does not.
-
-    `ask` shows a question and returns the line that the person types. What cannot be used is asked again.
-    """
-    own = {search.parameter: search for search in proposed(known)}
-    precision = {name: search for name, search in own.items() if search.is_precision}
-    kept = {name: search for name, search in own.items() if not search.is_precision}
-    lines = shown(_balanced(known, list(kept.values())), free=known.free_batch)
-    for line in lines if kept else [_nothing_known(known)]:
-        say(line)
-    how = "Enter takes these; with spaces between, FLAG=VALUE,VALUE adds or changes one, FLAG= leaves one out: "
-    chosen: dict[str, SearchedFlag] = {}
-    while not chosen:
-        try:
-            chosen = _changed(kept, ask(how if kept else "FLAG=VALUE,VALUE: ").split(), known)
-        except StudyError as error:
-            say(str(error))
-    left = [search for name, search in precision.items() if name not in chosen]
-    question = f"{' '.join(map(str, left))}: may the precision vary, too? It may change what is learnt. [y/N] "
-    if left and ask(question).strip().lower() in {"y", "yes"}:
-        chosen |= {search.parameter: search for search in left}
-    return _balanced(known, list(chosen.values()))
-
-
-def _changed(kept: Mapping[str, SearchedFlag], texts: Sequence[str], known: Known) -> dict[str, SearchedFlag]:
-    """Return the flags with the changes that a person types. Raises StudyError for what cannot be used."""
-    left_out = {as_parameter(text.strip("-=")) for text in texts if text.endswith("=")}
-    named = [_asked(text, known) for text in texts if not text.endswith("=")]
-    chosen = {name: search for name, search in kept.items() if as_parameter(search.flag) not in left_out}
-    chosen |= {search.parameter: search for search in named}
-    if not chosen:
-        raise StudyError(_nothing_known(known))
-    return chosen
-
-
-def shown(searched: Sequence[SearchedFlag], *, free: bool) -> Iterator[str]:
-    """Yield a line for each flag that is searched or kept, the command's own value first."""
-    for search in searched:
-        why = ""
-        if search.computed:
-            why = "  (the total batch stays)"
-        elif not search.varies and not free:
-            why = "  (kept: other values change what is learnt; --free-batch frees it)"
-        elif search.changes_learning:
-            why = "  (changes what is learnt)"
-        yield f"  {search}{why}"

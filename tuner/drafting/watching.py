@@ -4,9 +4,14 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from tuner.count import ProcessCounts, TrainingCounts
+from tuner.devices.found import open_devices
+from tuner.drafting.draft import Draft
 from tuner.drafting.printed import Found, PrintedLines
+from tuner.drafting.uses import Used, used
 from tuner.errors import TrainerError
 from tuner.probe import (
     Clock,
@@ -15,16 +20,24 @@ from tuner.probe import (
     FailureKind,
     Launch,
     LinePatterns,
+    MonotonicClock,
     OutputLine,
     ProbePlan,
+    Process,
     Progress,
     ProgressReader,
     Recorder,
     RunningTrainer,
+    SamplingRecorder,
+    Slot,
     duration,
 )
 from tuner.probe.count_files import COUNTED, counts, read_processes
 from tuner.probe.output import record
+from tuner.running.prober import run_in
+from tuner.running.workbench import launch_variables
+from tuner.study import StudySpec
+from tuner.trainers.command import CommandTrainer
 
 POLL_S = 0.1
 KEPT_LINES = 2000
@@ -181,8 +194,8 @@ def _follow(
             return
 
 
-def _is_enough(found: Found) -> bool:
-    reports, least_s = found.reports, ENOUGH_UNKNOWN_S if found.is_plain else ENOUGH_S
+def _is_enough(printed: Found) -> bool:
+    reports, least_s = printed.reports, ENOUGH_UNKNOWN_S if printed.is_plain else ENOUGH_S
     return len(reports) > ENOUGH_ITERATIONS and reports[-1].t_s - reports[1].t_s >= least_s
 
 
@@ -214,3 +227,33 @@ def _complaint(lines: Iterable[OutputLine], exit_code: int | None, seconds: floa
     shown = " | ".join(text.strip()[:SHOWN_CHARACTERS] for text in texts[-3:])
     nothing = f"nothing in {len(texts)} line(s) of {took} counts iterations; the last lines: {shown}"
     return f"{nothing}; {WAYS} ({log})"
+
+
+def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> tuple[Watched, list[Used]]:
+    """Run a draft's command with its own values and watch it and its devices; its files go to `folder`.
+
+    Raises TrainerError where the command cannot be understood, DeviceError where devices cannot be read.
+    """
+    spec = StudySpec.model_validate(
+        {"name": name, "trainer": drafted.trainer, "space": drafted.space() or {"nothing": {"choices": [0]}}}
+    )
+    trainer, source, clock = CommandTrainer(spec.trainer), open_devices(drafted.devices), MonotonicClock()
+    if program := trainer.missing_program():
+        raise TrainerError(
+            f"no program {program} is found; activate the environment that has it, or name its Python by --python"
+        )
+    variables = launch_variables(spec, source) | {"TUNER_COUNT_FLOPS": "1"}
+    watched = run_in(
+        Slot(devices=source.devices, out_dir=folder.resolve(), limits=spec.probe, variables=variables),
+        partial(trainer.plan, trainer.cases()[0], drafted.config),
+        partial(
+            watch,
+            launch=partial(Process, clock=clock),
+            recorder=SamplingRecorder(source, clock, spec.probe.sample_seconds),
+            clock=clock,
+            limit_s=limit_s,
+            likely=drafted.likely,
+            rewritten=", ".join(drafted.template.changes),
+        ),
+    )
+    return watched, used(watched.reports, watched.samples, source.devices)

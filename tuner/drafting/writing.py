@@ -10,8 +10,9 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from tuner.count import ENVIRONMENTS, PARTS, TrainingCounts
-from tuner.drafting.draft import Draft, Used
+from tuner.drafting.draft import Draft
 from tuner.drafting.printed import Found
+from tuner.drafting.uses import Used
 from tuner.drafting.watching import Watched, iteration_s
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S
 from tuner.study import literal_line, literal_words
@@ -22,20 +23,21 @@ BUSY = "min_avg_util"
 _MADE = "# Made by `tuner init` from: "
 
 
-def samples_of(draft: Draft, found: Found) -> str:
+def samples_of(draft: Draft, printed: Found) -> str:
     """Return the samples of a printed iteration as arithmetic, as a preset knows them; empty where they are unknown.
 
     Also empty where the trainer counts samples itself.
     """
-    return "" if found.doubt or found.counts_samples else draft.samples_per_iteration(found.preset)
+    return "" if printed.contradiction or printed.counts_samples else draft.samples_per_iteration(printed.preset)
 
 
-def samples_in_words(draft: Draft, found: Found) -> str:
+def samples_in_words(draft: Draft, printed: Found) -> str:
     """Return what is known of the samples of a command whose lines are read, as a line for the person."""
-    if found.counts_samples:
-        return f"{found.reports[-1].samples} in all, counted by the command"
-    samples = samples_of(draft, found)
-    return f"{samples} in each iteration" if samples else f"unknown: {found.doubt or 'no printed line says them'}"
+    if printed.counts_samples:
+        return f"{printed.reports[-1].samples} in all, counted by the command"
+    if samples := samples_of(draft, printed):
+        return f"{samples} in each iteration"
+    return f"unknown: {printed.contradiction or 'no printed line says them'}"
 
 
 def study_text(
@@ -99,11 +101,12 @@ def counted_in_words(training: TrainingCounts) -> str:
 
 
 def _counted(training: TrainingCounts, free: Collection[str]) -> list[str]:
-    keeps = [part for part in PARTS if part not in free]
+    keeps, flops = [part for part in PARTS if part not in free], training.flops_per_sample
     return [
         f"    # samples: {one_line(counted_in_words(training))}",
         "    count: inside",
         f"    keeps: {yaml(keeps)}  # a config that changes one of these is never the best",
+        *([f"    flops_per_sample: {flops:.4g}  # counted once, in a step of this run"] if flops else []),
     ]
 
 
@@ -112,12 +115,12 @@ def objective_of(draft: Draft, watched: Watched) -> str:
     printed = watched.found
     if printed is None or printed.counts_samples or samples_of(draft, printed):
         return SAMPLES_PER_S
-    return ITERATIONS_PER_S if draft.keeps_iterations and not printed.doubt else BUSY
+    return ITERATIONS_PER_S if draft.keeps_iterations and not printed.contradiction else BUSY
 
 
 def unknown_samples(printed: Found) -> str:
     """Return why samples are unknown, or what to do about it."""
-    return printed.doubt or "`samples_per_iteration` says how many a printed iteration has, on all ranks"
+    return printed.contradiction or "`samples_per_iteration` says how many a printed iteration has, on all ranks"
 
 
 def _printed(draft: Draft, watched: Watched) -> list[str]:
@@ -164,13 +167,13 @@ def _each(iteration_s: float | None) -> str:
     return "" if iteration_s is None else f", later ones took {iteration_s:.2g} s each"
 
 
-def _progress(found: Found) -> list[str]:
-    if found.preset:
-        return [f"    # one iteration: {PRESETS[found.preset].counts}", f"    progress: {found.preset}"]
-    if not found.patterns:
+def _progress(printed: Found) -> list[str]:
+    if printed.preset:
+        return [f"    # one iteration: {PRESETS[printed.preset].counts}", f"    progress: {printed.preset}"]
+    if not printed.patterns:
         return ["    # the trainer reports its progress itself, with report()"]
-    shown = [f"    #   {one_line(line[:100])}" for line in found.lines[-1:]]
-    patterns = (f"      - {yaml(pattern)}" for pattern in found.patterns)
+    shown = [f"    #   {one_line(line[:100])}" for line in printed.lines[-1:]]
+    patterns = (f"      - {yaml(pattern)}" for pattern in printed.patterns)
     return ["    # found in lines such as:", *shown, "    progress:", *patterns]
 
 
@@ -195,7 +198,7 @@ def _seen(uses: Sequence[Used]) -> str:
 
 def one_line(words: str) -> str:
     """Return text as one line for a comment; no character in it ends a line of YAML."""
-    return "".join(one if one.isprintable() else "\ufffd" for one in " ".join(words.split()))
+    return "".join(character if character.isprintable() else "\ufffd" for character in " ".join(words.split()))
 
 
 def _word(word: str) -> str:
@@ -203,13 +206,14 @@ def _word(word: str) -> str:
     return word if re.fullmatch(r"[\w@%+=:,./{}-]+", word) else shlex.quote(word)
 
 
-def yaml(value: object) -> str:
-    """Return a value as YAML on one line."""
+def yaml(value: object, *, unicode: bool = True) -> str:
+    """Return a value as YAML on one line. With `unicode` False, characters beyond ASCII are escaped."""
     writer, written = YAML(typ="safe", pure=True), StringIO()
-    writer.default_flow_style, writer.width = True, sys.maxsize
+    writer.default_flow_style, writer.width, writer.allow_unicode = True, sys.maxsize, unicode
     writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     writer.dump(value, written)
-    return written.getvalue().removesuffix("...\n").strip("\n")
+    line = written.getvalue().removesuffix("...\n").strip("\n")
+    return line if len(line.splitlines()) <= 1 else yaml(value, unicode=False)  # some characters end a line, too
 
 
 def preset_text(name: str, preset: str) -> str:

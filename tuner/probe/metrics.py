@@ -76,6 +76,7 @@ METRICS: tuple[Metric, ...] = (
     _of_idlest("sm"),
     Metric(SAMPLES_PER_S, "1/s", attrgetter("samples_per_s"), attrgetter("samples_per_s_se")),
     Metric(ITERATIONS_PER_S, "1/s", attrgetter("iterations_per_s"), attrgetter("iterations_per_s_se")),
+    Metric("mfu", "%", attrgetter("mfu_pct")),
     Metric("util_spread", "%", _of_devices(spread, attrgetter("util_mean_pct"))),
     Metric("busy_spread", "%", attrgetter("busy_spread_pct")),
     Metric("min_avg_occupancy", "%", _of_devices(min, attrgetter("occupancy_mean_pct"))),

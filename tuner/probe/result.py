@@ -186,6 +186,8 @@ class ProbeNumbers:
     """The samples of one step of the optimizer on all ranks together, where the study says it."""
     samples_per_s: float | None = None
     """The samples per second of all ranks together, over the window."""
+    mfu_pct: float | None = None
+    """The share of the cards' bf16 peak that the training uses, where the study says what a sample takes."""
     samples_per_s_se: float | None = None
     """The standard error of `samples_per_s`."""
     iterations_per_s: float | None = None

@@ -9,6 +9,7 @@ from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerErr
 from tuner.probe import (
     Answer,
     Blame,
+    Enough,
     Failure,
     FailureKind,
     Go,
@@ -21,6 +22,7 @@ from tuner.probe import (
     Stop,
     error,
     measured,
+    mfu_pct,
     other_training,
     unlaunched,
     value,
@@ -102,6 +104,8 @@ class Probing:
         )
         result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
         result = with_sure_speed(result, self._spec.needed)
+        share = mfu_pct(result.samples_per_s, plan.flops_per_sample, plan.slot.devices)
+        result = replace(result, mfu_pct=share)
         if result.ok and (change := self._changes(result)):
             result = replace(result, failure=other_training(change))
         return result, self._judge(result, asked), plan
@@ -181,9 +185,14 @@ class Probing:
     def _stop(self, asked: Asked) -> Stop:
         show = self._shown(asked, self._job.pulse) if self._job.pulse else lambda _: None
 
+        known: ProbeResult | None = None
+
         def stop(so_far: ProbeResult | None) -> Answer:
+            nonlocal known
+            known = so_far or known
             if self._job.interrupted():
-                return Interrupted()
+                is_measured = known is not None and (known.window_s or 0.0) >= self._spec.probe.window_seconds
+                return Enough() if is_measured and self._job.is_late() else Interrupted()
             self._study.beat(asked)
             show(so_far)
             if so_far and (change := self._changes(so_far)):

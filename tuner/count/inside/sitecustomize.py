@@ -23,9 +23,9 @@ def _run_own():
 
     here = os.path.dirname(os.path.abspath(__file__))
     path = [folder for folder in sys.path if os.path.abspath(folder or os.curdir) != here]
-    found = PathFinder.find_spec("sitecustomize", path)
-    if found is not None and found.loader is not None:
-        found.loader.exec_module(sys.modules[__name__])
+    spec = PathFinder.find_spec("sitecustomize", path)
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(sys.modules[__name__])
 
 
 _start()

@@ -1,7 +1,6 @@
 """Calls functions before a module is called. Nothing of it lies in the module, which may be copied, saved and scripted.
 
-A forward hook would be pickled with the module, and compiled with it. So the call of the module's class is wrapped, as
-long as one of its modules is watched.
+A forward hook would be pickled with the module, and compiled with it. So the call of the module's class is wrapped.
 """
 
 import functools
@@ -10,8 +9,8 @@ import weakref
 
 _watched = {}
 """The id of a module → the module, weakly, and the functions."""
-_wrapped = {}
-"""A class → what its call is now, and what it had of its own."""
+_wrapped = set()
+"""The classes whose call is wrapped. They stay so, because a call that nobody watches costs a look into a set."""
 
 
 def before_call(module, function):
@@ -31,13 +30,11 @@ def before_call(module, function):
 def forget(module, function):
     """Call a function before a module no longer."""
     _, functions = _watched.get(id(module), (None, ()))
-    left = tuple(other for other in functions if other is not function)
+    left = tuple(kept for kept in functions if kept is not function)
     if left:
         _watched[id(module)] = (weakref.ref(module), left)
     else:
         _watched.pop(id(module), None)
-    if all(type(known()) is not type(module) for known, _ in list(_watched.values())):
-        _unwrap(type(module))
 
 
 def _wrap(kind):
@@ -57,14 +54,4 @@ def _wrap(kind):
         return super(kind, self).__call__(*args, **kwargs)
 
     kind.__call__ = functools.wraps(kind.__call__)(call)
-    _wrapped[kind] = (kind.__call__, own)
-
-
-def _unwrap(kind):
-    ours, own = _wrapped.pop(kind, (None, None))
-    if ours is None or vars(kind).get("__call__") is not ours:
-        return
-    if own is None:
-        del kind.__call__
-    else:
-        kind.__call__ = own
+    _wrapped.add(kind)

@@ -16,9 +16,9 @@ def first_tensor(value, depth=MOST_DEPTH, dimensions=1):
         return value if value.dim() >= dimensions else None
     if depth:
         for part in _parts(value):
-            found = first_tensor(part, depth - 1, dimensions)
-            if found is not None:
-                return found
+            tensor = first_tensor(part, depth - 1, dimensions)
+            if tensor is not None:
+                return tensor
     return None
 
 
@@ -62,8 +62,9 @@ def is_without_batch(value):
     tensor = first_tensor(value)
     if tensor is None or tensor.dim() != 1 or not tensor.dtype.is_floating_point:
         return False
-    others = [one for one in (first_tensor(part) for part in _parts(value)) if one is not None and one is not tensor]
-    return not any(int(one.shape[0]) == int(tensor.shape[0]) for one in others)
+    tensors = [first_tensor(part) for part in _parts(value)]
+    beside = [second for second in tensors if second is not None and second is not tensor]
+    return not any(int(second.shape[0]) == int(tensor.shape[0]) for second in beside)
 
 
 def _is_list_of_samples(value):
@@ -92,7 +93,7 @@ def sample_form(value, known=""):
     sizes = [str(int(size)) for size in tensor.shape[1:]] or ["1"]
     before = known.split(" ")[0].split("x") if known else sizes
     if len(before) == len(sizes):
-        sizes = [own if own == other else "?" for own, other in zip(sizes, before)]
+        sizes = [own if own == before_size else "?" for own, before_size in zip(sizes, before)]
     return "%s %s" % ("x".join(sizes), str(tensor.dtype).replace("torch.", ""))
 
 

@@ -28,18 +28,18 @@ def outermost(optimizer):
 
 def _modules():
     base = sys.modules["torch"].nn.Module
-    found = []
+    modules = []
     for thing in gc.get_objects():
         kind = type(thing)  # asking a dead weak proxy for its class raises
         if isinstance(kind, type) and issubclass(kind, base) and "_modules" in vars(thing):
-            found.append(thing)
-    return found
+            modules.append(thing)
+    return modules
 
 
 def children(modules):
     """Return the modules one level below, which hold trained parameters."""
-    found = [child for module in modules for child in module._modules.values() if child is not None]
-    return [child for child in found if _size(child)][:MOST_CANDIDATES]
+    inner = [child for module in modules for child in module._modules.values() if child is not None]
+    return [child for child in inner if _size(child)][:MOST_CANDIDATES]
 
 
 def _size(module):
@@ -57,8 +57,8 @@ def ranks(module):
     if group is None or not group.is_available() or not group.is_initialized():
         return {"rank": 0, "world": 1, "data_rank": 0}
     rank, world = group.get_rank(), group.get_world_size()
-    found = (find(group, module) for find in (_by_megatron, _by_deepspeed, _by_mesh, _by_wrapper))
-    data_rank = 0 if world == 1 else next((rank for rank in found if rank is not None), None)
+    data_ranks = (find(group, module) for find in (_by_megatron, _by_deepspeed, _by_mesh, _by_wrapper))
+    data_rank = 0 if world == 1 else next((rank for rank in data_ranks if rank is not None), None)
     return {"rank": rank, "world": world, "data_rank": data_rank}
 
 

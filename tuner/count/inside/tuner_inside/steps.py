@@ -4,7 +4,7 @@ import sys
 import time
 import weakref
 
-from tuner_inside import training
+from tuner_inside import flops, training
 from tuner_inside.calls import before_call, forget
 from tuner_inside.environments import REUSING, environments
 from tuner_inside.imports import when_imported
@@ -71,10 +71,10 @@ class Tally:
         """Return whether the optimizer lives and trains one of these parameters, or lives no more."""
         return self.optimizer() is None or bool(self.parameters & parameters)
 
-    def follow(self, other):
+    def follow(self, replaced):
         """Count on from another tally, whose optimizer this one replaces."""
         for name in (*COUNTS, "evaluates_s"):
-            setattr(self, name, getattr(other, name))
+            setattr(self, name, getattr(replaced, name))
 
     def backward(self):
         """Count the inputs that a loss was computed from: of several forward passes, the last one's."""
@@ -199,10 +199,10 @@ class Inner:
 
 def _inner(modules):
     """Return the first inner module with a sequence, where none of the modules is compiled; None without one."""
-    found = [part for module in modules[:1] for part in module.modules()]
-    if any("OptimizedModule" in type(part).__name__ or getattr(part, "_compiled_call_impl", None) for part in found):
+    parts = [part for module in modules[:1] for part in module.modules()]
+    if any("OptimizedModule" in type(part).__name__ or getattr(part, "_compiled_call_impl", None) for part in parts):
         return None
-    return next((Inner(part) for part in found if isinstance(getattr(part, "batch_first", None), bool)), None)
+    return next((Inner(part) for part in parts if isinstance(getattr(part, "batch_first", None), bool)), None)
 
 
 tallies = {}
@@ -259,6 +259,7 @@ def after_step(optimizer, *_):
     elif not tally.calls and tally.level < MOST_LEVELS and not tally.rows:
         tally.level += 1
         tally.watch(children(tally.modules))
+    flops.after_step(tally.steps, tally.modules, tally.evaluates_s + bool(tally.evaluates_from_s))
     if tally.steps <= FIRST_STEPS or now_s - tally.told_s >= TOLD_EVERY_S:
         tally.told_s = now_s
         _tell(tally, now_s)
@@ -267,15 +268,15 @@ def after_step(optimizer, *_):
 
 def _begin(tally, optimizer):
     """Find the module of an optimizer, and tell what is trained."""
-    found = outermost(optimizer)
-    tally.watch(found)
-    tally.inner = _inner(found)
-    root = found[0] if found else None
+    modules = outermost(optimizer)
+    tally.watch(modules)
+    tally.inner = _inner(modules)
+    root = modules[0] if modules else None
     tell(
         "start",
         **ranks(root),
         reuses=any(name in sys.modules for name in REUSING),
-        **training.facts(optimizer, found),
+        **training.facts(optimizer, modules),
     )
 
 
@@ -284,7 +285,7 @@ def _is_apart(tally):
     if _last["others"] != len(tallies):
         _last["others"] = len(tallies)
         own = {id(parameter) for module in tally.modules for parameter in module.parameters()}
-        _last["is_apart"] = bool(own) and any(not other.trains_any(own) for other in tallies.values())
+        _last["is_apart"] = bool(own) and any(not second.trains_any(own) for second in tallies.values())
     return _last["is_apart"]
 
 
@@ -300,6 +301,7 @@ def _tell(tally, now_s):
         "evaluates_s": evaluates_s,
         "saves_s": training.Saves.seconds,
         "why": tally.why if not tally.rows else None,
+        "flops": flops.counted(),
     }
     if loaders.feeds:
         counts["loader"] = {name: getattr(loaders, name) for name in LOADER_COUNTS}
@@ -314,6 +316,7 @@ def _begin_anew():
     loaders.__init__()
     _last.update(main=None, begun=None, others=0, is_apart=False, backwards=0)
     training.firsts.begin_anew()
+    flops.begin_anew()
 
 
 @guarded("steps")

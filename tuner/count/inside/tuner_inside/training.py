@@ -48,9 +48,9 @@ def _batch_norm(modules):
     """Return over whose batch the layers that normalise it take means: `each` rank's, or `all`; None without one."""
     layers = sys.modules["torch"].nn.modules.batchnorm
     parts = [part for module in modules[:1] for part in module.modules()]
-    found = [part for part in parts if isinstance(part, layers._BatchNorm) and part.training]
-    synced = bool(found) and all(isinstance(part, layers.SyncBatchNorm) for part in found)
-    return ("all" if synced else "each") if found else None
+    norms = [part for part in parts if isinstance(part, layers._BatchNorm) and part.training]
+    synced = bool(norms) and all(isinstance(part, layers.SyncBatchNorm) for part in norms)
+    return ("all" if synced else "each") if norms else None
 
 
 def _trained(modules):
@@ -112,12 +112,12 @@ class Firsts:
 
 
 def _sums(readings):
-    found = {}
+    sums = {}
     for step, each in readings.items():
         numbers = [reading.read() for reading in each]
         if None not in numbers:
-            found[step] = sum(numbers)
-    return found
+            sums[step] = sum(numbers)
+    return sums
 
 
 firsts = Firsts()
@@ -238,9 +238,9 @@ def _wrap_autocast(module):
 
     @functools.wraps(own)
     def enter(self):
-        found = own(self)
+        entered = own(self)
         _note_autocast(self)
-        return found
+        return entered
 
     module.autocast.__enter__ = enter
 

@@ -44,7 +44,7 @@ def _merged(words, config):
 def _tell(parser, config, words):
     typed = tuple(word.split("=", 1)[0].lstrip("+~") + "." for word in words)
     options = [option([path], value) for path, value in _leaves(config) if not path.startswith("hydra.")]
-    tell_options(parser, [dict(one, typed=(one["names"][0] + ".").startswith(typed)) for one in options])
+    tell_options(parser, [dict(setting, typed=(setting["names"][0] + ".").startswith(typed)) for setting in options])
 
 
 def _leaves(config, before=""):

@@ -1,0 +1,91 @@
+"""Counts the floating-point operations of one training step by torch's own formulas, where nothing can change by it.
+
+Operations are watched as torch's FlopCounterMode watches them, but without its hooks in modules.
+What is compiled or sharded is left alone, because it may take another way while operations are watched.
+"""
+
+import os
+import sys
+
+from tuner_inside.tell import guarded
+
+WANTED = "TUNER_COUNT_FLOPS"
+"""The environment variable that asks for it: one run of the person's own command is enough."""
+STEP = 5
+"""The step that is counted is the one after so many: the first ones prepare themselves."""
+
+_state = {"mode": None, "flops": None, "over": not os.environ.get(WANTED)}
+
+
+def counted():
+    """Return the operations of one step of this process; None where they are not known."""
+    return _state["flops"]
+
+
+def begin_anew():
+    """Forget a count, as in a forked process."""
+    _state.update(mode=None, flops=None, over=not os.environ.get(WANTED))
+
+
+@guarded("flops")
+def after_step(steps, modules, evaluates):
+    """Begin to count after the step `STEP`, and end with the next one.
+
+    Args:
+        steps: the steps of the optimizer so far.
+        modules: the trained modules.
+        evaluates: the seconds that evaluations took so far; a step with one in it is not counted.
+    """
+    if _state["over"]:
+        return
+    mode = _state["mode"]
+    if mode is not None:
+        _state.update(mode=None, over=True)
+        mode.__exit__(None, None, None)
+        _state["flops"] = mode.flops if mode.flops and mode.evaluates == evaluates else None
+    elif steps >= STEP:
+        _state["over"] = not _is_safe(modules)
+        if not _state["over"]:
+            mode = _state["mode"] = _watching()
+            mode.evaluates = evaluates
+            mode.__enter__()
+
+
+def _is_safe(modules):
+    """Return whether watching changes nothing: no part is compiled or sharded, and nobody watches yet."""
+    torch = sys.modules["torch"]
+    stack = getattr(sys.modules.get("torch.utils._python_dispatch"), "_get_current_dispatch_mode_stack", None)
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    parts = [part for module in modules for part in module.modules()]
+    kinds = {type(parameter) for module in modules for parameter in module.parameters()}
+    return (
+        bool(parts)
+        and stack is not None
+        and not stack()
+        and not (dynamo is not None and dynamo.counters)
+        and not any(isinstance(part, torch.jit.ScriptModule) for part in parts)
+        and not any("Fully" in type(part).__name__ or "Optimized" in type(part).__name__ for part in parts)
+        and kinds <= {torch.nn.Parameter}
+        and not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+    )
+
+
+def _watching():
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.flop_counter import flop_registry
+
+    class Mode(TorchDispatchMode):
+        flops = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            formula = flop_registry.get(func._overloadpacket)
+            if formula is not None:
+                self.add(formula, args, kwargs or {}, result)
+            return result
+
+        @guarded("flops")
+        def add(self, formula, args, kwargs, result):
+            self.flops += formula(*args, **kwargs, out_val=result)
+
+    return Mode()
