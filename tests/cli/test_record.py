@@ -27,7 +27,7 @@ def test_a_grid_is_recorded_and_there_is_nothing_left(
     tuner: Tuner, recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(recording)
-    code, out, err = tuner("record", "--study", recording / "demo.yaml", "--grid")
+    code, out, err = tuner("record", "--study", recording / "demo.yaml")
     assert (code, err) == (0, "")
     assert "nothing left to do, 0 trial(s)" in out
     assert "walk: 3 config(s) recorded, 0 of 3 left" in out
@@ -103,11 +103,6 @@ def test_a_database_without_a_recording_has_no_table_to_write(tuner: Tuner, tmp_
     tuner("optimize", "--study", study, "--n-trials", 1)
     code, _, err = tuner("export", "--study", study, "--recorded", "--storage", "sqlite:///runs/demo/study.db")
     assert (code, "tuner record" in err) == (2, True)
-
-
-def test_grid_and_sample_exclude_each_other(tuner: Tuner, tmp_path: Path) -> None:
-    code, _, err = tuner("record", "--study", study_file(tmp_path), "--grid", "--configs", 2)
-    assert (code, "--grid" in err, "--configs" in err) == (2, True, True)
 
 
 @pytest.fixture
