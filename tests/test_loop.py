@@ -15,8 +15,8 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Interrupted, Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded, ProbeRunning
+from tuner.running.job import Job, Pulse
 from tuner.running.loop import optimize
-from tuner.running.workbench import Job, Pulse
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec

@@ -15,8 +15,8 @@ from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
 from tuner.records.schema import CALIBRATES
 from tuner.running.events import CaseOutcome, Ending
+from tuner.running.job import RECOVER, Job
 from tuner.running.loop import optimize
-from tuner.running.workbench import RECOVER, Job
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 

@@ -13,8 +13,8 @@ from tuner.probe.probe_plan import Device, ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.events import BatchFitStarted, CaseOutcome, Ending
+from tuner.running.job import Job, Probe
 from tuner.running.loop import optimize
-from tuner.running.workbench import Job, Probe
 from tuner.study.spec import StudySpec
 from tuner.trainers.registry import check_values, open_trainer
 

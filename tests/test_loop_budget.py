@@ -16,9 +16,9 @@ from tuner.probe.protocols import Interrupted, Stop
 from tuner.probe.result import ProbeResult
 from tuner.probe.units import HOUR_S
 from tuner.running.events import CaseOutcome, Ending
+from tuner.running.job import Budget, Job, within
 from tuner.running.loop import optimize
 from tuner.running.recording import plan_recording, record_cases, recording_bench
-from tuner.running.workbench import Budget, Job, within
 from tuner.study.cases import Case
 
 PROBE_S = 20.0

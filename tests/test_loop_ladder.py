@@ -17,8 +17,8 @@ from tuner.report.charts import along_ladder
 from tuner.report.facts import gather
 from tuner.report.words import memory_end
 from tuner.running.events import CaseOutcome, Ending
+from tuner.running.job import RECOVER, SEARCH, Job
 from tuner.running.loop import optimize
-from tuner.running.workbench import RECOVER, SEARCH, Job
 from tuner.search.strategies import in_order
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec

@@ -14,8 +14,9 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.events import ProbeEnded
+from tuner.running.job import RECOVER, Job, record
 from tuner.running.loop import optimize
-from tuner.running.workbench import RECOVER, Job, Workbench, record
+from tuner.running.workbench import Workbench
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec

@@ -12,8 +12,8 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import OtherTraining, Stop
 from tuner.probe.result import ProbeResult, other_training
 from tuner.running.events import ProbeEnded
+from tuner.running.job import Job
 from tuner.running.loop import optimize
-from tuner.running.workbench import Job
 
 SIGNATURE = Signature(
     samples_per_step=64,

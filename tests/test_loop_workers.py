@@ -13,8 +13,9 @@ from tuner.probe.result import ProbeResult
 from tuner.records.case_record import CaseRecord
 from tuner.records.schema import LEASE
 from tuner.running.events import CaseOutcome, Ending
+from tuner.running.job import Job
 from tuner.running.loop import optimize
-from tuner.running.workbench import Job, Workbench
+from tuner.running.workbench import Workbench
 from tuner.search.strategies import build_pruner, by_drawing
 from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database

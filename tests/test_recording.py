@@ -16,8 +16,8 @@ from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
 from tuner.records.schema import IDENTITY
 from tuner.running.events import Ending, ProbeEnded
+from tuner.running.job import Budget
 from tuner.running.recording import plan_recording, recording_bench
-from tuner.running.workbench import Budget
 from tuner.study.space import PATIENCE, Config, config_digest
 
 FITTING = 3 * 3 * 2

@@ -14,8 +14,8 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.events import CaseOutcome, Ending
+from tuner.running.job import RECOVER, Job
 from tuner.running.loop import optimize
-from tuner.running.workbench import RECOVER, Job
 from tuner.study.cases import Case
 
 OTHER = Case(name="run")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tuner.errors import TunerError
     from tuner.export.recorded_table import Table
+    from tuner.optimizing import Result, optimize
     from tuner.probe.probe_plan import ProbePlan
     from tuner.records.schema import ERROR as ERROR_ATTRIBUTE
     from tuner.records.schema import MEMORY as MEMORY_CONSTRAINT
@@ -33,6 +34,7 @@ __all__ = [
     "Parameter",
     "ProbePlan",
     "ReplayedProber",
+    "Result",
     "Space",
     "Table",
     "Trainer",
@@ -40,6 +42,7 @@ __all__ = [
     "check_trainer",
     "load_study",
     "open_trainer",
+    "optimize",
     "suggest",
 ]
 
@@ -51,6 +54,7 @@ _HOMES = {
     "Parameter": "tuner.study.space:Parameter",
     "ProbePlan": "tuner.probe.probe_plan:ProbePlan",
     "ReplayedProber": "tuner.replay.replaying:ReplayedProber",
+    "Result": "tuner.optimizing:Result",
     "Space": "tuner.study.space:Space",
     "Table": "tuner.export.recorded_table:Table",
     "Trainer": "tuner.trainers.base:Trainer",
@@ -58,6 +62,7 @@ _HOMES = {
     "check_trainer": "tuner.trainers.trainer_check:check_trainer",
     "load_study": "tuner.study.study_file:load",
     "open_trainer": "tuner.trainers.registry:open_trainer",
+    "optimize": "tuner.optimizing:optimize",
     "suggest": "tuner.search.trials:suggest",
 }
 

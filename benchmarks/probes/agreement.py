@@ -38,8 +38,9 @@ from tuner.probe.process import reserved_port
 from tuner.probe.protocols import Answer, Enough, Go, Stop
 from tuner.probe.result import ProbeResult
 from tuner.probe.steady import error_of_mean
+from tuner.running.job import Probe
 from tuner.running.prober import open_prober
-from tuner.running.workbench import Probe, Workbench, open_workbench
+from tuner.running.workbench import Workbench, open_workbench
 from tuner.search.verdict import settled
 from tuner.study.cases import Case, select
 from tuner.study.space import Config, Space

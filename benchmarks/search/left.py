@@ -22,8 +22,8 @@ from rich.table import Table as Shown
 from tuner.export.recorded_table import Table
 from tuner.replay.replaying import ReplayedProber, replay_bench
 from tuner.running.events import Event, ProbeStarted
+from tuner.running.job import Job
 from tuner.running.loop import optimize
-from tuner.running.workbench import Job
 from tuner.store.database import Database
 
 TABLES = Path("benchmarks/tables")

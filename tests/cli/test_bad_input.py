@@ -313,6 +313,31 @@ def test_a_study_file_that_cannot_be_reached(tuner: Tuner, tmp_path: Path) -> No
     refused(tuner("cases", "--study", tmp_path / ("a" * 300 + ".yaml")), "cannot be used: File name too long")
 
 
+@pytest.mark.parametrize("command", ["optimize", "init"])
+def test_a_training_command_without_dashes_before_it(tuner: Tuner, command: str) -> None:
+    answer = tuner(command, "train.py", "--batch-size", "32")
+    refused(answer, "no option --batch-size", f"tuner {command} -- train.py --batch-size 32")
+    code, _, err = tuner(command, "--batch-sise", "32")
+    assert (code, "No such option" in err) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["../../evil", "a\nb", "", "a" * 101])
+def test_a_name_that_no_study_can_have(tuner: Tuner, tmp_path: Path, name: str) -> None:
+    answer = tuner("optimize", "--yes", "--name", name, "--runs", tmp_path / "runs", "--", "python", "train.py")
+    refused(answer, "names no study")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_command_with_an_open_quote(tuner: Tuner) -> None:
+    refused(tuner("optimize", "--yes", "--", 'python train.py "a b'), "cannot be read: No closing quotation")
+
+
+@pytest.mark.parametrize("command", ["optimize", "init"])
+def test_a_command_that_submits_a_job(tuner: Tuner, tmp_path: Path, command: str) -> None:
+    refused(tuner(command, "--", "sbatch", "job.sh"), "sbatch submits a job and ends before it trains")
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_setting_outside_the_space(tuner: Tuner, tmp_path: Path) -> None:
     refused(tuner("plan", "--study", study_file(tmp_path), "--set", "num_envs=7"), "num_envs=7", "8, 16")
     refused(tuner("plan", "--study", study_file(tmp_path), "--set", "num_envs"), "write num_envs=VALUE")

@@ -23,8 +23,8 @@ from tuner.export.case_view import ConfigRow
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure
 from tuner.running.events import CaseOutcome, Ending
+from tuner.running.job import Job
 from tuner.running.loop import optimize
-from tuner.running.workbench import Job
 from tuner.study.cases import Case
 
 

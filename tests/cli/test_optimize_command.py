@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests_cli import Tuner
+from tests_cli import TRAINED_COMMAND, Tuner, shorten
 
 from tuner import progress
 from tuner.drafting.writing import made_from
@@ -16,41 +16,18 @@ from tuner.study.study_file import load
 
 pytestmark = pytest.mark.early
 
-TRAINER = """
-import argparse, time
-from progress import report
-parser = argparse.ArgumentParser()
-parser.add_argument("-b", "--batch-size", type=int, default=8)
-parser.add_argument("-j", "--workers", type=int, default=0)
-parser.add_argument("--grad-accum", type=int, default=1)
-parser.add_argument("--rounds", type=int, default=24)
-args = parser.parse_args()
-total = args.batch_size * args.grad_accum
-for step in range(args.rounds):
-    sum(range(20_000))
-    time.sleep(0.02 + 0.06 * (args.grad_accum - 1))
-    print(f"step {step} loss {1 / (step + 1):.3f}", flush=True)
-    report(iteration=step, samples=total * (step + 1))
-"""
-
 
 @pytest.fixture
 def train(tuner: Tuner, tmp_path: Path) -> list[str]:
     """A command that trains for a moment and reports its samples, in the folder of the test."""
-    (tmp_path / "train.py").write_text(TRAINER)
+    (tmp_path / "train.py").write_text(TRAINED_COMMAND)
     shutil.copy(progress.__file__, tmp_path / "progress.py")
     return [sys.executable, "train.py", "-b", "8", "--grad-accum", "2"]
 
 
 def silent() -> str:
     """Return a trainer that reports nothing: only its lines show its steps."""
-    return TRAINER.replace("report(iteration=step, samples=total * (step + 1))", "pass")
-
-
-def shorten(study: Path) -> None:
-    """Let the study of a test have short probes."""
-    text = study.read_text()
-    study.write_text(text.replace("{iterations: 8, max_seconds: 420}", "{iterations: 4, window_seconds: 0.2}"))
+    return TRAINED_COMMAND.replace("report(iteration=step, samples=total * (step + 1))", "pass")
 
 
 def test_a_command_is_made_faster_and_the_same_command_resumes(tuner: Tuner, train: list[str], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests_cli import Tuner, study_file
 from tests_docs import ROOT
 
 from tuner.cli.options import open_console
-from tuner.cli.scale import show_scaling, show_split
+from tuner.cli.scale import show_scaling
 from tuner.cli.screen import Bars, open_screen
 from tuner.tools.scaling.results import read
 
@@ -116,7 +116,6 @@ def test_the_results_of_scaling_fit(
     monkeypatch.setenv("COLUMNS", "80")
     results = read(file)
     show_scaling(open_console(), results)
-    show_split(open_console(), results)
     shown = capsys.readouterr().out
     assert "speed-up" in shown
     fit(shown)

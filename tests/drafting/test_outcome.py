@@ -14,8 +14,8 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import Change, ProbeResult
+from tuner.running.job import Job
 from tuner.running.loop import optimize
-from tuner.running.workbench import Job
 
 
 def test_a_value_that_had_no_effect_before_is_not_told_as_a_change(tmp_path: Path) -> None:

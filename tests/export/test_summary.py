@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from tuner.export.bound import Bound, Profile
 from tuner.export.case_view import CaseSummary, CaseView, ConfigRow, summary
+from tuner.export.findings import Sureness, Topic, beside_table, findings, result
 from tuner.export.reader import StudyReader, connect
-from tuner.export.wording import reached, remarks
 from tuner.probe import Change
 from tuner.records.case_record import CaseRecord
 from tuner.records.trial import ProbeRecord, TrialRecord
@@ -159,10 +159,10 @@ def test_the_best_is_compared_with_configs_that_were_measured_in_the_same_way(da
     assert row.default is not None
     assert (row.best.trial, row.best.measured, row.best.vs_default) == (2, "cold", 0.2)
     assert (row.default.beside_best, row.default.times) == ((32.4, 39.5), 5.0)
-    (said,) = [line for line in remarks(row) if line.startswith("#0 makes")]
+    (said,) = [str(finding) for finding in findings(row) if finding.topic is Topic.FASTER]
     assert "5.0 times" in said
     assert "39.5" in said
-    assert "7.1 points above" in reached(row)
+    assert "7.1 points above" in str(result(row))
 
 
 def test_a_config_that_only_sessions_measured_is_not_compared_with_one_that_they_did_not(
@@ -175,7 +175,7 @@ def test_a_config_that_only_sessions_measured_is_not_compared_with_one_that_they
     (row,) = StudyReader(connect(database.url), "pi_plus").rows
     assert row.best is not None
     assert (row.best.trial, row.best.vs_default, row.faster) == (1, None, None)
-    assert "points" not in reached(row)
+    assert "points" not in str(result(row))
 
 
 def test_what_cannot_be_compared_is_said_and_has_no_ratio() -> None:
@@ -191,6 +191,23 @@ def test_what_cannot_be_compared_is_said_and_has_no_ratio() -> None:
     assert row.best is not None
     assert row.default is not None
     assert (row.best.trial, row.default.times, row.default.beside_best) == (1, None, None)
-    said = " ".join(remarks(row))
+    said = " ".join(map(str, beside_table(row)))
     assert "iteration 100" in said
-    assert "cannot be compared with the best" in reached(row)
+    assert "cannot be compared with the best" in str(result(row))
+
+
+def test_that_other_processes_worked_beside_the_best_is_a_doubt() -> None:
+    note = "other processes used 80 % of the processors, so another run may give another value"
+
+    def ran(number: int, envs: int, value: float, *notes: str) -> TrialRecord:
+        probe = ProbeRecord(status="ok", config={"num_envs": envs}, digest=str(envs), notes=notes)
+        return TrialRecord(
+            case="walk", number=number, state="COMPLETE", config={"num_envs": envs}, values=(value,), probe=probe
+        )
+
+    quiet = CaseView(name="walk", trials=[ran(0, 8, 40.0, "a seed"), ran(1, 16, 50.0)])
+    assert summary(quiet).doubts == ()
+    busy = CaseView(name="walk", trials=[ran(0, 8, 40.0), ran(1, 16, 50.0, "a seed", note)])
+    assert summary(busy).doubts == (f"#1: {note}",)
+    (doubt,) = [finding for finding in findings(summary(busy)) if finding.topic is Topic.DOUBT]
+    assert (doubt.text, doubt.sureness) == (f"#1: {note}", Sureness.DOUBTFUL)

@@ -12,7 +12,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Enough, Interrupted, Stop
 from tuner.probe.result import Failure, ProbeResult, Score
 from tuner.records.case_record import Claim, RunRecord
-from tuner.running.workbench import Job
+from tuner.running.job import Job
 from tuner.store.leases import Lease
 from tuner.store.races import RaceRuns
 from tuner.study.cases import Case

@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests_scaling import FUSION, KnownProber, point, results, scaled
+from tests_scaling import FUSION, KnownProber, point, results
 
 from tuner.devices.cpu import CpuSource
 from tuner.errors import DeviceError, DeviceLostError, OutputError, TrainerError
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.result import STOPPED, Failure
-from tuner.tools.scaling.campaign import Measuring, begun, measure_all, missing, scaling_runs, split_runs
+from tuner.tools.scaling.campaign import Measuring, begun, measure_all, missing, scaling_runs
 from tuner.tools.scaling.results import Results, read, write
 from tuner.tools.scaling.subjects import built_in
 
@@ -138,13 +138,6 @@ def test_an_interrupted_campaign_makes_only_the_runs_that_are_missing(campaign: 
     campaign.measure(lambda _: 100.0, begun(campaign.path, blank))
     assert missing(whole, begun(campaign.path, blank)) == []
     assert len(read(campaign.path).points) == 10
-
-
-def test_a_run_that_is_planned_twice_is_made_twice(tmp_path: Path) -> None:
-    runs = list(split_runs([scaled("fusion", 64)], 2))
-    beside = [point("beside", 9.0, gpus=(card,), beside=2) for card in (0, 1)]
-    assert missing(runs, results(*beside)) == [*runs[:2], runs[3]]
-    assert missing(runs, results(*beside, *beside)) == runs[:2]
 
 
 @pytest.mark.parametrize(

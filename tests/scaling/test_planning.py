@@ -6,7 +6,7 @@ import pytest
 from tests_scaling import scaled
 
 from tuner.devices.found import Link
-from tuner.tools.scaling.campaign import CardTeam, Run, counts, routes, scaling_runs, split_runs
+from tuner.tools.scaling.campaign import CardTeam, Run, counts, routes, scaling_runs
 
 FUSION = scaled("fusion", 64, 256, can_stay_apart=True)
 PPO = scaled("ppo", 1024)
@@ -43,7 +43,6 @@ def test_one_gpu_is_always_the_baseline(asked: list[int] | None, visible: int, e
 )
 def test_routes_follow_the_topology(pairs: list[Link], on_gpu: bool, expected: tuple[str, ...]) -> None:
     assert routes(pairs, on_gpu=on_gpu) == expected
-    assert routes(pairs, on_gpu=on_gpu, p2p=False) == expected[-1:]
 
 
 def test_a_program_is_started_once_for_all_that_it_serves() -> None:
@@ -75,14 +74,3 @@ def test_each_subject_has_only_the_modes_that_it_can_run() -> None:
 def test_a_trainer_without_sizes_is_measured_as_it_is() -> None:
     runs = list(scaling_runs([scaled("mine", None)], (1, 2), ("p2p",)))
     assert {run.size for run in runs} == {None}
-
-
-def test_a_split_measures_each_card_and_then_all_cards_twice() -> None:
-    runs = list(split_runs([PPO, LINKS], 3))
-    assert [(run.mode, [team.gpus for team in run.teams]) for run in runs] == [
-        ("single", [(0,)]),
-        ("single", [(1,)]),
-        ("single", [(2,)]),
-        ("beside", [(0,), (1,), (2,)]),
-        ("beside", [(0,), (1,), (2,)]),
-    ]

@@ -8,10 +8,10 @@ from tests_scaling import point, results
 from tuner.devices.found import Link
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import DeviceSummary
-from tuner.tools.scaling.comparing import CPU_NOTE, scaling_sentences, short, split_sentences, topology
+from tuner.tools.scaling.comparing import CPU_NOTE, scaling_sentences, short, topology
 from tuner.tools.scaling.laws import Quantity
 from tuner.tools.scaling.results import Measurement, Results
-from tuner.tools.scaling.scaling_table import divisions, fits, table
+from tuner.tools.scaling.scaling_table import fits, table
 
 BOTH = (0, 1)
 
@@ -76,16 +76,6 @@ def test_the_topology_has_a_line_for_each_kind_of_connection() -> None:
         "NVLink between the cards 0-1, 2-3",
         "PCIe between the cards 0-2",
         "no direct access between the cards 1-2",
-    ]
-
-
-def test_a_split_says_what_each_card_gets() -> None:
-    alone = [point("single", 300.0), point("single", 100.0, gpus=(1,))]
-    beside = [point("beside", 300.0, beside=2), point("beside", 100.0, gpus=(1,), beside=2)]
-    measured = results(*alone, *beside, *beside)
-    assert list(split_sentences(measured, divisions(measured))) == [
-        "fusion 64: give the cards 75.0 %, 25.0 % of the work. Together they make 400 samples/s: 1.33 times the best "
-        "card alone, 2.00 times an even split, 100.0 % of the sum of the single cards"
     ]
 
 

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.early
 
 RUNS: list[tuple[str, Config, int]] = [
     ("fusion", {"size": 2, "exchange": True}, 2),
-    ("voxelize", {"size": 512, "exchange": True}, 512),
     ("pipeline", {"size": 8, "exchange": True}, 4),
     ("pipeline", {"size": 8, "exchange": False}, 4),
     ("allreduce", {"size": 4096, "exchange": True}, 1),

@@ -15,8 +15,8 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Enough, More, Stop
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.records.trial import ProbeRecord
+from tuner.running.job import Job
 from tuner.running.loop import optimize
-from tuner.running.workbench import Job
 from tuner.search.memory_growth import PROVOKED as PROVOKED_RECORDS
 from tuner.search.memory_growth import lasts
 from tuner.study import Config
@@ -380,7 +380,9 @@ def test_memory_that_runs_out_is_not_said_to_last_with_little_probability() -> N
     full = PROVOKED.lasts((device(994.0, growth_mib=50.0),), ProbeRecord())
     assert full is not None
     said = PROVOKED.in_short(full)
-    assert said.startswith("memory runs out within 1 h with 99 % probability: 1044 MiB now, growing all the time")
+    assert said.startswith(
+        "memory runs out within 1 h with 99 % probability: 1044 MiB now, growing all the time, it may"
+    )
 
 
 def test_a_soak_too_short_for_any_config_names_the_minutes_that_would_do(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from tests_loop import CASE, Quiet, bench, best, busy, opened, spec, view
 
 from tuner.errors import StudyError
 from tuner.probe.kinds import FailureKind
+from tuner.running.job import Job
 from tuner.running.loop import optimize
-from tuner.running.workbench import Job
 from tuner.study import Config
 from tuner.tools.soaking.soak import reported, soaking, telling
 from tuner.tools.soaking.whole_training import Training

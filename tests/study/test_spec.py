@@ -199,6 +199,8 @@ def test_a_number_of_devices_is_so_many_cards_and_auto_in_a_call_keeps_it() -> N
     asked = (None, "auto", "0,1,2", "cpu:2")
     assert [two.devices_for(devices) for devices in asked] == ["auto:2", "auto:2", "0,1,2", "cpu:2"]
     assert study(devices="0,1").devices_for("auto") == "auto"
+    kinds = StudySpec.model_json_schema()["properties"]["devices"]["anyOf"]
+    assert [kind["type"] for kind in kinds] == ["string", "integer"]
     for devices in (0, -1, True, 1.5):
         refused("devices", devices=devices)
 

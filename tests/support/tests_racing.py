@@ -8,8 +8,8 @@ from tuner.export.reader import StudyReader
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
+from tuner.running.job import Job
 from tuner.running.loop import optimize
-from tuner.running.workbench import Job
 from tuner.study.cases import Case
 
 WALK = Case(name="walk")

@@ -14,8 +14,9 @@ from tuner.probe.protocols import Enough, Interrupted, Pruned, Stop, remembering
 from tuner.probe.result import STOPPED, DeviceSummary, Failure, ProbeResult
 from tuner.probe.steady import Block, standard_error
 from tuner.running.events import CaseOutcome
+from tuner.running.job import Job
 from tuner.running.recording import plan_recording, record_cases, recording_bench
-from tuner.running.workbench import Job, Workbench
+from tuner.running.workbench import Workbench
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 from tuner.trainers.command import CommandTrainer

@@ -11,17 +11,14 @@ from rich.console import Console
 
 from tuner import probe
 from tuner.cli.hints import cut_ladders
-from tuner.cli.options import RUNS, Devices, Runs, Study, copied, exposed, open_console, stand_in
-from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_config, interruptible
+from tuner.cli.options import RUNS, Devices, Runs, Study, copied, open_console, stand_in
+from tuner.cli.work import EXIT_INTERRUPTED, Settings, first_config, interruptible
 from tuner.devices.found import open_devices
 from tuner.errors import TunerError
 from tuner.export import in_words, with_error
 from tuner.running.prober import open_prober, run_in
-from tuner.running.workbench import Workbench, open_workbench
-from tuner.study import Case, Config, StudySpec, literal_line, shell_join
-
-SHOWN = 3
-_WIDTH = 140
+from tuner.running.workbench import Workbench, chosen_cases, open_workbench
+from tuner.study import Case, Config, StudySpec, exposed, literal_line, shell_join
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,8 +46,8 @@ def matched(plan: probe.ProbePlan) -> Matched:
         reader.feed(probe.OutputLine(t_s=0.0, text=text))
         if reader.matched > before:
             hits.append(text)
-    shown = (hits or texts)[-SHOWN:]
-    return Matched(printed=len(texts), matched=len(hits), shown=tuple(text.strip()[-_WIDTH:] for text in shown))
+    shown = (hits or texts)[-3:]
+    return Matched(printed=len(texts), matched=len(hits), shown=tuple(text.strip()[-140:] for text in shown))
 
 
 def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, cards: int) -> Iterator[str]:
@@ -119,9 +116,9 @@ def _counted(plan: probe.ProbePlan, matched: int) -> str:
 
 
 def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: probe.ProbeResult) -> None:
-    seen = matched(plan)
-    console.print(f"output: {seen.printed} line(s), {_counted(plan, seen.matched)}; {plan.slot.console}")
-    for line in seen.shown:
+    output = matched(plan)
+    console.print(f"output: {output.printed} line(s), {_counted(plan, output.matched)}; {plan.slot.console}")
+    for line in output.shown:
         console.print(f"  {line}")
     window = "" if result.window_s is None else f" in a window of {probe.duration(result.window_s)}"
     console.print(f"iterations: {result.iterations}{window}, the whole probe {probe.duration(result.total_s)}")
@@ -129,9 +126,9 @@ def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: pro
         console.print(f"  the first after {probe.duration(result.start_up_s)}")
     if result.window_s and result.iterations:
         console.print(f"  {result.window_s / result.iterations:.3g} s from one printed iteration to the next")
-    for one, device in zip(result.devices, bench.devices, strict=False):
-        mean, peak = one.util_mean_pct, one.mem_peak_mib
-        util = "utilisation unknown" if mean is None else f"{with_error(mean, one.util_se_pct)} %"
+    for use, device in zip(result.devices, bench.devices, strict=False):
+        mean, peak = use.util_mean_pct, use.mem_peak_mib
+        util = "utilisation unknown" if mean is None else f"{with_error(mean, use.util_se_pct)} %"
         console.print(f"{device.label}: {util}{'' if peak is None else f', at most {peak:.0f} MiB'}")
     for name in dict.fromkeys((*bench.spec.objectives, "samples_per_s")):
         number = probe.value(result, name)

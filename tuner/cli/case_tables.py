@@ -10,9 +10,6 @@ from rich.table import Column, Table
 
 from tuner.export import CaseSummary, CaseView, ConfigRow, Row, StudyReader, front_row, in_words, trials, with_error
 
-CONFIG, TRIALS = "config", "trials"
-"""The headings of columns whose cells say by themselves what they are."""
-
 
 def print_tables(console: Console, *tables: Table) -> None:
     """Print tables without cutting text off. Of a table that is too wide, configs and last columns follow below."""
@@ -53,9 +50,9 @@ def _set_widths(spare: int, columns: Iterable[Column]) -> None:
 
 def _take_out(console: Console, table: Table) -> list[str]:
     """Remove the config column and then the last columns, until the table fits. Returns a line for each row of them."""
-    names, *others = table.columns
+    names, *more = table.columns
     taken: list[Column] = []
-    for column in sorted(others, key=lambda one: one.header == CONFIG, reverse=True)[:1] + others[:0:-1]:
+    for column in sorted(more, key=lambda column: column.header == "config", reverse=True)[:1] + more[:0:-1]:
         if fits(console, table):
             break
         if column in table.columns:
@@ -67,7 +64,7 @@ def _take_out(console: Console, table: Table) -> list[str]:
 
 def _named(column: Column) -> Iterator[str]:
     """Yield the cells of a column, each behind the column's heading if it does not say by itself what it is."""
-    name = "" if column.header in {CONFIG, TRIALS} else f"{column.header} "
+    name = "" if column.header in {"config", "trials"} else f"{column.header} "
     return (f"{name}{cell}" if cell else "" for cell in map(str, column.cells))
 
 
@@ -75,7 +72,7 @@ def summary_table(rows: Iterable[CaseSummary]) -> Table:
     """Return a table with one row per case."""
     shown = list(rows)
     best = " ".join(["best", *dict.fromkeys(row.objective for row in shown)])
-    table = Table("case", "status", best, CONFIG, "samples/s", "trial", TRIALS)
+    table = Table("case", "status", best, "config", "samples/s", "trial", "trials")
     for row in shown:
         table.add_row(row.case, row.status, *(_best_cells(row.best) if row.best else [""] * 4), trials(row))
     return table
@@ -87,9 +84,8 @@ def _best_cells(best: ConfigRow) -> list[str]:
     return [value, in_words(best.config, best.total_batch), speed, f"#{best.trial}"]
 
 
-_SPEED = "samples_per_s"
 _HEADS = {
-    _SPEED: "samples/s",
+    "samples_per_s": "samples/s",
     "samples_per_s_vs_default": "of default's",
     "changes_learning": "changes learning",
     "headroom_pct": "headroom %",
@@ -113,7 +109,7 @@ def _front_table(case: CaseView) -> Table:
     rows = front_rows(case)
     columns = [column for column in dict.fromkeys([*case.objectives, *_HEADS]) if _is_shown(column, rows)]
     heads = [_HEADS.get(column, column) for column in columns]
-    table = Table("trial", CONFIG, *heads, title=f"{case.name}: Pareto front", title_justify="left")
+    table = Table("trial", "config", *heads, title=f"{case.name}: Pareto front", title_justify="left")
     for member, row in zip(case.front, rows, strict=True):
         table.add_row(
             f"#{member.trial}", in_words(member.trials[-1].config), *(_cell(row.get(column)) for column in columns)

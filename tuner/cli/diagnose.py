@@ -11,7 +11,7 @@ from tuner.cli import options
 from tuner.cli.case_tables import print_tables
 from tuner.errors import StudyError
 from tuner.export import connect
-from tuner.records.urls import checked_url, shown
+from tuner.records.urls import checked_url, database_url, shown
 from tuner.study import StudySpec
 from tuner.tools.diagnosis.diagnosing import OPTIONS, diagnose_journal, rows, sentences, studies_in, unknown
 from tuner.tools.diagnosis.diagnosing import diagnose as diagnosed
@@ -113,7 +113,7 @@ def _named(
             if storage is None:
                 raise
             raise StudyError(f"{error}; {shown(checked_url(storage))}: {studies_in(connect(storage))}") from error
-        return spec.name, options.database_url(storage, (runs / spec.name).resolve()), Setup(sampler=_samplers(spec))
+        return spec.name, database_url(storage, (runs / spec.name).resolve()), Setup(sampler=_samplers(spec))
     if study_name is None or study is not None:
         raise StudyError("name one study: --study-name NAME and --storage URL, or --study S for a study of tuner")
     if storage is None:

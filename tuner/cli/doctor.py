@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-from tuner.cli.options import RUNS, Devices, Json, Runs, Storage, Study, database_url, open_console, print_document
+from tuner.cli.options import RUNS, Devices, Json, Runs, Storage, Study, open_console, print_document
 from tuner.errors import TunerError
+from tuner.records.urls import database_url
 from tuner.study import load
 from tuner.tools.checkup.check_up import Finding, Severity, check_up
 

@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from tuner.cli.options import RUNS, as_words, exposed, stand_in
-from tuner.export import CaseSummary, StudyReader, in_use, ladder_of_study, remarks, remedy, safe_rung, shared
+from tuner.cli.options import RUNS, as_words, stand_in
+from tuner.export import CaseSummary, StudyReader, beside_table, in_use, ladder_of_study, remedy, safe_rung, shared
 from tuner.probe import duration
 from tuner.records.urls import shown
 from tuner.running.events import CaseOutcome, Ending
-from tuner.study import LADDER, PATIENCE, Case, Config, Parameter, Value, grouped, literal_line, unmatched
+from tuner.study import LADDER, PATIENCE, Case, Config, Parameter, Value, exposed, grouped, literal_line, unmatched
 from tuner.trainers.registry import not_searched
 
 if TYPE_CHECKING:
     from tuner.export.recorded_table import Table as RecordedTable
-    from tuner.running.workbench import Budget, Workbench
+    from tuner.running.job import Budget
+    from tuner.running.workbench import Workbench
 
 
 def to_be_made(rungs: Sequence[int]) -> str:
@@ -65,16 +66,6 @@ def cut_ladders(bench: "Workbench", cases: Iterable[Case]) -> list[str]:
     return shared((name, f"{LADDER} up to {end.num_envs}: {end.reason}") for name, end in ends if end)
 
 
-def replaying(table: "RecordedTable", path: Path) -> str:
-    """Describe the recorded table that replaces trainer and devices."""
-    header = table.header
-    machine = header.machine.get("gpus") or header.machine.get("cpu")
-    return (
-        f"replaying {path}: {len(table.configs)} config(s) of {header.case}, recorded on {machine} by {header.date}; "
-        "space and devices come from the table; search, pruner, objective, constraints and limits come from the study"
-    )
-
-
 def complaint(outcome: CaseOutcome) -> str | None:
     """Return what the user must fix, if a case stopped early for a reason that the user can fix."""
     if outcome.why and outcome.stopped:
@@ -89,26 +80,32 @@ def complaint(outcome: CaseOutcome) -> str | None:
 
 def notes(rows: Iterable[CaseSummary]) -> list[str]:
     """Return a line for each case with what the table does not show. Cases with the same line share it."""
-    return shared((row.case, text) for row in rows if (text := _joined(remarks(row))))
+    return shared((row.case, text) for row in rows if (text := _joined(map(str, beside_table(row)))))
 
 
 def _joined(texts: Iterable[str]) -> str:
-    first, *others = [*texts] or [""]
-    return ". ".join([first, *(f"{one[0].upper()}{one[1:]}" for one in others)])
+    first, *more = [*texts] or [""]
+    return ". ".join([first, *(f"{text[0].upper()}{text[1:]}" for text in more)])
 
 
 def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[CaseSummary]) -> Iterator[str]:
     """Return lines where a case's best has a parameter's largest value: whether larger values may be better."""
     best = {row.case: row.best.config for row in rows if row.best}
     for case in cases:
-        largest = [one for one in bench.space_for(case).parameters if _is_at_the_top(one, best.get(case.name, {}))]
-        for one in largest:
-            if one.is_ladder:
-                top = int(best[case.name][one.name])
+        largest = [
+            parameter
+            for parameter in bench.space_for(case).parameters
+            if _is_at_the_top(parameter, best.get(case.name, {}))
+        ]
+        for parameter in largest:
+            if parameter.is_ladder:
+                top = int(best[case.name][parameter.name])
                 yield f"{case.name}: the best is at the largest rung, {top}; {_beyond(bench, case, top)}"
-        if others := [f"{one.name}, {best[case.name][one.name]}" for one in largest if not one.is_ladder]:
+        if values := [
+            f"{parameter.name}, {best[case.name][parameter.name]}" for parameter in largest if not parameter.is_ladder
+        ]:
             yield (
-                f"{case.name}: the best has the largest {', and the largest '.join(others)}; "
+                f"{case.name}: the best has the largest {', and the largest '.join(values)}; "
                 "larger values may be better, in a study with another name"
             )
 
@@ -185,11 +182,11 @@ def script_of_best(study: str, *, devices: str | None, storage: str | None, runs
 
 def out_of_time(budget: "Budget") -> str:
     """Return a line that says that the time of `--hours` is over, or that the rest is too short for a probe."""
-    whole, resume = duration(budget.whole_s), "the same command continues"
+    limit, resume = duration(budget.whole_s), "the same command continues"
     if budget.short is None:
-        return f"the time of {whole} is over; {resume}"
+        return f"the time of {limit} is over; {resume}"
     probe, left = map(duration, budget.short)
-    return f"the next probe takes about {probe}, but only {left} of {whole} are left; {resume}"
+    return f"the next probe takes about {probe}, but only {left} of {limit} are left; {resume}"
 
 
 ENDED = {Ending.ALREADY, Ending.TARGET, Ending.EXHAUSTED}
@@ -203,7 +200,8 @@ def of_all(cases: Sequence[Case], outcomes: Sequence[CaseOutcome], rows: Sequenc
     """
     if len(cases) < 2:
         return ""
-    wanted, ended = {case.name for case in cases}, {one.case.name for one in outcomes if one.ending in ENDED}
+    wanted = {case.name for case in cases}
+    ended = {outcome.case.name for outcome in outcomes if outcome.ending in ENDED}
     begun = [row for row in rows if row.case in wanted]
     taken_s = sum(row.probe_s for row in begun)
     left = [case.name for case in cases if case.name not in ended]

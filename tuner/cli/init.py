@@ -1,21 +1,17 @@
 """`tuner init`: make a study file from a command, or from the preset of a popular trainer."""
 
-import os
 import shlex
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from tuner.cli.options import RUNS, Runs, asked, devices_option, exposed, finite, open_console, say
-from tuner.drafting.making import STUDIES, Wanted, made_study
+from tuner.cli.options import RUNS, Runs, asked, devices_option, finite, open_console, say
+from tuner.drafting.making import Made, Wanted, made_study, write_study
 from tuner.drafting.writing import preset_text
 from tuner.errors import StudyError
-from tuner.export import write_files
-from tuner.study import load
 from tuner.trainers.presets import PRESETS
 
 Command = Annotated[list[str] | None, typer.Argument(help="The command line to tune, after `--`.", show_default=False)]
@@ -84,8 +80,9 @@ def init(
     if not command:
         file = wanted.file(str(wanted.name))
         wanted.check_free(file)
-        _write(file, preset_text(str(wanted.name), str(preset)))
-        console.print(f"wrote {file}; put your own command and values in it, then `tuner doctor --study {file}`")
+        made = Made(name=str(wanted.name), file=file, text=preset_text(str(wanted.name), str(preset)))
+        write_study(made, say, console.print)
+        console.print(f"put your own command and values in it, then `tuner doctor --study {file}`")
         return
     study = written_study(console, command, wanted)
     console.print(f"next: `tuner try --study {shlex.quote(study)}` measures one config")
@@ -98,24 +95,8 @@ def written_study(console: Console, command: list[str], wanted: Wanted, *, to_se
     """
     ask = _answer if console.is_terminal and sys.stdin.isatty() else None
     made = made_study(command, wanted, console.print, ask, to_search=to_search)
-    if made.text is not None:
-        _write(made.file, made.text)
-        console.print(f"wrote {made.file}")
-    return made.name if made.file == STUDIES / f"{made.name}.yaml" else str(made.file)
+    return write_study(made, say, console.print)
 
 
 def _answer(prompt: str) -> str:
     return asked(lambda: typer.prompt(prompt, default="", show_default=False, prompt_suffix=""))
-
-
-def _write(file: Path, text: str) -> None:
-    """Write a study file, which is its owner's alone where it holds a key, and elsewhere has the mode of new files."""
-    path = file.resolve()
-    write_files(path.parent, {path.name: text.encode()})
-    if keys := exposed(load(str(file))):
-        say("\n".join([*keys, f"only you can read {file}"]))
-        return
-    umask = os.umask(0o077)
-    os.umask(umask)
-    with suppress(OSError):
-        path.chmod(0o666 & ~umask)

@@ -1,6 +1,7 @@
 """The command `tuner`: its subcommands, each imported when it is called, and errors as exit code 2."""
 
 import errno
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -57,6 +58,10 @@ _HOMES = {
 """The homes of commands that are not `tuner.cli.NAME:NAME`."""
 
 
+_OF_COMMANDS = ("optimize", "init")
+"""The commands that take a training command."""
+
+
 class Deferred(TyperCommand):
     """A command whose file is imported when the command is called, or when its options are completed."""
 
@@ -74,8 +79,21 @@ class Deferred(TyperCommand):
         return get_command(alone)
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Return a context of the command itself, with the options on the line."""
-        return self.load().make_context(info_name, args, parent=parent, **extra)
+        """Return a context of the command itself, with the options on the line.
+
+        Raises TunerError for an option of a training command that is typed without `--` before it.
+        """
+        words = list(args)  # parsing takes words away
+        try:
+            return self.load().make_context(info_name, args, parent=parent, **extra)
+        except Exception as error:
+            is_unknown = hasattr(error, "option_name") and not hasattr(error, "param")  # as typer's NoSuchOption
+            if self.name in _OF_COMMANDS and is_unknown and "--" not in words and not words[0].startswith("-"):
+                raise TunerError(
+                    f"tuner has no option {error.option_name}; the command to tune comes after `--`: "  # pyright: ignore[reportAttributeAccessIssue]
+                    f"`tuner {self.name} -- {shlex.join(words)}`"
+                ) from error
+            raise
 
 
 class Commands(TyperGroup):
@@ -129,7 +147,7 @@ def _ended_alike() -> Iterator[None]:
             fall_silent(sys.stdout, sys.stderr)  # writing to a terminal that is gone raises an error
         raise KeyboardInterrupt
 
-    usual = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_DFL]
+    usual = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
     for number in usual:
         signal.signal(number, end)
     try:

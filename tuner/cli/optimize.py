@@ -29,14 +29,16 @@ from tuner.cli.screen import JsonScreen, Screen
 from tuner.cli.slurm import submit_workers
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude
-from tuner.cli.worker import ReadySearch, Replay, Trials, divided, open_search, run_team
+from tuner.cli.worker import Replay, Trials, divided, run_team
 from tuner.drafting.making import Wanted
-from tuner.drafting.outcome import COPY, to_copy
+from tuner.drafting.outcome import COPY
 from tuner.errors import StudyError
 from tuner.export import CaseSummary, export_study
+from tuner.optimizing import Search, open_search, result_of
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
+from tuner.records.urls import database_url
 from tuner.running.events import StudyEnded
-from tuner.running.workbench import Budget
+from tuner.running.job import Budget
 from tuner.study import load
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]
@@ -47,9 +49,6 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Probes side by side, e
 PerTrial = Annotated[
     int | None, typer.Option("--gpus-per-trial", min=1, help="GPUs per probe; alone, as many workers as fit.")
 ]
-
-NOT_COMPARED = "samples are not counted: the search looks for busy devices, and there will be no line to copy"
-BY_ITERATIONS = "samples are not counted; iterations/s are compared, because no searched value changes an iteration"
 
 
 def optimize(
@@ -104,29 +103,29 @@ def optimize(
     screen = JsonScreen(sys.stdout) if as_json else None
     groups = divided(study, devices, replay=replay, workers=workers, per_trial=gpus_per_trial)
     own_devices = groups[0] if groups else devices
-    found = open_search(console, study, cases=cases, devices=own_devices, replay=replay, runs=runs)
-    url = options.database_url(storage, found.bench.folder)
-    to_train = None if found.simulated else plan_best(study, storage=storage, runs=runs)
+    ready = open_search(study, cases=cases, devices=own_devices, replay=replay, runs=runs, say=console.print)
+    url = database_url(storage, ready.bench.folder)
+    to_train = None if ready.simulated else plan_best(study, storage=storage, runs=runs)
     tables = options.open_console() if quiet and not as_json else console
-    show = partial(_show, console, tables, screen, found, url, to_train)
+    show = partial(_show, console, tables, screen, ready, url, to_train)
     if len(groups) > 1:
-        run_team(console, found, url, groups, screen=screen, passed_on=passed_on, show=show)
+        run_team(console, ready, url, groups, screen=screen, passed_on=passed_on, show=show)
         return
-    with at_work(console, found.bench, found.cases, url, found.prober, show=show, screen=screen) as job:
-        outcomes = found.run(job, budget, n_trials)
+    with at_work(console, ready.bench, ready.cases, url, ready.prober, show=show, screen=screen) as job:
+        outcomes = ready.run(job, budget, n_trials)
         interrupted = job.interrupted()
     if budget.over():
         tables.print(out_of_time(budget))
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
     rows = show()
-    if line := of_all(found.cases, outcomes, rows, len(found.bench.devices)):
+    if line := of_all(ready.cases, outcomes, rows, len(ready.bench.devices)):
         console.print(line)
-    if cost := found.simulated_cost():
+    if cost := ready.simulated_cost():
         console.print(cost)
     if command:
-        _tell(tables, to_copy(found.bench, open_reader(url, found.bench.spec.name).cases[0], command))
-    if not command and not found.simulated and any(row.best for row in rows):
+        _tell(tables, result_of(ready, url, outcomes, command).lines)
+    if not command and not ready.simulated and any(row.best for row in rows):
         console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs))
     conclude(outcomes, rows, interrupted=interrupted)
 
@@ -139,7 +138,11 @@ def _study(console: Console, command: list[str] | None, study: str | None, wante
         raise StudyError("a --study has its own space; options such as --search and --python belong to a command")
     study = study or written_study(console, command or [], wanted, to_search=True)
     if command and (objective := load(study).objective) != SAMPLES_PER_S:
-        console.print(BY_ITERATIONS if objective == ITERATIONS_PER_S else NOT_COMPARED)
+        if objective == ITERATIONS_PER_S:
+            what = "iterations/s are compared, because no searched value changes an iteration"
+        else:
+            what = "the search looks for busy devices, and there will be no line to copy"
+        console.print(f"samples are not counted; {what}")
     return study
 
 
@@ -158,18 +161,18 @@ def _show(
     console: Console,
     tables: Console,
     screen: Screen | None,
-    found: ReadySearch,
+    ready: Search,
     url: str,
     command: list[str] | None,
 ) -> list[CaseSummary]:
     """Show and export the study, and write its report; return its summary, one row per case."""
-    bench = found.bench
+    bench = ready.bench
     reader = open_reader(url, bench.spec.name)
     rows = reader.rows
     print_tables(tables, summary_table(rows), *front_tables(reader))
     if screen:
         screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(options.plain, rows))))
-    for hint in (*notes(rows), *at_the_top(bench, found.cases, rows)):
+    for hint in (*notes(rows), *at_the_top(bench, ready.cases, rows)):
         console.print(hint)
     options.written(console, export_study(url, bench.spec.name, bench.folder))
     report_at_the_end(console, url, bench, command=command)

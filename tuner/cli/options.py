@@ -16,11 +16,10 @@ import typer
 from pydantic_core import to_jsonable_python
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
-from sqlalchemy import URL
 
-from tuner.errors import StoreError, TunerError, installs
+from tuner.errors import TunerError, installs
 from tuner.export import printable
-from tuner.study import RETIRED, StudySpec, literal_keys, load, names, stands_in, without_effect
+from tuner.study import RETIRED, StudySpec, load, names, stands_in, without_effect
 
 Text = TypeVar("Text", str, list[str])
 Answer = TypeVar("Answer")
@@ -56,7 +55,7 @@ Study = Annotated[str, STUDY]
 
 def devices_option(default: str) -> Any:
     """Return the option that names devices; `default` says what is used without it."""
-    known = "auto, cpu:RANKS or CUDA indices (0,1)"
+    known = "auto, auto:CARDS, cpu:RANKS or CUDA indices (0,1)"
     return typer.Option("--devices", callback=not_empty, help=f"{known}; default: {default}.")
 
 
@@ -88,25 +87,10 @@ Launcher = Annotated[
 ]
 
 RUNS = Path("runs")
-DATABASE = "study.db"
-"""The file name of a study's default database."""
 RECORDED = "record.db"
 """The file name of what `tuner record` measures, beside the study's own: a search and a recording never mix."""
 TABLES = "tables"
 """The folder of a study's recorded tables, inside the study's own folder."""
-
-
-def database_url(storage: str | None, folder: Path, file: str = DATABASE) -> str:
-    """Return `storage`, or else the URL of a SQLite file in `folder`.
-
-    Raises StoreError when a URL cannot contain the folder's name.
-    """
-    try:
-        return storage or URL.create("sqlite", database=str(folder / file)).render_as_string()
-    except UnicodeEncodeError as error:
-        raise StoreError(
-            f"{str(folder)!r} is not UTF-8, which a database's URL needs; name another --runs folder"
-        ) from error
 
 
 def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudySpec:
@@ -132,27 +116,14 @@ def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
         yield f"warning: {spec.name} has key(s) without effect, take them out: {instead}"
 
 
-def exposed(spec: StudySpec) -> list[str]:
-    """Return a line for each key that stands as a literal in the trainer's command or variables."""
-    env = spec.trainer.options.get("env")
-    texts = {str(name): str(text) for name, text in env.items()} if isinstance(env, dict) else {}
-    found = literal_keys(spec.trainer.command, {**spec.environment.variables, **texts})
-    return [
-        f"study file: the value of {name} looks like a key; write a reference such as "
-        f"${{{re.sub(r'[^A-Za-z0-9_]', '_', name).upper()}}} and "
-        "export that variable, so that the study file and the trainer's own output need not hold it"
-        for name in found
-    ]
-
-
 def as_words(options: Mapping[str, object]) -> list[str]:
     """Return options as words of a command line; an option that is None or empty is left out, a list repeats it."""
     return [
         word
         for name, value in options.items()
-        for one in (value if isinstance(value, list) else [value])
-        if one not in {None, ""}
-        for word in (f"--{name}", str(one))
+        for item in (value if isinstance(value, list) else [value])
+        if item not in {None, ""}
+        for word in (f"--{name}", str(item))
     ]
 
 
@@ -192,7 +163,7 @@ class _Plain(Console):
     def print(self, *objects: Any, soft_wrap: bool | None = None, **how: Any) -> None:
         """Print texts, wrapped at words behind the indent of their line; with `soft_wrap`, lines stay whole."""
         if soft_wrap is None:
-            objects = tuple(wrapped(one, self.width) if isinstance(one, str) else one for one in objects)
+            objects = tuple(wrapped(text, self.width) if isinstance(text, str) else text for text in objects)
         super().print(*objects, soft_wrap=soft_wrap is not False, **how)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
@@ -222,9 +193,9 @@ def wrapped(text: str, width: int, *, mark: str = "") -> str:
 def _parts(line: str, width: int) -> list[str]:
     if len(line) <= width:
         return [line]
-    whole = _UNBROKEN.sub(lambda one: one[0].replace(" ", "\0"), line)
+    unbroken = _UNBROKEN.sub(lambda match: match[0].replace(" ", "\0"), line)
     indent = " " * (len(line) - len(line.lstrip()) + 4)
-    parts = textwrap.wrap(whole, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    parts = textwrap.wrap(unbroken, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return [part.replace("\0", " ") for part in parts]
 
 

@@ -12,13 +12,14 @@ import typer
 from tuner.cli import options
 from tuner.cli.hints import cut_ladders, to_be_fitted, to_be_made
 from tuner.cli.slurm import job_bench
-from tuner.cli.work import Cases, Settings, chosen_cases, first_config, with_fixed_values
+from tuner.cli.work import Cases, Settings, first_config, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.errors import StoreError, StudyError, TrainerError
-from tuner.export import CaseView, StudyReader, choice, connect, in_words, no_best, summary, with_error
+from tuner.export import CaseView, StudyReader, Topic, connect, findings, in_words, no_best, summary, with_error
 from tuner.probe import ProbePlan, Slot, reserved_port
 from tuner.records.trial import pooled
-from tuner.running.workbench import Workbench, open_workbench
+from tuner.records.urls import DATABASE, database_url
+from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.search.calibration import calibrated_at
 from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
@@ -124,9 +125,9 @@ def plan(
 
 def _with_fixed_values(bench: Workbench, storage: str | None) -> Workbench:
     """Return the bench with the rungs and batch sizes that the study's database has for `auto`, if it has begun."""
-    if storage is None and not (bench.folder / options.DATABASE).is_file():
+    if storage is None and not (bench.folder / DATABASE).is_file():
         return bench
-    return with_fixed_values(bench, options.database_url(storage, bench.folder))
+    return with_fixed_values(bench, database_url(storage, bench.folder))
 
 
 def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member: int | None) -> Iterator[_Planned]:
@@ -136,7 +137,7 @@ def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member:
     """
     if member is not None and len(cases) > 1:
         raise StudyError(f"--trial {member} is a trial of one case; name the case with --cases")
-    reader = StudyReader(connect(options.database_url(storage, bench.folder)), bench.spec.name)
+    reader = StudyReader(connect(database_url(storage, bench.folder)), bench.spec.name)
     known = {view.name: view for view in reader.cases if view.best}
     without = [case.name for case in cases if case.name not in known]
     if len(without) == len(cases):
@@ -154,20 +155,20 @@ def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member:
 
 def _chosen(case: Case, members: Sequence[Standing], number: int | None) -> Standing:
     """Return the member with this trial number, or the first member. Raises StudyError for an unknown number."""
-    for one in members:
-        if number in {None, one.trial}:
-            return one
-    there = ", ".join(f"#{one.trial}" for one in members)
+    for member in members:
+        if number in {None, member.trial}:
+            return member
+    there = ", ".join(f"#{member.trial}" for member in members)
     raise StudyError(f"--trial {number} is not among the best of {case.name}; name one of {there}")
 
 
 def _foreseen(bench: Workbench, case: Case, config: Config, storage: str | None) -> Iterator[str]:
     """Yield what memory and samples/s a config is expected to have, from the study's probes."""
-    view = StudyReader(connect(options.database_url(storage, bench.folder)), bench.spec.name).case(case.name)
-    (found,) = foresee(bench.space_for(case), view.trials if view else (), [config])
-    if share := found.memory_share:
+    view = StudyReader(connect(database_url(storage, bench.folder)), bench.spec.name).case(case.name)
+    (expected,) = foresee(bench.space_for(case), view.trials if view else (), [config])
+    if share := expected.memory_share:
         yield f"memory {100 * share.mean:.1f} % of a device, 90 % sure {100 * share.low:.1f} to {100 * share.high:.1f}"
-    if speed := found.samples_per_s:
+    if speed := expected.samples_per_s:
         yield f"samples/s {speed.mean:.4g}, 90 % sure {speed.low:.4g} to {speed.high:.4g}"
     if not (share or speed):
         yield "nothing is expected of it: no probe has run"
@@ -177,24 +178,24 @@ def _front_lines(view: CaseView, chosen: Standing) -> Iterator[str]:
     """Yield the other members of a Pareto front, so that the user can weigh the objectives."""
     if len(view.front) > 1:
         yield f"Pareto front of {', '.join(view.objectives)}:"
-        yield from (f"  {_measured(view, one)}: {in_words(one.config)}" for one in view.front)
+        yield from (f"  {_measured(view, member)}: {in_words(member.config)}" for member in view.front)
         yield f"the script is for trial #{chosen.trial}; --trial N prints another one"
 
 
-def _measured(view: CaseView, one: Standing) -> str:
+def _measured(view: CaseView, member: Standing) -> str:
     """Return the objectives of a config as text."""
-    metrics = pooled(one.trials).metrics
-    errors = (one.error, *(metrics.get(f"{name}_se") for name in view.objectives[1:]))
-    known = zip(view.objectives, one.values, errors, strict=True)
+    metrics = pooled(member.trials).metrics
+    errors = (member.error, *(metrics.get(f"{name}_se") for name in view.objectives[1:]))
+    known = zip(view.objectives, member.values, errors, strict=True)
     values = ", ".join(f"{name} {with_error(value, error)}" for name, value, error in known)
-    of_several = f", mean of {one.readings}" if one.readings > 1 else ""
-    return f"trial #{one.trial}: {values}{of_several}"
+    of_several = f", mean of {member.readings}" if member.readings > 1 else ""
+    return f"trial #{member.trial}: {values}{of_several}"
 
 
-def _origin(bench: Workbench, case: Case, view: CaseView, one: Standing) -> Iterator[str]:
+def _origin(bench: Workbench, case: Case, view: CaseView, member: Standing) -> Iterator[str]:
     """Yield the trial of a best config and its values, and what would be different if it were launched here."""
-    yield _measured(view, one)
-    yield from choice(summary(view))
+    yield _measured(view, member)
+    yield from (str(finding) for finding in findings(summary(view)) if finding.topic is Topic.CHOICE)
     here = bench.device_names
     there = view.kept.devices or here
     if isinstance(bench.source, AbsentDevices):  # those of a job, on a node that is not known yet
@@ -202,13 +203,13 @@ def _origin(bench: Workbench, case: Case, view: CaseView, one: Standing) -> Iter
             yield f"measured on {len(there)} device(s), and a job has {len(here)}"
     elif there != here:
         yield f"measured on {', '.join(there)}, launched here on {', '.join(here)}"
-    elif not _is_launched_alike(bench, case, one):
+    elif not _is_launched_alike(bench, case, member):
         yield "command, environment or files have changed since this config was measured"
 
 
-def _is_launched_alike(bench: Workbench, case: Case, one: Standing) -> bool:
+def _is_launched_alike(bench: Workbench, case: Case, member: Standing) -> bool:
     """Return whether the config would be launched now as it was when measured. True if that is unknown."""
-    trial = one.trials[-1]
+    trial = member.trials[-1]
     measured, slot = trial.probe.plan_digest, _slot(bench, case, f"plans/{case.name}")
     plan = (bench.trainer.warm_plan if trial.warm else bench.trainer.plan)(case, trial.config, slot)
     return not measured or plan is None or plan.digest == measured

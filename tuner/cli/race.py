@@ -7,14 +7,17 @@ import typer
 from rich import box
 from rich.table import Table
 
-from tuner.cli.case_tables import CONFIG, print_tables
+from tuner.cli.case_tables import print_tables
 from tuner.cli.hints import out_of_time
-from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, finite, open_console
-from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work, completed, one_case, patient
+from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, finite, open_console
+from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work, completed, one_case
 from tuner.errors import StudyError
 from tuner.export import StudyReader, connect, figure, in_words
+from tuner.optimizing import patient
 from tuner.probe import HOUR_S, MonotonicClock
-from tuner.running.workbench import Budget, open_workbench, within
+from tuner.records.urls import database_url
+from tuner.running.job import Budget, within
+from tuner.running.workbench import open_workbench
 from tuner.store.races import RaceRuns
 from tuner.study import literal_line
 from tuner.tools.racing.contest import Place, Race, forecasts, verdict
@@ -99,7 +102,7 @@ def _introduction(configs: Sequence[Entrant], rounds: Sequence[Round]) -> Iterat
 
 
 def _table(places: Sequence[Place], metrics: dict[str, list[float | None]]) -> Table:
-    table = Table("why", "score", "±", "runs", "after, s", *metrics, CONFIG, box=box.SIMPLE)
+    table = Table("why", "score", "±", "runs", "after, s", *metrics, "config", box=box.SIMPLE)
     for at, place in enumerate(places):
         mean = place.mean
         numbers = (mean and mean.value, mean and mean.error, *(values[at] for values in metrics.values()))

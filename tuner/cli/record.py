@@ -13,14 +13,16 @@ from tuner.cli import options
 from tuner.cli.case_tables import print_tables, summary_table
 from tuner.cli.hints import out_of_time, recorded, safe_rungs
 from tuner.cli.status import open_reader
-from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, chosen_cases, conclude, with_fixed_values
+from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, with_fixed_values
 from tuner.errors import EmptyStoreError, StudyError
 from tuner.export import CaseSummary, export_study, prepare_folder
-from tuner.export.recorded_table import TABLE_SUFFIX, Table, export_tables
+from tuner.export.recorded_table import Table, export_tables
 from tuner.probe import MonotonicClock
+from tuner.records.urls import database_url
+from tuner.running.job import RECOVER, Budget, within
 from tuner.running.loop import optimize
 from tuner.running.recording import plan_recording, record_cases, recording_bench
-from tuner.running.workbench import RECOVER, Budget, Workbench, open_workbench, within
+from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 
 Grid = Annotated[bool, typer.Option("--grid", help="Record every config of the space; the default.")]
 Count = Annotated[
@@ -47,7 +49,7 @@ def record(
     searched = open_workbench(study, devices=devices, runs=runs)
     bench = recording_bench(searched)
     chosen = chosen_cases(bench, cases)
-    url = options.database_url(storage, searched.folder, options.RECORDED)
+    url = database_url(storage, searched.folder, options.RECORDED)
     folder = (out or searched.folder / options.TABLES).resolve()
     prepare_folder(folder)
     write = partial(export_tables, url, bench.spec.name, folder)
@@ -63,9 +65,9 @@ def record(
     paths: list[Path] = []
     with suppress(EmptyStoreError):  # no case has begun if no time was left
         paths = write()
-    tables = {path.stem: Table.load(path) for path in paths if path.suffix == TABLE_SUFFIX}
-    for one in recordings:
-        console.print(recorded(one.case, one.configs, tables.get(one.case.name)))
+    tables = {path.stem: Table.load(path) for path in paths if path.suffix == ".parquet"}
+    for recording in recordings:
+        console.print(recorded(recording.case, recording.configs, tables.get(recording.case.name)))
     options.written(console, paths)
     conclude(outcomes, interrupted=interrupted)
 
@@ -81,7 +83,7 @@ def recover(
     console = options.open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen = chosen_cases(bench, cases)
-    url = options.database_url(storage, bench.folder)
+    url = database_url(storage, bench.folder)
     show = partial(_show, console, bench, url)
     with at_work(console, bench, chosen, url, show=show) as job:
         outcomes = optimize(replace(job, purpose=RECOVER), chosen)

@@ -9,14 +9,14 @@ from rich.console import Console
 
 from tuner.cli import options
 from tuner.cli.hints import plan_best
-from tuner.cli.work import chosen_cases
 from tuner.errors import TunerError
 from tuner.export import StudyReader, connect, write_files
 from tuner.export.dashboard_copy import ARTIFACTS, DATABASE, copy_study
 from tuner.export.served import LOOPBACK, serve
+from tuner.records.urls import database_url
 from tuner.report.facts import gather
 from tuner.report.words import note
-from tuner.running.workbench import Workbench
+from tuner.running.workbench import Workbench, chosen_cases
 from tuner.study import StudySpec, literal_line, select
 from tuner.trainers.registry import open_trainer
 
@@ -36,7 +36,7 @@ def report(
     options.need_report("tuner report")
     spec = options.load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
-    url = options.database_url(storage, folder)
+    url = database_url(storage, folder)
     command = plan_best(study, storage=storage, runs=runs)
     path = out or folder / f"report.{form}"
     names = _trainable(spec)
@@ -108,7 +108,7 @@ def dashboard(
     console = options.open_console()
     spec = options.load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
-    url, artifacts = options.database_url(storage, folder), None
+    url, artifacts = database_url(storage, folder), None
     reader = StudyReader(connect(url), spec.name)
     _ = reader.cases  # refuses a database without the study
     if not live:

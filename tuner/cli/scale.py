@@ -15,13 +15,13 @@ from rich.table import Table
 from tuner import __version__
 from tuner.cli.case_tables import print_tables
 from tuner.cli.options import RUNS, Runs, devices_option, finite, need_report, open_console, written
-from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_config, interruptible, output_lines
+from tuner.cli.work import EXIT_INTERRUPTED, Settings, first_config, interruptible, output_lines
 from tuner.devices.found import describe_machine, links, open_devices
 from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.export import write_files
 from tuner.probe import MIB_PER_GIB, DeviceSource, over
 from tuner.running.prober import prober_on
-from tuner.running.workbench import open_workbench
+from tuner.running.workbench import chosen_cases, open_workbench
 from tuner.study import grouped
 from tuner.tools.scaling import campaign, comparing, scaling_table
 from tuner.tools.scaling.results import Measurement, Results, read
@@ -70,17 +70,6 @@ def show_scaling(console: Console, results: Results) -> None:
     if links := scaling_table.link_table(results, LINKS):
         print_tables(console, _links(links))
     for line in comparing.scaling_sentences(results, rows, scaling_table.fits(rows)):
-        console.print(line)
-
-
-def show_split(console: Console, results: Results) -> None:
-    """Print how independent work is divided among the cards."""
-    divisions = scaling_table.divisions(results)
-    if not divisions:
-        return
-    console.print(f"Samples/s; {SHORT_NUMBERS}")
-    print_tables(console, _divisions(divisions))
-    for line in comparing.split_sentences(results, divisions):
         console.print(line)
 
 
@@ -147,16 +136,6 @@ def _links(rows: Iterable[scaling_table.LinkRow]) -> Table:
     return shown
 
 
-def _divisions(divisions: Iterable[scaling_table.Division]) -> Table:
-    shown = Table("workload", "device", "alone", "beside the others", "share", box=box.SIMPLE)
-    for division in divisions:
-        speeds = zip(division.alone, division.second, division.shares, strict=True)
-        for card, (alone, beside, share) in enumerate(speeds):
-            name = "" if card else comparing.sized(division)
-            shown.add_row(name, str(card), comparing.short(alone), comparing.short(beside), f"{100 * share:.1f} %")
-    return shown
-
-
 Workloads = Annotated[
     list[str] | None, typer.Argument(help=f"Built-in workloads: {', '.join(NAMES)}; default: all of them.")
 ]
@@ -167,12 +146,6 @@ Counts = Annotated[
 ]
 Sizes = Annotated[
     str | None, typer.Option(help="Sizes of the one workload, such as 256,512; of a study: values of num_envs.")
-]
-Split = Annotated[
-    bool, typer.Option("--split", help="Measure each card by itself, and divide independent work among the cards.")
-]
-NoP2p = Annotated[
-    bool, typer.Option("--no-p2p", help="Measure only the way through the host's memory; default: each way there is.")
 ]
 Shared = Annotated[bool, typer.Option("--shared", help="Measure although other programs work on the cards.")]
 Cards = Annotated[str | None, devices_option("auto, all that there are")]
@@ -195,8 +168,6 @@ def scale(
     sizes: Sizes = None,
     gpus: Counts = None,
     devices: Cards = None,
-    split: Split = False,
-    no_p2p: NoP2p = False,
     shared: Shared = False,
     seconds: Seconds = 3.0,
     out: Out = None,
@@ -205,7 +176,7 @@ def scale(
     """Measure one GPU and several, alone and together, over each route; say how much is lost and where."""
     console = open_console()
     source = open_devices(devices or "auto")
-    numbers = _counts(gpus, source, split=split)
+    numbers = _counts(gpus, source)
     chosen_sizes = None if sizes is None else _numbers(sizes, "--sizes")
     if study:
         if workloads:
@@ -218,11 +189,8 @@ def scale(
     results = _blank(source, subjects)
     path = out or runs / "scale" / f"{results.written_at.replace(':', '-')}.json"
     results = campaign.begun(path, results)
-    routes = campaign.routes(results.links, on_gpu=results.on_gpu, p2p=not no_p2p)
-    if split:
-        planned = list(campaign.split_runs(subjects, len(source.devices)))
-    else:
-        planned = list(campaign.scaling_runs(subjects, numbers, routes))
+    routes = campaign.routes(results.links, on_gpu=results.on_gpu)
+    planned = list(campaign.scaling_runs(subjects, numbers, routes))
     left = campaign.missing(planned, results)
     introduce(console, results, planned, len(left))
     with interruptible(console) as interrupted:
@@ -235,14 +203,13 @@ def scale(
         by_name = {scaled.subject.name: scaled for scaled in subjects}
         with closing(measuring):
             results = campaign.measure_all(measuring, left, by_name, results, path=path, tell=partial(tell, console))
-    (show_split if split else show_scaling)(console, results)
+    show_scaling(console, results)
     if results.points:
         console.print(f"wrote {path}")
     if interrupted.is_set():
         console.print(f"interrupted; the same command with --out {path} goes on")
         raise typer.Exit(EXIT_INTERRUPTED)
-    if not split:
-        console.print(f"`tuner compare {path}` says whether more devices are worth it, and draws the curves")
+    console.print(f"`tuner compare {path}` says whether more devices are worth it, and draws the curves")
 
 
 def _built_in(
@@ -266,17 +233,12 @@ def _blank(source: DeviceSource, subjects: Sequence[campaign.Scaled]) -> Results
     )
 
 
-def _counts(gpus: str | None, source: DeviceSource, *, split: bool) -> tuple[int, ...]:
+def _counts(gpus: str | None, source: DeviceSource) -> tuple[int, ...]:
     """Return the numbers of GPUs to measure. Raises DeviceError where there are fewer."""
     there, kind = len(source.devices), "GPU(s)" if source.devices[0].is_gpu else "CPU rank(s)"
-    known = f"tuner sees {there} {kind}; see --devices"
     asked = None if gpus is None else _numbers(gpus, "--gpus")
-    if split and asked:
-        raise StudyError(f"--split measures every visible card; leave out --gpus {gpus}, or choose with --devices")
-    if split and there < 2:
-        raise DeviceError(f"--split divides work among cards, and {known}")
     if asked and max(asked) > there:
-        raise DeviceError(f"--gpus {gpus} asks for {max(asked)}, and {known}")
+        raise DeviceError(f"--gpus {gpus} asks for {max(asked)}, and tuner sees {there} {kind}; see --devices")
     return campaign.counts(asked, there)
 
 

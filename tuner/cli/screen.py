@@ -59,8 +59,8 @@ def _trial(event: events.ProbeEnded) -> str:
     took = duration(event.seconds) + (", by the plain command" if event.confirms else "")
     took += f", from {event.origin}" if event.origin else ""
     place = f" (trial {event.finished} of {event.target})" if event.counts else ""
-    told = f"{in_words(event.config, event.total_batch)}: {event.status}{number}{best}{why}"
-    return f"#{event.trial}{place} {told} ({took}{_left(event)})"
+    outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{number}{best}{why}"
+    return f"#{event.trial}{place} {outcome} ({took}{_left(event)})"
 
 
 def _left(event: events.ProbeEnded) -> str:
@@ -72,14 +72,12 @@ def _left(event: events.ProbeEnded) -> str:
 
 def numbers(objectives: tuple[float, ...], error: float | None, samples_per_s: float | None) -> str:
     """Return the objectives as text, the first with its `error`; add samples/s where no objective is samples/s."""
-    shown = [with_error(objectives[0], error), *(f"{one:.1f}" for one in objectives[1:])]
+    shown = [with_error(objectives[0], error), *(f"{value:.1f}" for value in objectives[1:])]
     if samples_per_s is not None and samples_per_s not in objectives:
         shown.append(f"{samples_per_s:.0f} samples/s")
     return ", ".join(shown)
 
 
-BAR_WIDTH = 14
-"""The characters of a bar."""
 CLOSE_S = 5.0
 """The seconds that the end of a command waits for a terminal that takes no text, for example after Ctrl-S."""
 
@@ -91,7 +89,7 @@ class Bars:
         self.progress = Progress(
             TextColumn("{task.description}", markup=False),
             MofNCompleteColumn(),
-            BarColumn(BAR_WIDTH),
+            BarColumn(14),
             TextColumn("{task.fields[text]}", markup=False, table_column=Column(overflow="fold")),
             console=console,
             auto_refresh=False,
@@ -205,14 +203,14 @@ class LineScreen(Screen):
         """Print the line of an event, behind the name of its worker."""
         if isinstance(event, events.ProbeEnded):
             event = replace(event, notes=tuple(self._news(event.notes)))
-        if told := line(event):
-            text, style = told
+        if shown := line(event):
+            text, style = shown
             self.say(f"{worker}: {text.strip()}" if worker else text, style)
 
     def _news(self, notes: Sequence[str]) -> Iterator[str]:
         """Yield notes, without those that were said of an earlier trial and are alike for most trials."""
         for note in notes:
-            kind = next((one for one in (LOADED, WITHOUT_PAUSE) if one in note), "")
+            kind = next((phrase for phrase in (LOADED, WITHOUT_PAUSE) if phrase in note), "")
             if kind not in self._told:
                 yield note
             self._told |= {kind} - {""}

@@ -13,12 +13,12 @@ from types import FrameType
 from rich.console import Console
 from sqlalchemy import make_url
 
-from tuner.cli.options import STORAGE_VARIABLE, as_words, database_url, load_shown
+from tuner.cli.options import STORAGE_VARIABLE, as_words, load_shown
 from tuner.devices.found import AbsentDevices, nccl_variables
 from tuner.errors import StoreError, TunerError, installs
 from tuner.export import prepare_folder
 from tuner.probe import MINUTE_S, Device, DeviceSource
-from tuner.records.urls import shown
+from tuner.records.urls import database_url, shown
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
 from tuner.study import SlurmSpec, StudySpec
@@ -114,8 +114,8 @@ def _submitted(
     except (FailedJobError, FailedSubmissionError) as error:
         if jobs:
             _call("scancel", *jobs)
-        said = str(error).strip().splitlines()
-        reason = next((line for line in said if "error:" in line), said[-1] if said else "no reason given")
+        reasons = str(error).strip().splitlines()
+        reason = next((line for line in reasons if "error:" in line), reasons[-1] if reasons else "no reason given")
         raise TunerError(f"SLURM refuses the job: {reason}; change `slurm` in the study file") from error
     return jobs
 

@@ -9,23 +9,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, open_console, written
+from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, open_console, written
 from tuner.cli.status import open_reader
-from tuner.cli.work import (
-    EXIT_INTERRUPTED,
-    Cases,
-    at_work,
-    chosen_cases,
-    conclude,
-    config_with,
-    first_config,
-    one_case,
-    output_lines,
-)
+from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, config_with, first_config, one_case, output_lines
 from tuner.errors import StoreError
 from tuner.export import export_study, in_words, no_best
+from tuner.records.urls import database_url
 from tuner.running.loop import optimize
-from tuner.running.workbench import Workbench, open_workbench
+from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import MOST_HOURS, Case, Config, ladder_of, literal_word
 from tuner.tools.soaking.soak import USUAL_MINUTES, may_be_soaked, reported, soaking, telling, verdicts
 from tuner.tools.soaking.whole_training import Training

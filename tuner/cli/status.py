@@ -10,8 +10,8 @@ from tuner.cli import options
 from tuner.cli.case_tables import front_rows, front_tables, print_tables, summary_table
 from tuner.cli.hints import fitted, ladder, notes, script_of_best
 from tuner.errors import StoreError
-from tuner.export import StudyReader, at_its_end, connect, export_study, reading
-from tuner.records.urls import shown
+from tuner.export import StudyReader, at_its_end, connect, export_study, findings, reading
+from tuner.records.urls import DATABASE, database_url, shown
 from tuner.store.clock import database_s, lives_at
 from tuner.store.leases import is_held
 from tuner.study import StudySpec, select
@@ -71,20 +71,23 @@ def status(
     """Show where a study stands."""
     console = options.open_console(stderr=as_json)
     spec = options.load_shown(console, study, to_show=True)
-    reader = open_reader(options.database_url(storage, (runs / spec.name).resolve()), spec.name)
+    reader = open_reader(database_url(storage, (runs / spec.name).resolve()), spec.name)
     rows = reader.rows
     if as_json:
         kept = ("rungs", "batch", "ended")
-        more = ({"front": front_rows(one), **{name: getattr(one.facts, name) for name in kept}} for one in reader.cases)
-        cases = [{**options.plain(row), **facts} for row, facts in zip(rows, more, strict=True)]
+        cases = [
+            {**options.plain(row), "findings": findings(row), "front": front_rows(case)}
+            | {name: getattr(case.facts, name) for name in kept}
+            for row, case in zip(rows, reader.cases, strict=True)
+        ]
         options.print_document({"study": spec.name, "cases": cases, "notes": notes(rows)})
         return
     print_tables(console, summary_table(rows), *front_tables(reader))
     facts = [(case.name, case.facts) for case in reader.cases]
     for line in (
-        *(ladder(name, one.rungs) for name, one in facts if one.rungs),
-        *(fitted(name, "the batch size", str(one.batch)) for name, one in facts if one.batch),
-        *(f"{name}: {at_its_end(one.ended)}" for name, one in facts if one.ended),
+        *(ladder(name, attributes.rungs) for name, attributes in facts if attributes.rungs),
+        *(fitted(name, "the batch size", str(attributes.batch)) for name, attributes in facts if attributes.batch),
+        *(f"{name}: {at_its_end(attributes.ended)}" for name, attributes in facts if attributes.ended),
         *notes(rows),
         *([script_of_best(study, devices=None, storage=storage, runs=runs)] if any(row.best for row in rows) else []),
     ):
@@ -107,7 +110,7 @@ def export(
     console = options.open_console(stderr=as_json)
     spec = options.load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
-    url = options.database_url(storage, folder, options.RECORDED if recorded else options.DATABASE)
+    url = database_url(storage, folder, options.RECORDED if recorded else DATABASE)
     if recorded:
         from tuner.export.recorded_table import export_tables  # noqa: PLC0415 - pyarrow, which only recorded tables need
 

@@ -4,11 +4,9 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -21,13 +19,14 @@ from tuner.cli.options import fall_silent, not_empty
 from tuner.cli.screen import Screen, open_screen
 from tuner.errors import EmptyStoreError, StudyError, TunerError
 from tuner.export import CaseSummary, StudyReader, connect, prepare_folder
-from tuner.probe import LineSplitter, MonotonicClock, Prober
-from tuner.running.events import CaseOutcome, Event, ProbeEnded, StudyStarted
+from tuner.probe import LineSplitter, Prober
+from tuner.records.urls import checked_url, shown
+from tuner.running.events import CaseOutcome, Event, ProbeEnded
+from tuner.running.job import Job, open_job
 from tuner.running.prober import open_prober
-from tuner.running.workbench import Job, Pulse, Workbench
+from tuner.running.workbench import Workbench, chosen_cases
 from tuner.search.calibration import calibration_configs
-from tuner.store.database import Database
-from tuner.study import Case, Config, Parameter, Space, Value, lending_order, load, open_regular, select, written
+from tuner.study import Case, Config, Parameter, Space, Value, load, open_regular, written
 from tuner.trainers.registry import open_trainer
 
 
@@ -69,29 +68,17 @@ Cases = Annotated[
 ]
 
 
-def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
-    """Return the requested cases, or else the study's cases. Raises StudyError for a glob that matches no case."""
-    asked = [part.strip() for option in cases or () for part in option.split(",")]
-    return select(bench.trainer.cases(), [part for part in asked if part] or bench.spec.cases)
-
-
 def one_case(bench: Workbench, cases: Sequence[str] | None, what: str = "this", option: str = "--cases") -> Case:
     """Return the case of this name, or the study's only case. Raises StudyError where several are meant.
 
     `what`: what is about one case; `option`: the option that names it.
     """
-    found = chosen_cases(bench, cases)
-    if len(found) != 1:
-        known = ", ".join(case.name for case in found)
+    chosen = chosen_cases(bench, cases)
+    if len(chosen) != 1:
+        known = ", ".join(case.name for case in chosen)
         asked = " ".join(cases or ()) or "the study"
         raise StudyError(f"{what} is about one case, and {asked} means {known}; name one with {option}")
-    return found[0]
-
-
-def cases_to_search(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
-    """Return the chosen cases in the order of the search. If a study asks for all, those that lend most come first."""
-    chosen = chosen_cases(bench, cases)
-    return lending_order(chosen) if not cases and bench.spec.cases == ("*",) else chosen
+    return chosen[0]
 
 
 Settings = Annotated[
@@ -161,15 +148,6 @@ def with_fixed_values(bench: Workbench, url: str) -> Workbench:
     return replace(bench, rungs=rungs, batches=batches)
 
 
-LOOK_S = 1.0
-"""The seconds between two looks at what other workers do."""
-
-
-def patient(job: Job) -> Job:
-    """Return the job that ends only when the last probes of other workers have ended."""
-    return replace(job, wait=partial(time.sleep, LOOK_S))
-
-
 EXIT_WITHOUT_BEST = 1
 """The exit code of a command that has found no best config for any of its cases."""
 EXIT_INTERRUPTED = 130
@@ -197,47 +175,28 @@ def at_work(
     """
     prober = prober or open_prober(bench, console.print)
     prepare_folder(bench.folder)
-    database = Database(url)
-    introduction(console, bench, cases, database.shown_url)
+    introduction(console, bench, cases, shown(checked_url(url)))
     screen = screen or open_screen(console)
-    shown = screen.show
-    any_told = False
+    has_ended = False
 
     def watch(event: Event) -> None:
-        nonlocal any_told
-        any_told = any_told or isinstance(event, ProbeEnded)
-        shown(event)
+        nonlocal has_ended
+        has_ended = has_ended or isinstance(event, ProbeEnded)
+        screen.show(event)
 
-    every_s, clock = screen.every_s, MonotonicClock()
-    pulse = None if every_s is None else Pulse(every_s=every_s, clock=clock, utilisation=prober.utilisation)
-    watch(started(bench, cases))
     try:
-        with interruptible(console, led=led) as interrupted, closing(prober), closing(database), closing(screen):
-            yield Job(
-                bench=bench,
-                database=database,
-                probe=prober,
-                interrupted=interrupted.is_set,
-                watcher=watch,
-                pulse=pulse,
-                open_session=lambda: prober.open_session,
-            )
+        with (
+            interruptible(console, led=led) as interrupted,
+            closing(screen),
+            open_job(bench, url, prober, watcher=watch, interrupted=interrupted.is_set, every_s=screen.every_s) as job,
+        ):
+            watch(bench.started(cases))
+            yield job
     except TunerError:
-        if any_told:
+        if has_ended:
             with suppress(TunerError):  # the error that has ended the job is more important
                 show()
         raise
-
-
-def started(bench: Workbench, cases: Sequence[Case]) -> StudyStarted:
-    """Return the event with which the work on a study begins."""
-    return StudyStarted(
-        study=bench.spec.name,
-        trainer=bench.trainer.name,
-        cases=tuple(case.name for case in cases),
-        devices=tuple(device.label for device in bench.devices),
-        objectives=bench.spec.objectives,
-    )
 
 
 def conclude(outcomes: Sequence[CaseOutcome], rows: Iterable[CaseSummary] = (), *, interrupted: bool) -> None:

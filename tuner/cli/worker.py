@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,23 +11,21 @@ import typer
 from rich.console import Console
 
 from tuner.cli import options, work
-from tuner.cli.hints import introduction, out_of_time, replaying
+from tuner.cli.hints import introduction, out_of_time
 from tuner.cli.screen import JsonScreen, Screen, open_screen
 from tuner.devices.cards import near_cores, share_cores
-from tuner.devices.found import open_devices, spare_cards
+from tuner.devices.found import open_devices
 from tuner.devices.nvml import Nvml
-from tuner.errors import StudyError, TunerError
-from tuner.export import CaseSummary, in_use, prepare_folder
-from tuner.export.recorded_table import Table
-from tuner.probe import MonotonicClock, Prober
-from tuner.replay.replaying import ReplayedProber, replay_bench
-from tuner.running.events import CaseOutcome, from_json
-from tuner.running.loop import optimize
-from tuner.running.prober import open_prober
-from tuner.running.workbench import Budget, Job, Workbench, open_workbench, within
+from tuner.errors import TunerError
+from tuner.export import CaseSummary, prepare_folder
+from tuner.optimizing import Search, open_search
+from tuner.probe import MonotonicClock
+from tuner.records.urls import database_url
+from tuner.running.events import from_json
+from tuner.running.job import Budget
 from tuner.running.workers import Exit, Line, WorkerPlan, WorkerTeam, device_groups
 from tuner.store.database import Database
-from tuner.study import Case, load
+from tuner.study import load
 
 Trials = Annotated[
     int | None, typer.Option("--n-trials", min=1, help="Finished trials per case; default: the study's.")
@@ -36,58 +33,6 @@ Trials = Annotated[
 Replay = Annotated[
     Path | None, typer.Option(dir_okay=False, help="Probe a table of `tuner record` (.parquet), in simulated time.")
 ]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReadySearch:
-    """A study that is ready to be searched."""
-
-    bench: Workbench
-    prober: Prober
-    cases: Sequence[Case]
-
-    @property
-    def simulated(self) -> bool:
-        """Whether a recorded table stands in for trainer and devices."""
-        return isinstance(self.prober, ReplayedProber)
-
-    def simulated_cost(self) -> str | None:
-        """Return what the replayed probes so far would have cost; None on real devices."""
-        if not isinstance(self.prober, ReplayedProber):
-            return None
-        return f"simulated: {in_use(self.prober.spent_s, len(self.bench.devices))}"
-
-    def run(self, job: Job, budget: Budget, trials: int | None) -> list[CaseOutcome]:
-        """Search each case until the budget or the number of finished trials is used up; see `loop.optimize`.
-
-        It waits for the last probes of other workers, and for probes beside which nothing is confirmed.
-        """
-        limited = within(replace(job, simulated=self.simulated, trials=trials), budget)
-        return optimize(work.patient(limited), self.cases)
-
-
-def open_search(
-    console: Console, study: str, *, cases: Sequence[str] | None, devices: str | None, replay: Path | None, runs: Path
-) -> ReadySearch:
-    """Open a study on its devices, or on the table `replay`.
-
-    Raises StudyError, TrainerError or DeviceError where the study, a case or a device cannot be used.
-    """
-    if replay is None:
-        bench = open_workbench(study, devices=devices, runs=runs)
-        if spare := spare_cards(bench.spec.devices_for(devices)):
-            each = len(bench.devices)
-            more = f"; `tuner optimize --workers {spare // each + 1}` searches on them, too" if spare >= each else ""
-            console.print(f"the study wants {each} card(s), so {spare} more stay free{more}")
-        prober = open_prober(bench, console.print)
-    elif cases or devices:
-        raise StudyError("--replay takes case and devices from the table; leave out --cases and --devices")
-    else:
-        table = Table.load(replay)
-        bench = replay_bench(table, study, runs=runs)
-        prober = ReplayedProber(table, *bench.spec.objectives)
-        console.print(replaying(table, replay))
-    return ReadySearch(bench=bench, prober=prober, cases=work.cases_to_search(bench, cases))
 
 
 def divided(
@@ -112,7 +57,7 @@ def divided(
 
 def run_team(
     console: Console,
-    search: ReadySearch,
+    search: Search,
     url: str,
     groups: Sequence[str],
     *,
@@ -190,14 +135,14 @@ class _TeamView:
     def ended(self, worker: str, end: Exit) -> None:
         """Say how a worker ended, if it died."""
         self._screen.forget(worker)
-        said = "\n".join(self._errors.pop(worker, []))
+        errors = "\n".join(self._errors.pop(worker, []))
         if end.died:
             how = f"was ended by signal {-end.code}" if end.code < 0 else f"ended with code {end.code}"
             then = "it is started again and repeats its trial" if end.again else "the next run repeats its trial"
             self._screen.say(f"{worker} {how}; {then}", style="red")
-            if said:
-                self._screen.say(said)
-        elif end.code == 2 and (text := said.removeprefix("tuner: ")) not in self.complaints:
+            if errors:
+                self._screen.say(errors)
+        elif end.code == 2 and (text := errors.removeprefix("tuner: ")) not in self.complaints:
             self.complaints.append(text)
 
 
@@ -226,8 +171,8 @@ def worker(
     budget = Budget(MonotonicClock(), hours)
     console = options.open_console(quiet=led)
     screen = JsonScreen(sys.stdout) if led else None
-    search = open_search(console, study, cases=cases, devices=devices, replay=replay, runs=runs)
-    url = options.database_url(storage, search.bench.folder)
+    search = open_search(study, cases=cases, devices=devices, replay=replay, runs=runs, say=console.print)
+    url = database_url(storage, search.bench.folder)
     with work.at_work(console, search.bench, search.cases, url, search.prober, screen=screen, led=led) as job:
         outcomes = search.run(job, budget, n_trials)
         interrupted = job.interrupted()

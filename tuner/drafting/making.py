@@ -1,6 +1,9 @@
 """Makes the study file of a typed command: watches the command, asks what is searched, and writes the file."""
 
+import os
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +24,9 @@ from tuner.drafting.writing import (
     unknown_samples,
 )
 from tuner.errors import StudyError
+from tuner.export import write_files
 from tuner.probe import duration
+from tuner.study import NAME, exposed, load
 from tuner.trainers.presets import PRESETS
 
 STUDIES = Path("studies")
@@ -46,7 +51,11 @@ class Wanted:
     runs: Path = Path("runs")
 
     def __post_init__(self) -> None:
-        """Raises StudyError for a preset that nobody knows."""
+        """Raises StudyError for a preset that nobody knows, and for a name that no study can have."""
+        if self.name is not None and not re.fullmatch(NAME, self.name):
+            raise StudyError(
+                f"--name {self.name[:40]!r} names no study; use at most 100 letters, digits, dots, dashes, underscores"
+            )
         if self.preset is not None and self.preset not in PRESETS:
             raise StudyError(f"no preset is called {self.preset!r}; known: {', '.join(PRESETS)}")
 
@@ -132,6 +141,26 @@ def made_study(
         say(line)
     devices = devices_of(drafted.devices, watched.training and watched.training.ranks, uses)
     return Made(name=name, file=file, text=study_text(name, drafted, watched, devices, uses, free=wanted.free))
+
+
+def write_study(made: Made, warn: Callable[[str], None], say: Callable[[str], None]) -> str:
+    """Write a study's file, and return how other commands name the study: its name, or a file at another place.
+
+    The file is its owner's alone where it holds a key, of which `warn` shows a line; elsewhere it has the mode of new
+    files. A study without a text stays as it is.
+    """
+    if made.text is not None:
+        path = made.file.resolve()
+        write_files(path.parent, {path.name: made.text.encode()})
+        if keys := exposed(load(str(made.file))):
+            warn("\n".join([*keys, f"only you can read {made.file}"]))
+        else:
+            umask = os.umask(0o077)
+            os.umask(umask)
+            with suppress(OSError):
+                path.chmod(0o666 & ~umask)
+        say(f"wrote {made.file}")
+    return made.name if made.file == STUDIES / f"{made.name}.yaml" else str(made.file)
 
 
 def _is_from(file: Path, typed: Sequence[str]) -> bool:

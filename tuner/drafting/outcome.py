@@ -41,7 +41,7 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
         yield from _stays(mine, best, view)
         return
     reason = view.unlike_best(mine) or view.failed_again
-    times = None if mine is None or reason else _times(best, mine, view)
+    times = None if mine is None or reason else gain(best, mine, view)
     if mine and times:
         yield f"the best:     {_speed(best, view)}{_of_peak(best)}, {_gain(times, mine, best)}"
         yield from _limits(mine, best)
@@ -156,7 +156,7 @@ def _stays(mine: Standing | None, best: Standing, view: CaseView) -> Iterator[st
     yield f"{why}; your command stays as it is"
 
 
-def _times(best: Standing, mine: Standing, view: CaseView) -> tuple[float, float | None] | None:
+def gain(best: Standing, mine: Standing, view: CaseView) -> tuple[float, float | None] | None:
     """Return how many times as fast the best is as the person's own command, and the error; None where unknown.
 
     Where one of the two has run several times, a run of the other is taken to scatter as much.

@@ -53,13 +53,23 @@ class TypedCommand:
 def typed_command(command: Sequence[str]) -> TypedCommand:
     """Return a command that a person has typed, as words or in one word.
 
-    Raises StudyError where there are none, or several runs.
+    Raises StudyError where there are none, or several runs, or where they submit a job instead of training.
     """
-    env, words = variables(shlex.split(command[0]) if len(command) == 1 else command)
+    try:
+        env, words = variables(shlex.split(command[0]) if len(command) == 1 else command)
+    except ValueError as error:
+        raise StudyError(
+            f"the command {command[0][:60]!r} cannot be read: {error}; give its words after `--`"
+        ) from error
     if broken := next((word for word in (*env.values(), *words) if re.search("[\ud800-\udfff]", word)), None):
         raise StudyError(f"{literal_word(broken)} is not UTF-8, as all of a study file must be; rename what it names")
     if not words:
         raise StudyError("there is no command after `--`; write tuner init -- python train.py --batch-size 32")
+    if (submitter := Path(words[0]).name) in {"sbatch", "qsub", "bsub"}:
+        raise StudyError(
+            f"{submitter} submits a job and ends before it trains, so there is nothing to watch; name the training "
+            "command of the job script, inside an allocation such as salloc's, or put tuner into the job script"
+        )
     path = script(words) or ""
     typed = TypedCommand(env=env, words=tuple(words), script=path, source=text_of(path))
     own = words[(program_place(words) or 0) + 1 :]

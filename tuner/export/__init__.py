@@ -1,13 +1,13 @@
 """Tables, report and dashboard, read from the study database."""
 
 from tuner.export.case_view import CaseSummary, CaseView, ConfigRow, summary
+from tuner.export.findings import CaseFinding, Topic, beside_table, findings
 from tuner.export.reader import StudyReader, connect, engine_at, reading
 from tuner.export.tables import Row, Sheet, front_row, ladder_of_study, race_row, runs_by_config, safe_rung, tsv
 from tuner.export.wording import (
     EXHAUSTED,
     SPEEDS,
     at_its_end,
-    choice,
     code,
     fenced,
     figure,
@@ -16,8 +16,6 @@ from tuner.export.wording import (
     markdown,
     no_best,
     printable,
-    reached,
-    remarks,
     remedy,
     score_text,
     sentences,

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from tuner.export.bound import Bound, Profile, bound
-from tuner.probe import SAMPLES_PER_S
+from tuner.probe import LOADED, SAMPLES_PER_S
 from tuner.records.case_record import RECORDED, CaseRecord, RunRecord, StudyAttributes, newest_scored
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord, pooled
@@ -89,7 +89,7 @@ class CaseView:
         """
         if len(self.objectives) == 1:
             return leader(self.trials, self.kept.defaults)
-        unconfirmed = next((one for one in self.front if one.is_warm), None)
+        unconfirmed = next((member for member in self.front if member.is_warm), None)
         return Leader(best=self.front[0], unconfirmed=unconfirmed) if self.front else None
 
     @property
@@ -107,15 +107,15 @@ class CaseView:
         pair = self.alike(first) if first else None
         return first if pair and rival(pair[1], [pair[0]]) else None
 
-    def alike(self, one: Standing) -> tuple[Standing, Standing] | None:
+    def alike(self, standing: Standing) -> tuple[Standing, Standing] | None:
         """Return a config and the best, both as the plain command measured them, or both as sessions did.
 
         The two ways may read differently, so one of each says nothing. None where there is no such pair.
         """
         best = self.best
-        if best is None or one.is_warm == best.is_warm:
-            return (one, best) if best else None
-        pair = self._in_sessions.get(one.launch), self._in_sessions.get(best.launch)
+        if best is None or standing.is_warm == best.is_warm:
+            return (standing, best) if best else None
+        pair = self._in_sessions.get(standing.launch), self._in_sessions.get(best.launch)
         return (pair[0], pair[1]) if pair[0] and pair[1] else None
 
     @cached_property
@@ -133,30 +133,43 @@ class CaseView:
 
         The latter is the user's own command where `tuner init` wrote the study.
         """
-        measured = {one.launch: one for one in self.configs}
+        measured = {standing.launch: standing for standing in self.configs}
         at_rung = self.default_for(self.best.config) if self.best else {}
-        if at_rung and (found := measured.get(launch_digest(at_rung))):
-            return found
-        defaults = {launch_digest(one) for one in self.kept.defaults}
-        return next((one for launch, one in measured.items() if launch in defaults), None)
+        if at_rung and (default := measured.get(launch_digest(at_rung))):
+            return default
+        defaults = {launch_digest(config) for config in self.kept.defaults}
+        return next((standing for launch, standing in measured.items() if launch in defaults), None)
 
-    def unlike_best(self, one: Standing | None) -> str | None:
+    def unlike_best(self, standing: Standing | None) -> str | None:
         """Return why the speed of a config cannot be compared with that of the best; None where it can."""
-        return unlike(one.trials, self.best.trials) if one and self.best else None
+        return unlike(standing.trials, self.best.trials) if standing and self.best else None
 
     @cached_property
     def failed_again(self) -> str | None:
         """That the default config ran, and failed when it was measured again; None where it did not."""
-        again = [one for one in ended(self.trials) if self.default and one.launch == self.default.launch]
+        again = [trial for trial in ended(self.trials) if self.default and trial.launch == self.default.launch]
         failure = again[-1].probe.failure if again and is_failure(again[-1].status) else None
         return (
             f"#{again[-1].number} failed with the config of #{again[0].number}: {failure.detail}" if failure else None
         )
 
+    @cached_property
+    def loaded(self) -> str | None:
+        """That other processes worked beside the best or the default, so that their speeds may be wrong."""
+        compared = [standing for standing in (self.default, self.best) if standing]
+        notes = {
+            trial.number: note
+            for standing in compared
+            for trial in standing.trials
+            for note in trial.probe.notes
+            if LOADED in note
+        }
+        return f"{', '.join(f'#{number}' for number in sorted(notes))}: {notes[max(notes)]}" if notes else None
+
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Why some measurements cannot be compared, as sentences."""
-        return tuple(filter(None, [self.unlike_best(self.default), self.failed_again]))
+        """Why some measurements cannot be compared, or may be wrong, as sentences."""
+        return tuple(filter(None, [self.unlike_best(self.default), self.failed_again, self.loaded]))
 
     def rung(self, config: Mapping[str, Any]) -> int | None:
         """Return the rung of a config; None where there is no ladder."""
@@ -172,16 +185,16 @@ class CaseView:
         default, learning = self.default_for(config), self.kept.learning
         return tuple(name for name in config if name in learning and config[name] != default.get(name))
 
-    def vs_default(self, one: Standing) -> float | None:
+    def vs_default(self, standing: Standing) -> float | None:
         """Return the ratio of a config's samples/s to those of the default config at its rung.
 
         None where one of the two is unknown, or where they were not measured in the same way. A default with several
         probes counts with their mean, also the probes that the pruner stopped.
         """
-        config = self.default_for(one.config)
+        config = self.default_for(standing.config)
         default = launched(config) if config else None
-        for way in dict.fromkeys((one.is_warm, True)):
-            own = one if way == one.is_warm else self._in_sessions.get(one.launch)
+        for way in dict.fromkeys((standing.is_warm, True)):
+            own = standing if way == standing.is_warm else self._in_sessions.get(standing.launch)
             ran = (trial for trial in self._ran if trial.warm == way and launched(trial.config) == default)
             speeds = [trial.samples_per_s or 0.0 for trial in ran]
             if own and own.samples_per_s and any(speeds):
@@ -190,18 +203,22 @@ class CaseView:
 
     @cached_property
     def _ran(self) -> list[TrialRecord]:
-        return [one for one in ended(self.trials) if one.probe.status in {OK, PRUNED} and one.samples_per_s is not None]
+        return [
+            trial
+            for trial in ended(self.trials)
+            if trial.probe.status in {OK, PRUNED} and trial.samples_per_s is not None
+        ]
 
     @property
     def largest_ok(self) -> int | None:
         """The largest `num_envs` at which an eligible config has run."""
-        eligible = (self.rung(one.config) for one in self.configs if one.is_eligible)
+        eligible = (self.rung(config.config) for config in self.configs if config.is_eligible)
         return max((rung for rung in eligible if rung is not None), default=None)
 
     @cached_property
     def counts(self) -> Counter[str]:
         """How many trials ended how: status → number. A trial that ran but may not be the best is `ineligible`."""
-        return Counter(_end(one) for one in ended(self.trials))
+        return Counter(_end(trial) for trial in ended(self.trials))
 
     @property
     def finished(self) -> int:
@@ -226,7 +243,7 @@ class CaseView:
     @property
     def probe_s(self) -> float:
         """The seconds of all probes."""
-        return sum(one.total_s or 0.0 for one in self.trials)
+        return sum(trial.total_s or 0.0 for trial in self.trials)
 
     @cached_property
     def profile(self) -> Profile | None:
@@ -316,9 +333,9 @@ class CaseSummary:
 
 def summary(case: CaseView) -> CaseSummary:
     """Return the state of a case, as scripts read it."""
-    counts, found = case.counts, case.leader
+    counts, chosen = case.counts, case.leader
     failed = sum(count for status, count in counts.items() if status not in {OK, INELIGIBLE, PRUNED, INTERRUPTED})
-    where = (one.measured_on for one in ended(case.trials) if _end(one) in {OK, INELIGIBLE} and one.measured_on)
+    where = (trial.measured_on for trial in ended(case.trials) if _end(trial) in {OK, INELIGIBLE} and trial.measured_on)
     return CaseSummary(
         case=case.name,
         status=case.status,
@@ -329,10 +346,10 @@ def summary(case: CaseView) -> CaseSummary:
         pruned=counts[PRUNED],
         failed=failed,
         interrupted=counts[INTERRUPTED],
-        running=sum(one.state == RUNNING for one in case.trials),
+        running=sum(trial.state == RUNNING for trial in case.trials),
         measured_on=dict(Counter(where)),
-        instead_of=_row(case, found.instead_of if found else None),
-        unconfirmed=_row(case, found.unconfirmed if found else None),
+        instead_of=_row(case, chosen.instead_of if chosen else None),
+        unconfirmed=_row(case, chosen.unconfirmed if chosen else None),
         default=_row(case, case.default),
         faster=_row(case, case.rival),
         doubts=case.doubts,
@@ -344,21 +361,21 @@ def summary(case: CaseView) -> CaseSummary:
     )
 
 
-def _row(case: CaseView, one: Standing | None) -> ConfigRow | None:
-    pair = case.alike(one) if one else None
-    pair = None if case.unlike_best(one) else pair
+def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
+    pair = case.alike(standing) if standing else None
+    pair = None if case.unlike_best(standing) else pair
     speeds = (pair[0].samples_per_s, pair[1].samples_per_s) if pair else (None, None)
-    return one and ConfigRow(
-        trial=one.trial,
-        value=one.value,
-        error=one.error,
-        readings=one.readings,
-        config=one.config,
-        samples_per_s=one.samples_per_s,
-        vs_default=case.vs_default(one),
-        changes_learning=case.changes_learning(one.config),
-        total_batch=one.trials[-1].probe.total_batch,
-        measured="warm" if one.is_warm else "cold",
+    return standing and ConfigRow(
+        trial=standing.trial,
+        value=standing.value,
+        error=standing.error,
+        readings=standing.readings,
+        config=standing.config,
+        samples_per_s=standing.samples_per_s,
+        vs_default=case.vs_default(standing),
+        changes_learning=case.changes_learning(standing.config),
+        total_batch=standing.trials[-1].probe.total_batch,
+        measured="warm" if standing.is_warm else "cold",
         times=speeds[0] / speeds[1] if speeds[0] and speeds[1] else None,
         beside_best=(pair[0].value, pair[1].value) if pair else None,
     )

@@ -21,13 +21,12 @@ from tuner.records.trial import TrialRecord
 from tuner.search.standing import Standing
 from tuner.study import PATIENCE
 
-LOG = "console.log"
-FOLDER, DATABASE, ARTIFACTS = "dashboard", "study.db", "artifacts"
-"""The copy's folder inside the study's folder, and what is in it."""
-NOTE_CHARACTERS = 2000
-"""A note is stored in pieces of at most this many characters; optuna-dashboard allows 2,045."""
-METRIC_NAMES = "study:metric_names"
-"""Optuna's own attribute with the names of a study's values."""
+FOLDER = "dashboard"
+"""The copy's folder inside the study's folder."""
+DATABASE = "study.db"
+"""The copy's database, in its folder."""
+ARTIFACTS = "artifacts"
+"""The folder of the trials' files, in that of the copy."""
 _OF_STUDY = ("studies", "study_directions", "study_user_attributes", "study_system_attributes", "trials")
 _OF_TRIAL = ("trial_params", "trial_values", "trial_intermediate_values", "trial_system_attributes")
 _WHOLE = ("version_info", "alembic_version")
@@ -155,7 +154,7 @@ def _files(trial: TrialRecord, folder: Path, store: Path) -> Iterator[str]:
     probe = folder_of(folder, trial.probe.out_dir)
     if probe is None:
         return
-    for name in (LOG, SERIES_FILE):
+    for name in ("console.log", SERIES_FILE):
         if (probe / name).is_file() and not (probe / name).is_symlink():
             _link(probe / name, store / _artifact_id(trial, name))
             yield name
@@ -185,8 +184,11 @@ def _study_rows(
     known = {(row.study_id, row.key) for row in copy.execute(select(table.c.study_id, table.c.key))}
     for case in reader.cases:
         own = [(trial_id, trial) for trial_id, trial in rows if trial.case == case.name]
-        said = [above_the_best(case) if len(case.objectives) == 1 else None, notes.get(case.name)]
-        facts = {METRIC_NAMES: list(case.objectives), **_note("dashboard", "\n\n".join(filter(None, said)))}
+        paragraphs = [above_the_best(case) if len(case.objectives) == 1 else None, notes.get(case.name)]
+        facts = {
+            "study:metric_names": list(case.objectives),
+            **_note("dashboard", "\n\n".join(filter(None, paragraphs))),
+        }
         for trial_id, trial in own:
             if failure := trial.probe.failure:
                 facts |= _note(f"dashboard:{trial_id}", f"**{failure.kind}**: {markdown(failure.detail)}")
@@ -198,7 +200,9 @@ def _study_rows(
 def above_the_best(case: CaseView) -> str | None:
     """Return which trial has the highest single value of a case, and why another config is the best; None if it is."""
     best = case.best
-    highest = max((one for one in case.trials if one.value is not None), key=lambda one: one.value or 0.0, default=None)
+    highest = max(
+        (trial for trial in case.trials if trial.value is not None), key=lambda trial: trial.value or 0.0, default=None
+    )
     if best is None or highest is None or highest.value is None or (highest.number, best.readings) == (best.trial, 1):
         return None
     return (
@@ -222,5 +226,6 @@ def _note(prefix: str, text: str) -> Row:
     """Return a note as optuna-dashboard keeps it; a note that somebody has written there stays."""
     if not text:
         return {}
-    pieces = [text[at : at + NOTE_CHARACTERS] for at in range(0, len(text), NOTE_CHARACTERS)]
+    # optuna-dashboard allows pieces of at most 2,045 characters
+    pieces = [text[at : at + 2000] for at in range(0, len(text), 2000)]
     return {f"{prefix}:note_ver": 1, **{f"{prefix}:note_str:{at}": piece for at, piece in enumerate(pieces)}}

@@ -60,8 +60,8 @@ def _check_tables(connection: Connection, filled_by: str) -> None:
     if not tables:
         raise EmptyStoreError(f"{shown(connection.engine.url)} holds no study yet; `{filled_by}` creates one there")
     for wanted in (STUDIES, schema.FACTS, TRIALS, schema.VALUES, STEPS, schema.ATTRIBUTES):
-        found = {known["name"] for known in inspector.get_columns(wanted.name)} if wanted.name in tables else set()
-        if missing := [part.name for part in wanted.c if part.name not in found]:
+        present = {known["name"] for known in inspector.get_columns(wanted.name)} if wanted.name in tables else set()
+        if missing := [part.name for part in wanted.c if part.name not in present]:
             raise StoreError(
                 f"{shown(connection.engine.url)} is no study database of Optuna 5: its table {wanted.name} "
                 f"lacks {', '.join(missing)}; name the database that `{filled_by}` filled"
@@ -106,22 +106,24 @@ class StudyReader:
             facts = connection.execute(select(*schema.FACTS.c).where(schema.FACTS.c.study_id.in_(ids))).all()
             tables, wanted = (schema.VALUES, schema.ATTRIBUTES), TRIALS.c.study_id.in_(ids)
             queries = schema.trial_queries(wanted, tables)
-            found = list(schema.of_trials(lambda query: connection.execute(query).all(), queries))
+            stored_trials = list(schema.of_trials(lambda query: connection.execute(query).all(), queries))
         cases: list[CaseView] = []
         for study_id, study_name in begun:
-            kept = StudyAttributes({one.key: read_json(one.value_json) for one in facts if one.study_id == study_id})
+            kept = StudyAttributes(
+                {fact.key: read_json(fact.value_json) for fact in facts if fact.study_id == study_id}
+            )
             name, record = study_name.removeprefix(f"{self.study}/"), kept.case or CaseRecord()
-            known = [self._trial(name, record, row, *rows) for row, rows in found if row.study_id == study_id]
-            whole = [one for one in known if one]
-            left_out = len(known) - len(whole)
+            known = [self._trial(name, record, row, *rows) for row, rows in stored_trials if row.study_id == study_id]
+            trials = [trial for trial in known if trial]
+            left_out = len(known) - len(trials)
             cases.append(
-                CaseView(study_id=study_id, name=name, kept=record, facts=kept, trials=whole, left_out=left_out)
+                CaseView(study_id=study_id, name=name, kept=record, facts=kept, trials=trials, left_out=left_out)
             )
         return cases
 
     def case(self, name: str) -> CaseView | None:
         """Return the case of this name; None where it has not begun."""
-        return next((one for one in self.cases if one.name == name), None)
+        return next((case for case in self.cases if case.name == name), None)
 
     @cached_property
     def rows(self) -> list[CaseSummary]:
@@ -184,8 +186,8 @@ class StudyReader:
         """Return a trial; None for a trial of another program, or one whose record is damaged."""
         facts = stored_facts(attributes)
         state = FAIL if row.state == RUNNING and not self._is_held(facts.get(schema.LEASE)) else row.state
-        told = sorted(values, key=lambda one: one.objective)
-        numbers = tuple(one.value for one in told if isinstance(one.value, int | float) and abs(one.value) < math.inf)
+        stored = (row.value for row in sorted(values, key=lambda row: row.objective))
+        numbers = tuple(value for value in stored if isinstance(value, int | float) and abs(value) < math.inf)
         objectives = (record.objective or "value").split(",")
         if (
             not isinstance(row.number, int)

@@ -63,27 +63,28 @@ class Header(Circumstances):
     rows: int
 
 
-HEADER_SUFFIX, TABLE_SUFFIX = ".json", ".parquet"
-
-_TEXT, _WHOLE, _NUMBER, _FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
-METRIC_COLUMNS = [name for one in METRICS for name in ((one.name, f"{one.name}_se") if one.error_of else (one.name,))]
+METRIC_COLUMNS = [
+    name for metric in METRICS for name in ((metric.name, f"{metric.name}_se") if metric.error_of else (metric.name,))
+]
 """The columns of each metric: its number, and its standard error if the metric has one."""
-_TYPES = {bool: _FLAG, int: _WHOLE, float: _NUMBER, str: _TEXT}
+_TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
 """The type of a value → the type of its column. Whole numbers beside fractions become fractions."""
 _COLUMNS = {
-    "trial": _WHOLE,
-    **dict.fromkeys(("started_at", "status", "invalidity", "failure_kind", "failure_rule", "failure_detail"), _TEXT),
-    "failure_rank": _WHOLE,
-    "overshoot_mib": _NUMBER,
-    "ineligible": _TEXT,
-    **dict.fromkeys(METRIC_COLUMNS, _NUMBER),
-    **dict.fromkeys(("ready_s", "total_s"), _NUMBER),
-    **dict.fromkeys(("iterations", "samples"), _WHOLE),
-    "warm": _FLAG,
-    "session_key": _TEXT,
-    "launched": _FLAG,
-    "series": pa.list_(_NUMBER),
-    "devices": _TEXT,
+    "trial": pa.int64(),
+    **dict.fromkeys(
+        ("started_at", "status", "invalidity", "failure_kind", "failure_rule", "failure_detail"), pa.string()
+    ),
+    "failure_rank": pa.int64(),
+    "overshoot_mib": pa.float64(),
+    "ineligible": pa.string(),
+    **dict.fromkeys(METRIC_COLUMNS, pa.float64()),
+    **dict.fromkeys(("ready_s", "total_s"), pa.float64()),
+    **dict.fromkeys(("iterations", "samples"), pa.int64()),
+    "warm": pa.bool_(),
+    "session_key": pa.string(),
+    "launched": pa.bool_(),
+    "series": pa.list_(pa.float64()),
+    "devices": pa.string(),
 }
 _INVALIDITY = {OK: "correct", NO_READING: "correctness", **{kind: kind.invalidity for kind in FailureKind}}
 
@@ -138,15 +139,14 @@ def _files(reader: StudyReader, case: CaseView, trials: list[TrialRecord]) -> It
     )
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=columns(facts.space)), sink)
-    yield f"{case.name}{TABLE_SUFFIX}", sink.getvalue().to_pybytes()
-    yield f"{case.name}{HEADER_SUFFIX}", f"{facts.model_dump_json(indent=2, exclude_none=True)}\n".encode()
+    yield f"{case.name}.parquet", sink.getvalue().to_pybytes()
+    yield f"{case.name}.json", f"{facts.model_dump_json(indent=2, exclude_none=True)}\n".encode()
 
 
 _OF_PROBE = (
     *("started_at", "ineligible", "ready_s", "total_s"),
     *("iterations", "samples", "warm", "session_key", "launched"),
 )
-_OF_FAILURE = ("kind", "rule", "detail", "rank")
 
 
 def _row(trial: TrialRecord, series: list[float | None]) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _row(trial: TrialRecord, series: list[float | None]) -> dict[str, Any]:
         **trial.config,
         **trial.metrics,
         **{name: getattr(probe, name) for name in _OF_PROBE},
-        **{f"failure_{name}": getattr(failure, name, None) for name in _OF_FAILURE},
+        **{f"failure_{name}": getattr(failure, name, None) for name in ("kind", "rule", "detail", "rank")},
         "overshoot_mib": failure and failure.overshoot_mib,
         "trial": trial.number,
         "status": trial.status,
@@ -192,8 +192,12 @@ class Recorded:
     """The key of the session that ran the probe; None for a plain command."""
 
 
-MOST_ROWS, MOST_VALUES, MOST_BYTES = 100_000, 20_000_000, 1 << 30
-"""The most rows of a table, values of one of its columns, and bytes: 100,000 probes of ten seconds take eleven days."""
+MOST_ROWS = 100_000
+"""The most rows of a table: so many probes of ten seconds take eleven days."""
+MOST_VALUES = 20_000_000
+"""The most values of a column."""
+MOST_BYTES = 1 << 30
+"""The most bytes of a table."""
 
 
 class Table:
@@ -221,7 +225,7 @@ class Table:
 
         Raises StudyError that names the file and says what is wrong with it.
         """
-        header = _header(path.with_suffix(HEADER_SUFFIX))
+        header = _header(path.with_suffix(".json"))
         wanted = columns(header.space)
         try:
             with pq.ParquetFile(path) as file:
@@ -229,8 +233,8 @@ class Table:
                 read = file.read()
             for newer in set(METRIC_COLUMNS) - {header.objective, *read.column_names}:  # than the table
                 read = read.append_column(newer, pa.nulls(len(read)))
-            if other := sorted(set(wanted.names) ^ set(read.column_names)):
-                raise ValueError(f"it and its header differ in the column(s) {', '.join(other)}")
+            if unlike := sorted(set(wanted.names) ^ set(read.column_names)):
+                raise ValueError(f"it and its header differ in the column(s) {', '.join(unlike)}")
             rows = read.select(wanted.names).cast(wanted).to_pylist()
             table = cls(header, [_recorded(row, header.space) for row in rows])
         except FileNotFoundError as error:
@@ -245,7 +249,7 @@ class Table:
             MemoryError,
         ) as error:  # pyarrow's, too
             raise StudyError(f"table {path} cannot be read: {error}; write it anew with `tuner record`") from error
-        if strange := [one for one in table.configs if one not in table.space]:
+        if strange := [config for config in table.configs if config not in table.space]:
             raise StudyError(
                 f"table {path}: {strange[0]} is no config of the space in its header; copy both files anew"
             )

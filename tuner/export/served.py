@@ -18,7 +18,6 @@ from tuner.export.reader import connect
 LOOPBACK = "127.0.0.1"
 LOCAL = {LOOPBACK, "localhost", "::1"}
 """The names by which a browser on this machine, or behind a tunnel to it, asks for the dashboard."""
-READING = {"GET", "HEAD", "OPTIONS"}
 URL_VARIABLE = "TUNER_DASHBOARD_STORAGE"
 """The environment variable with the database's URL, because other users can read command lines."""
 ARTIFACTS_VARIABLE = "TUNER_DASHBOARD_ARTIFACTS"
@@ -48,7 +47,7 @@ def refusal(header: Callable[[str, str], str]) -> str | None:
         host = None
     if host not in LOCAL:
         return f"this dashboard answers only requests to {LOOPBACK} or localhost, not to {host or 'an unnamed host'}\n"
-    if header("REQUEST_METHOD", "") not in READING:
+    if header("REQUEST_METHOD", "") not in {"GET", "HEAD", "OPTIONS"}:
         return "this dashboard is read-only; optuna-dashboard itself changes studies\n"
     return None
 

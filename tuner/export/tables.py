@@ -20,9 +20,6 @@ from tuner.search.scores import standings
 from tuner.search.standing import Standing
 from tuner.study import FILES, LADDER, VARIANT, grouped, launch_digest
 
-SIGNIFICANT_DIGITS = 6
-"""The significant digits of a number whose unit is unknown."""
-
 _DECIMALS = {"%": 2, "1/s": 2, "s": 2, "W": 1, "MiB": 0, "J": 0}
 _UNITS = {
     "avg_util": "%",
@@ -47,7 +44,7 @@ def rounded(name: str, value: Any) -> Any:
         return None
     decimals = _DECIMALS.get(_UNITS.get(name.removesuffix("_se"), ""))  # an error has its value's unit
     if decimals is None:
-        return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+        return float(f"{value:.6g}")
     return round(value, decimals) if decimals else round(value)
 
 
@@ -79,7 +76,6 @@ _OF_DEVICE = {
 
 _BEFORE_DEVICES = ("case", "method", "status", "variant", LADDER, "elapsed_s", "iteration", "samples", "samples_per_s")
 """The first columns of `best_by_case.tsv`, by the predecessor's names. Other tables say `total_s` and `iterations`."""
-_FILES = ("agent_config", "base_agent", "out_dir")
 
 
 MOST_ADDED = 20
@@ -135,9 +131,9 @@ def best_row(case: CaseView, best: Standing) -> Row:
     }
 
 
-def _pooled(one: Standing) -> TrialRecord:
+def _pooled(standing: Standing) -> TrialRecord:
     """Return the newest trial of a config with the numbers of all its trials."""
-    return replace(pooled(one.trials), values=one.values)
+    return replace(pooled(standing.trials), values=standing.values)
 
 
 def trial_row(case: CaseView, trial: TrialRecord) -> Row:
@@ -169,10 +165,10 @@ _OF_PROBE = (
 """The columns of any trial that its probe record has under the same name."""
 
 
-def _beside_default(case: CaseView, one: Standing) -> Row:
+def _beside_default(case: CaseView, standing: Standing) -> Row:
     return {
-        "samples_per_s_vs_default": rounded("samples_per_s_vs_default", case.vs_default(one)),
-        "changes_learning": " ".join(case.changes_learning(one.config)),
+        "samples_per_s_vs_default": rounded("samples_per_s_vs_default", case.vs_default(standing)),
+        "changes_learning": " ".join(case.changes_learning(standing.config)),
     }
 
 
@@ -188,7 +184,6 @@ def _utc(moment: datetime | None) -> str | None:
     return moment and f"{moment.isoformat(timespec='seconds')}Z"
 
 
-_UTIL = "min_avg_util"
 REPLAY_OF = "replay_of"
 """The column of `best_by_case.tsv` that a replayed study has: the table that stood in for trainer and devices."""
 
@@ -215,7 +210,7 @@ def _best_columns(study: StudyReader) -> list[str]:
     average, *maxima = _OF_DEVICE
     averages = [f"{average}{rank}" for rank in ranks]
     extremes = [f"{maximum}{rank}" for maximum in maxima for rank in ranks]
-    fixed = [*_BEFORE_DEVICES, *averages, "min_avg_util", *extremes, *_FILES]
+    fixed = [*_BEFORE_DEVICES, *averages, "min_avg_util", *extremes, "agent_config", "base_agent", "out_dir"]
     added = [name for name in parameters if name not in {VARIANT, *fixed}]  # the variant is the column `variant`
     added += ["samples_per_s_vs_default", "changes_learning", "objective", "value", "source", "measured"]
     added += ["readings", "trials", "trial", "digest"]
@@ -271,20 +266,20 @@ def _method_row(study: StudyReader, method: str) -> dict[str, Any]:
     cases, ladder = [case for case in study.cases if case.method == method], ladder_of_study(study)
     rungs = [case.rung(case.best.config) for case in cases if case.best]
     best = [pooled(case.best.trials) for case in cases if case.best]
-    utils = [util for trial in best if (util := trial.metrics.get(_UTIL)) is not None]
-    whole = CaseView(name=method, trials=[trial for case in cases for trial in case.trials])
+    utils = [util for trial in best if (util := trial.metrics.get("min_avg_util")) is not None]
+    together = CaseView(name=method, trials=[trial for case in cases for trial in case.trials])
     return {
         "method": method,
         "cases": len(cases),
         "ok_cases": len(best),
-        "best_min_avg_util": rounded(_UTIL, max(utils, default=None)),
-        "mean_min_avg_util": rounded(_UTIL, fmean(utils)) if utils else None,
-        "least_min_avg_util": rounded(_UTIL, min(utils, default=None)),
+        "best_min_avg_util": rounded("min_avg_util", max(utils, default=None)),
+        "mean_min_avg_util": rounded("min_avg_util", fmean(utils)) if utils else None,
+        "least_min_avg_util": rounded("min_avg_util", min(utils, default=None)),
         f"largest_{ladder}": max((rung for rung in rungs if rung is not None), default=None),
         f"safe_{ladder}": safe_rung(cases),
-        "commonest_failure": whole.commonest_failure,
-        "trials": whole.finished,
-        "probe_s": rounded("probe_s", whole.probe_s),
+        "commonest_failure": together.commonest_failure,
+        "trials": together.finished,
+        "probe_s": rounded("probe_s", together.probe_s),
     }
 
 

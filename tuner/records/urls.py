@@ -2,6 +2,7 @@
 
 import math
 import re
+from pathlib import Path
 
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
@@ -11,6 +12,8 @@ from tuner.errors import StoreError
 _FORM = "sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME"
 
 _SQLITE_OPTIONS = ("timeout", "uri", "mode", "cache", "immutable", "nolock", "vfs")
+DATABASE = "study.db"
+"""The file name of a study's default database."""
 _UNFIT = re.compile("[\0\ud800-\udfff]")
 
 
@@ -79,3 +82,16 @@ def _check_options(url: URL) -> None:
         timeout_s = -1.0
     if not 0.0 <= timeout_s < math.inf:
         raise StoreError(f"database {shown(url)}: its timeout is no number of seconds from 0 up; write ?timeout=60")
+
+
+def database_url(storage: str | None, folder: Path, file: str = DATABASE) -> str:
+    """Return `storage`, or else the URL of a SQLite file in `folder`.
+
+    Raises StoreError when a URL cannot contain the folder's name.
+    """
+    try:
+        return storage or URL.create("sqlite", database=str(folder / file)).render_as_string()
+    except UnicodeEncodeError as error:
+        raise StoreError(
+            f"{str(folder)!r} is not UTF-8, which a database's URL needs; name another --runs folder"
+        ) from error

@@ -14,8 +14,11 @@ from tuner.search.scores import standings
 from tuner.search.standing import Standing
 from tuner.study import DEFAULT, VARIANT, launched, rung_of, written
 
-BEST, FRONT, OTHER, THIRD = "#cf4358", "#2584ad", "#76839a", "#b0731a"
-"""Each has a contrast of at least 3 to 1 against the light and the dark background (WCAG 2.2, 1.4.11)."""
+# Each colour has a contrast of at least 3 to 1 against the light and the dark background (WCAG 2.2, 1.4.11).
+BEST = "#cf4358"
+FRONT = "#2584ad"
+OTHER = "#76839a"
+THIRD = "#b0731a"
 
 Trace = dict[str, Any]
 
@@ -44,7 +47,7 @@ def short(value: float | None) -> float | None:
 
 def trace(x: Iterable[Any], y: Iterable[Any], name: str, *, hover: str | None = None, **more: Any) -> Trace:
     """Return a series of dots, or what `more` says, with short numbers; `hover` is what the pointer shows of a dot."""
-    numbers = ([short(one) if isinstance(one, float) else one for one in values] for values in (x, y))
+    numbers = ([short(value) if isinstance(value, float) else value for value in values] for values in (x, y))
     shown = {} if hover is None else {"hovertemplate": f"{hover}<extra></extra>"}
     return {**dict(zip("xy", numbers, strict=True)), "name": name, "mode": "markers", **shown, **more}
 
@@ -73,7 +76,7 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
 
 def of_objective(name: str) -> str:
     """Return the title of an objective's axis, with its unit where that is percent."""
-    return f"{name}, %" if any(one.name == name and one.unit == "%" for one in METRICS) else name
+    return f"{name}, %" if any(metric.name == name and metric.unit == "%" for metric in METRICS) else name
 
 
 NAMES = {**axis(""), "autorange": "reversed", "automargin": True}
@@ -136,11 +139,11 @@ def choices(case: CaseFacts) -> Picture | None:
     if not known:
         return None
     front = sorted((point for point in known if case.on_front(point)), key=lambda point: point.samples_per_s or 0.0)
-    others = [point for point in known if not case.on_front(point) and point.is_eligible]
+    plain = [point for point in known if not case.on_front(point) and point.is_eligible]
     barred = [point for point in known if not point.is_eligible]
     stars = [point for point in known if case.is_best(point)]
     data = [
-        _points(others, "measured", OTHER),
+        _points(plain, "measured", OTHER),
         _points(barred, "may not be the best", OTHER, symbol="circle-open"),
         _points(front, "no other is better in both", FRONT, mode="lines+markers", symbol="square"),
         _points(stars, "the best", BEST, size=13, symbol="star"),
@@ -155,7 +158,7 @@ def choices(case: CaseFacts) -> Picture | None:
         "xaxis": axis("samples per second", rangemode="tozero"),
         "yaxis": axis(of_objective(case.summary.objective)),
     }
-    shown = [one for one in data if one["x"]]
+    shown = [drawn for drawn in data if drawn["x"]]
     return Picture(name="choices", title="What else could be chosen", caption=caption, data=shown, layout=layout)
 
 
@@ -187,20 +190,20 @@ def history(case: CaseFacts) -> Picture | None:
         return None
     spent_s, values = [round(step.ended_s, 1) for step in case.steps], [step.value for step in case.steps]
     trials = [step.trial for step in case.steps]
-    said = [text(f"#{trial.number} {in_words(launched(trial.config))}") for trial in trials]
+    labels = [text(f"#{trial.number} {in_words(launched(trial.config))}") for trial in trials]
     bars = errors(trial.error for trial in trials)
     marker = dots(OTHER, symbol=["circle-open" if trial.warm else "circle" for trial in trials])
-    each = trace(spent_s, values, "a trial", hover="%{text}<br>%{y}", text=said, error_y=bars, marker=marker)
+    each = trace(spent_s, values, "a trial", hover="%{text}<br>%{y}", text=labels, error_y=bars, marker=marker)
     line = {"color": FRONT, "shape": "hv"}
     highest = trace(spent_s, accumulate(values, max), "highest so far", mode="lines", line=line)
     layout: dict[str, Any] = {
         "xaxis": axis("device-seconds", rangemode="tozero"),
         "yaxis": axis(of_objective(case.summary.objective)),
     }
-    if case.found:
-        found_s, left = round(case.found.ended_s, 1), case.found.ended_s > case.device_s / 2
+    if case.first_best:
+        found_s, left = round(case.first_best.ended_s, 1), case.first_best.ended_s > case.device_s / 2
         layout["shapes"] = [upright(found_s, BEST)]
-        layout["annotations"] = [note(found_s, f"best found, #{case.found.trial.number}", left=left)]
+        layout["annotations"] = [note(found_s, f"best found, #{case.first_best.trial.number}", left=left)]
     sessions = " Hollow dots were measured in sessions." if any(trial.warm for trial in trials) else ""
     caption = f"{when_found(case)}{sessions}"
     return Picture(name="history", title="The search", caption=caption, data=[each, highest], layout=layout)
@@ -210,14 +213,14 @@ def parameters(case: CaseFacts) -> Picture | None:
     """Draw the effect of each parameter with its doubt."""
     if not case.effects:
         return None
-    names = [text(f"{one.parameter}: {written(one.value)} → {written(one.best)}") for one in case.effects]
-    doubts = errors(2.0 * one.error if one.error is not None else None for one in case.effects)
+    names = [text(f"{effect.parameter}: {written(effect.value)} → {written(effect.best)}") for effect in case.effects]
+    doubts = errors(2.0 * effect.error if effect.error is not None else None for effect in case.effects)
     data = trace(
-        *([one.change for one in case.effects], names, "effect"),
+        *([effect.change for effect in case.effects], names, "effect"),
         hover="%{y}<br>%{x} (%{text})",
-        text=[f"{one.pairs} pair(s)" for one in case.effects],
+        text=[f"{effect.pairs} pair(s)" for effect in case.effects],
         error_x={**doubts, "color": OTHER},
-        marker=dots([FRONT if one.is_sure else OTHER for one in case.effects], size=9),
+        marker=dots([FRONT if effect.is_sure else OTHER for effect in case.effects], size=9),
     )
     change = axis(f"change of {of_objective(case.summary.objective)}", zeroline=True)
     return Picture(
@@ -262,7 +265,7 @@ def along_ladder(case: CaseFacts) -> Picture | None:
         ("samples/s", [along("samples/s", [point.samples_per_s for point in points], THIRD, "diamond")]),
         ("memory, %", [memory, *_memory(case)]),
     ]
-    drawn = [(title, [one for one in traces if any(y is not None for y in one["y"])]) for title, traces in rows]
+    drawn = [(title, [line for line in traces if any(y is not None for y in line["y"])]) for title, traces in rows]
     drawn = [(title, traces) for title, traces in drawn if traces]
     ticks, share = _ticks(set(rungs)), 1.0 / len(drawn)
     layout: dict[str, Any] = {"showlegend": False}
@@ -271,9 +274,9 @@ def along_ladder(case: CaseFacts) -> Picture | None:
     for place, (title, traces) in enumerate(drawn):
         number = str(place + 1) if place else ""
         layout[f"yaxis{number}"] = axis(title, domain=[1.0 - (place + 0.88) * share, 1.0 - place * share], nticks=4)
-        data += [{**one, "xaxis": "x", "yaxis": f"y{number}"} for one in traces]
-    said = [f"{rung:,}" for rung in ticks]
-    layout["xaxis"] = axis(ladder, type="log", tickvals=ticks, ticktext=said, anchor=f"y{number}")
+        data += [{**line, "xaxis": "x", "yaxis": f"y{number}"} for line in traces]
+    labels = [f"{rung:,}" for rung in ticks]
+    layout["xaxis"] = axis(ladder, type="log", tickvals=ticks, ticktext=labels, anchor=f"y{number}")
     filled = (
         f" Filled: {VARIANT}={', '.join(map(written, sorted(unlike, key=str)))}; hollow: {DEFAULT}." if unlike else ""
     )
@@ -294,21 +297,14 @@ def _ticks(rungs: Collection[int]) -> list[int]:
 def _memory(case: CaseFacts) -> list[Trace]:
     """Return the predicted memory, and where configs ran out of it."""
     traces: list[Trace] = []
-    if found := case.memory:
-        line, rungs = {"color": OTHER, "dash": "dot"}, map(round, found.rungs)
+    if memory := case.memory:
+        line, rungs = {"color": OTHER, "dash": "dot"}, map(round, memory.rungs)
         hover = "predicted: %{y}"
-        traces.append(trace(rungs, found.shares, "predicted memory", hover=hover, mode="lines", line=line))
+        traces.append(trace(rungs, memory.shares, "predicted memory", hover=hover, mode="lines", line=line))
     if ended := case.out_of_memory:
         full, marker = [FULL_PCT] * len(ended), dots(BEST, size=9, symbol="x")
         traces.append(trace(ended, full, "ran out of memory", hover="%{x}: out of memory", marker=marker))
     return traces
-
-
-SHADE = "rgba(37,132,173,0.16)"
-MOST_PER_DEVICE = 600
-"""A device's line over time has at most this many points; more would not be seen."""
-MOST_MARKS = 200
-"""At most this many iterations have a line."""
 
 
 def over_time(case: CaseFacts) -> Picture | None:
@@ -318,16 +314,16 @@ def over_time(case: CaseFacts) -> Picture | None:
         return None
     data: list[Trace] = []
     for place, device in enumerate(series.devices):
-        times, values = series.of(device, "util_pct", MOST_PER_DEVICE)
-        line = {"color": (FRONT, THIRD, OTHER, BEST)[place % 4], "width": 1}
+        times, values = series.of(device, "util_pct", 600)  # more points would not be seen
+        line = {"color": _COLOURS[place % len(_COLOURS)], "width": 1}
         shares = [min(value, FULL_PCT) for value in values]
         data.append({"x": times, "y": shares, "name": device, "mode": "lines", "line": line})
-    if not any(one["x"] for one in data):
+    if not any(line["x"] for line in data):
         return None
-    shapes = [upright(t_s, OTHER, width=1, dash="dot") for t_s in series.marks_s[-MOST_MARKS:]]
+    shapes = [upright(t_s, OTHER, width=1, dash="dot") for t_s in series.marks_s[-200:]]
     if window := series.window_s:
         box = {"type": "rect", "xref": "x", "yref": "paper", "x0": window[0], "x1": window[1], "y0": 0, "y1": 1}
-        shapes.insert(0, {**box, "fillcolor": SHADE, "line": {"width": 0}, "layer": "below"})
+        shapes.insert(0, {**box, "fillcolor": "rgba(37,132,173,0.16)", "line": {"width": 0}, "layer": "below"})
     trial = case.summary.best.trial if case.summary.best else 0
     seconds, busy = axis("seconds since the start of the probe"), axis("utilisation, %", range=[0, 103])
     return Picture(

@@ -49,17 +49,19 @@ def effects(points: Sequence[Standing], best: Standing | None) -> list[Effect]:
     `steady.error_of_mean`. The scatter shows that the effect differs from config to config. A parameter that counts
     only beside some values of another one, such as epochs beside a variant, differs together with the other.
     """
-    return [] if best is None else [one for name, value in best.config.items() for one in _of(name, value, points)]
+    if best is None:
+        return []
+    return [effect for name, value in best.config.items() for effect in _of(name, value, points)]
 
 
 def _of(name: str, wanted: Value, points: Sequence[Standing]) -> Iterator[Effect]:
     having = [point for point in points if name in point.config]
-    others = _others(name, having)
+    names = _others(name, having)
     alike: defaultdict[Hashable, defaultdict[Value, list[Standing]]] = defaultdict(lambda: defaultdict(list))
     for point in having:
-        alike[tuple(point.config.get(other, _ABSENT) for other in others)][point.config[name]].append(point)
+        alike[tuple(point.config.get(second, _ABSENT) for second in names)][point.config[name]].append(point)
     for value in _sorted({point.config[name] for point in having} - {wanted}):
-        pairs = [(one, other) for group in alike.values() for one in group[wanted] for other in group[value]]
+        pairs = [(best, rival) for group in alike.values() for best in group[wanted] for rival in group[value]]
         if pairs:
             yield _effect(name, value, wanted, pairs)
 
@@ -68,20 +70,20 @@ def _others(name: str, points: Sequence[Standing]) -> list[str]:
     """Return the other parameters, without those that are there or not as the value of this parameter says."""
     values = {point.config[name] for point in points}
 
-    def follows(other: str) -> bool:
-        cases = {(point.config[name], other in point.config) for point in points}
+    def follows(second: str) -> bool:
+        cases = {(point.config[name], second in point.config) for point in points}
         return len(cases) == len(values) and len({present for _, present in cases}) == 2
 
-    everywhere = dict.fromkeys(other for point in points for other in point.config if other != name)
-    return [other for other in everywhere if not follows(other)]
+    everywhere = dict.fromkeys(second for point in points for second in point.config if second != name)
+    return [second for second in everywhere if not follows(second)]
 
 
 def _effect(name: str, value: Value, best: Value, pairs: Sequence[tuple[Standing, Standing]]) -> Effect:
-    changes = [one.value - other.value for one, other in pairs]
-    known = [(one.error, other.error) for one, other in pairs]
-    errors = [None if own is None or other is None else math.hypot(own, other) for own, other in known]
-    speeds = [(one.samples_per_s, other.samples_per_s) for one, other in pairs]
-    ratios = [own / other for own, other in speeds if own and other]
+    changes = [first.value - second.value for first, second in pairs]
+    known = [(first.error, second.error) for first, second in pairs]
+    errors = [None if own is None or second is None else math.hypot(own, second) for own, second in known]
+    speeds = [(first.samples_per_s, second.samples_per_s) for first, second in pairs]
+    ratios = [own / second for own, second in speeds if own and second]
     return Effect(
         parameter=name,
         value=value,
@@ -99,14 +101,14 @@ def _sorted(values: set[Value]) -> list[Value]:
     )
 
 
-BEFORE, AFTER = 4, 7
-"""The lines of an excerpt before and after the line that shows the failure."""
+BEFORE = 4
+"""The lines of an excerpt before the line that shows the failure."""
+AFTER = 7
+"""The lines of an excerpt after that line."""
 MOST_BYTES = 2_000_000
 """The end of a console log that is searched for that line."""
 MOST_CHARACTERS = 300
 """A longer line of an excerpt is cut off."""
-LEAST_WORDS = 12
-"""The first characters of a failure's detail by which its line is found in the log."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,7 +131,7 @@ def failures(trials: Sequence[TrialRecord], folder: Path) -> Iterator[Failed]:
     for kind, count in Counter(trial.status for trial in failed).most_common():
         same = [trial for trial in reversed(failed) if trial.status == kind]
         known = ((trial, _excerpt(folder, trial)) for trial in same)
-        example, excerpt = next((one for one in known if one[1]), (same[0], None))
+        example, excerpt = next((pair for pair in known if pair[1]), (same[0], None))
         yield Failed(kind=str(kind), trials=count, example=example.number, detail=example.probe.detail, excerpt=excerpt)
 
 
@@ -142,19 +144,15 @@ def _excerpt(folder: Path, trial: TrialRecord) -> str | None:
         with open_regular(probe / "console.log", follow=False) as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - MOST_BYTES))
-            lines = [without_keys(one) for one in file.read(MOST_BYTES).decode(errors="replace").splitlines()]
+            lines = [without_keys(line) for line in file.read(MOST_BYTES).decode(errors="replace").splitlines()]
     except OSError:
         return None
     sought = trial.probe.detail.strip()
-    place = next((at for at, line in enumerate(lines) if len(sought) >= LEAST_WORDS and sought in line), len(lines))
+    place = next((at for at, line in enumerate(lines) if len(sought) >= 12 and sought in line), len(lines))
     shown = lines[max(0, place - BEFORE) : place + AFTER + 1] if place < len(lines) else lines[-BEFORE - AFTER - 1 :]
     return "\n".join(line[:MOST_CHARACTERS] for line in shown).strip("\n") or None
 
 
-READING_ERROR, VARIANTS = 0.02, 0.1
-"""How much a measured peak and the peaks of two variants usually differ, as shares; those of the calibration."""
-BEYOND = 1.15
-"""The line ends at this multiple of the largest measured rung, or where memory ends."""
 PARTS = 24
 """The line is drawn in so many parts, because the axis of the rungs is logarithmic and bends it."""
 
@@ -171,25 +169,26 @@ class MemoryLine:
 
 def memory_line(points: Sequence[Standing], best: Standing | None, ladder: str | None = LADDER) -> MemoryLine | None:
     """Return the straight line through the measured peaks; None where fewer than two rungs have been measured."""
-    at_rung = [(one, rung_of(one.config, ladder)) for one in points if one.memory_share_pct is not None]
-    known = [one for one, rung in at_rung if rung is not None]
+    at_rung = [(point, rung_of(point.config, ladder)) for point in points if point.memory_share_pct is not None]
+    known = [point for point, rung in at_rung if rung is not None]
     rungs = sorted({rung for _, rung in at_rung if rung is not None})
     if ladder is None or len(rungs) < 2:
         return None
-    variants = tuple(dict.fromkeys(one.config[VARIANT] for one in known if VARIANT in one.config))
+    variants = tuple(dict.fromkeys(point.config[VARIANT] for point in known if VARIANT in point.config))
     agents = (Parameter(name=VARIANT, values=variants),) if variants else ()
     space = Space((Parameter(name=ladder, values=tuple(rungs), is_ladder=True), *agents))
-    shares = [one.memory_share_pct or 0.0 for one in known]
-    line = Growth(space, [one.config for one in known], shares, error=READING_ERROR, choices=VARIANTS)
+    shares = [point.memory_share_pct or 0.0 for point in known]
+    # how much a measured peak and the peaks of two variants usually differ, as shares; as in the calibration
+    line = Growth(space, [point.config for point in known], shares, error=0.02, choices=0.1)
     drawn_for = best if best in known else known[0]
 
     def at(*wanted: float) -> tuple[float, ...]:
-        return tuple(float(one) for one in line.expect([{**drawn_for.config, ladder: rung} for rung in wanted])[0])
+        return tuple(float(share) for share in line.expect([{**drawn_for.config, ladder: rung} for rung in wanted])[0])
 
     low, high = at(rungs[0], rungs[-1])
     slope = (high - low) / (rungs[-1] - rungs[0])
     end = rungs[0] + (FULL_PCT - low) / slope if slope > 0.0 else None
-    last = rungs[-1] * BEYOND if end is None else min(max(rungs[-1] * BEYOND, 1.0), max(end, rungs[-1]))
+    last = rungs[-1] * 1.15 if end is None else min(max(rungs[-1] * 1.15, 1.0), max(end, rungs[-1]))
     drawn = tuple(rungs[0] * (last / rungs[0]) ** (part / PARTS) for part in range(PARTS + 1))
     return MemoryLine(rungs=drawn, shares=at(*drawn), end=end)
 
@@ -206,8 +205,8 @@ class SearchStep:
 
 def found_at(trials: Iterable[TrialRecord], best: Standing | None) -> int | None:
     """Return the first trial that measured the best config; None without a best."""
-    measured = (one for one in trials if one.status == OK)
-    return next((one.number for one in measured if best and one.launch == best.launch), None)
+    measured = (trial for trial in trials if trial.status == OK)
+    return next((trial.number for trial in measured if best and trial.launch == best.launch), None)
 
 
 def steps(trials: Sequence[TrialRecord], devices: int) -> tuple[SearchStep, ...]:
@@ -218,10 +217,6 @@ def steps(trials: Sequence[TrialRecord], devices: int) -> tuple[SearchStep, ...]
         for trial, ended_s in zip(trials, passed_s, strict=True)
         if trial.status == OK and trial.value is not None
     )
-
-
-_NAME = "name"
-"""The key of a probe's host that names the machine itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -243,7 +238,7 @@ class CaseFacts:
     """The rungs that ran out of device memory."""
     memory: MemoryLine | None
     effects: tuple[Effect, ...]
-    found: SearchStep | None
+    first_best: SearchStep | None
     """The step that first measured the best."""
     device_s: float
     """The device-seconds of all probes."""
@@ -296,7 +291,7 @@ def _case(view: CaseView, folder: Path) -> CaseFacts:
     trials, best, devices = view.trials, view.best, max(1, len(view.kept.devices))
     ladder = view.kept.ladder
     newest = pooled(best.trials) if best else None
-    measured, found = tuple(sorted(view.configs, key=lambda one: -one.value)), found_at(trials, best)
+    measured, first_trial = tuple(sorted(view.configs, key=lambda point: -point.value)), found_at(trials, best)
     walked = steps(trials, devices)
     full = [rung_of(trial.config, ladder) for trial in trials if trial.status == FailureKind.GPU_OOM]
     probe = folder_of(folder, newest.probe.out_dir) if newest else None
@@ -308,12 +303,12 @@ def _case(view: CaseView, folder: Path) -> CaseFacts:
         headroom_pct=newest.metrics.get("headroom_pct") if newest else None,
         mem_peak_mib=newest.metrics.get("mem_peak_mib") if newest else None,
         points=measured,
-        front=frozenset(one.launch for one in of_both(measured)),
+        front=frozenset(point.launch for point in of_both(measured)),
         steps=walked,
         out_of_memory=tuple(sorted({rung for rung in full if rung is not None})),
         memory=memory_line(measured, best, ladder),
         effects=tuple(effects(measured, best)),
-        found=next((step for step in walked if step.trial.number == found), None),
+        first_best=next((step for step in walked if step.trial.number == first_trial), None),
         device_s=view.probe_s * devices,
         failures=failed,
         series=series,
@@ -329,18 +324,18 @@ def _missing(
     if best and series is None:
         where = best.probe.out_dir or "its folder"
         yield f"what the devices of the best's probe showed over time: there is no series in {where}"
-    for one in failed:
-        if one.excerpt is None:
-            yield f"a console log of {one.kind}: the folders of these probes are not here any more"
+    for failure in failed:
+        if failure.excerpt is None:
+            yield f"a console log of {failure.kind}: the folders of these probes are not here any more"
     on_cards = best is not None and any(device.device.startswith("cuda") for device in best.devices)
     if on_cards and all(point.sm_pct is None for point in measured):
         yield "the activity of multiprocessors: these devices do not report it"
 
 
 def _machine(trials: Iterable[TrialRecord]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, dict[str, None]] = {}
+    known: dict[str, dict[str, None]] = {}
     for trial in trials:
         for name, fact in trial.probe.host.items():
-            if name != _NAME:
-                found.setdefault(name, {})[fact] = None
-    return {name: tuple(facts) for name, facts in found.items()}
+            if name != "name":
+                known.setdefault(name, {})[fact] = None
+    return {name: tuple(facts) for name, facts in known.items()}

@@ -17,8 +17,6 @@ from tuner.report.charts import Picture, pictures, winner
 from tuner.report.facts import CaseFacts, StudyFacts
 from tuner.study import grouped
 
-_BEST_FIRST = 5
-"""The number of best configs, and of worst configs, that are listed for each case."""
 _FILTERS = {
     "winner": winner,
     "config": in_words,
@@ -47,7 +45,7 @@ def render(study: StudyFacts, *, form: str, commands: Mapping[str, str]) -> str:
         methods=list(_methods(study.cases)),
         commands=commands,
         with_error=with_error,
-        most=_BEST_FIRST,
+        most=5,
     )
 
 
@@ -102,5 +100,5 @@ def _trusted(text: str) -> Markup:
 def _methods(cases: Sequence[CaseFacts]) -> Iterable[tuple[str, int, int, float | None]]:
     """Yield for each method: its name, its cases with a best, all its cases, and the mean objective of the best."""
     for method, members in grouped(cases, lambda case: case.view.method).items():
-        values = [one.summary.best.value for one in members if one.summary.best]
+        values = [case.summary.best.value for case in members if case.summary.best]
         yield method, len(values), len(members), fmean(values) if values else None

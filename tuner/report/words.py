@@ -1,6 +1,6 @@
 """The sentences of a report."""
 
-from tuner.export import at_its_end, code, in_use, in_words, markdown, reached, remarks, sentences, trials
+from tuner.export import Topic, at_its_end, code, findings, in_use, in_words, markdown, sentences, trials
 from tuner.probe import ITERATIONS_PER_S, MIB_PER_GIB, SAMPLES_PER_S
 from tuner.report.facts import CaseFacts, StudyFacts
 from tuner.study import rung_of
@@ -11,19 +11,17 @@ OBJECTIVES = {
     SAMPLES_PER_S: "the number of samples that all devices together train in a second",
     ITERATIONS_PER_S: "the number of iterations in a second, of which each has the same samples in all configs",
 }
-ENDS = 3
-"""The number of highest and of lowest cases that the head of a report names."""
 
 
 def headline(study: StudyFacts) -> list[str]:
     """Return the first sentences of a report: how many trainable cases have a best, the highest and the lowest."""
     known = ((case.summary.case, case.summary.best) for case in study.cases)
-    best = sorted(((name, one.value) for name, one in known if one), key=lambda case: -case[1])
+    best = sorted(((name, config.value) for name, config in known if config), key=lambda case: -case[1])
     named = [f"{name} {value:.1f}" for name, value in best]
-    said = [_success(study, len(best))]
-    if len(best) > 2 * ENDS:
-        said += [f"Highest: {', '.join(named[:ENDS])}.", f"Lowest: {', '.join(named[-ENDS:])}."]
-    return said
+    lines = [_success(study, len(best))]
+    if len(best) > 2 * 3:
+        lines += [f"Highest: {', '.join(named[:3])}.", f"Lowest: {', '.join(named[-3:])}."]
+    return lines
 
 
 def _success(study: StudyFacts, best: int) -> str:
@@ -31,45 +29,46 @@ def _success(study: StudyFacts, best: int) -> str:
     begun, waiting = len(study.cases), study.waiting
     known = begun + len(waiting or ())
     which = f"{'begun' if waiting is None else 'trainable'} case{'s' if known > 1 else ''}"
-    said = f"{best} of {known} {which} {'have' if known > 1 else 'has'} a best config"
-    rest = [f"{begun - best} tried without success"] if best < begun else []
-    rest += [f"{len(waiting)} not begun"] if waiting else []
-    return f"{said}; {', '.join(rest)}." if rest else f"{said}."
+    text = f"{best} of {known} {which} {'have' if known > 1 else 'has'} a best config"
+    ends = [f"{begun - best} tried without success"] if best < begun else []
+    ends += [f"{len(waiting)} not begun"] if waiting else []
+    return f"{text}; {', '.join(ends)}." if ends else f"{text}."
 
 
 def explained(study: StudyFacts) -> str:
     """Return sentences that explain the words of the first table."""
     names = dict.fromkeys(case.summary.objective for case in study.cases)
-    said = [f"{name} is {OBJECTIVES[name]}." for name in names if name in OBJECTIVES]
-    said.append("A number after ± is a standard error.")
+    lines = [f"{name} is {OBJECTIVES[name]}." for name in names if name in OBJECTIVES]
+    lines.append("A number after ± is a standard error.")
     rows = [case.summary for case in study.cases if case.summary.default]
     if any(row.default and rung_of(row.default.config, row.ladder) is None for row in rows):
-        said.append("The default has the first value of each parameter.")
+        lines.append("The default has the first value of each parameter.")
     elif rows:
-        rest = "an unchanged agent, and the first value of each other parameter"
-        said.append(f"The default has the same {rows[0].ladder} as the best, {rest}.")
+        agent = "an unchanged agent, and the first value of each other parameter"
+        lines.append(f"The default has the same {rows[0].ladder} as the best, {agent}.")
     if len(study.cases) > 1:
-        said.append("The case whose best gains most over the default comes first.")
-    return " ".join(said)
+        lines.append("The case whose best gains most over the default comes first.")
+    return " ".join(lines)
 
 
 def verdict(case: CaseFacts) -> str:
     """Return a few sentences about the result of a case."""
     row = case.summary
-    said = [reached(row)]
+    known = findings(row)
+    texts = [str(finding) for finding in known if finding.topic is Topic.RESULT]
     if row.best and row.best.total_batch is not None:
-        said.append(f"its total batch is {row.best.total_batch:,.10g}")
+        texts.append(f"its total batch is {row.best.total_batch:,.10g}")
     if row.bound:
-        said.append(f"its devices: {row.profile}")
-    return sentences(dict.fromkeys([*said, *remarks(row)]))
+        texts.append(f"its devices: {row.profile}")
+    return sentences(dict.fromkeys([*texts, *map(str, known)]))
 
 
 def note(case: CaseFacts) -> str:
     """Return what there is to say about a case in a few paragraphs of Markdown."""
     best = case.summary.best
     config = f"Trial #{best.trial}: {code(in_words(best.config))}" if best else None
-    rest = [markdown(one) for one in (when_found(case), memory_end(case), cost(case)) if one]
-    return "\n\n".join(filter(None, [markdown(verdict(case)), config, *rest]))
+    paragraphs = [markdown(text) for text in (when_found(case), memory_end(case), cost(case)) if text]
+    return "\n\n".join(filter(None, [markdown(verdict(case)), config, *paragraphs]))
 
 
 def cost(case: CaseFacts) -> str:
@@ -93,28 +92,24 @@ def count(number: float | None) -> str:
 
 def when_found(case: CaseFacts) -> str:
     """Return when the best was found, and what the search did afterwards."""
-    if case.found is None or not case.device_s:
+    if case.first_best is None or not case.device_s:
         return "Each dot is a trial; the line is the highest measurement so far."
-    ended_s, share = case.found.ended_s, 100.0 * case.found.ended_s / case.device_s
-    said = f"Trial #{case.found.trial.number} first measured the best config, "
-    said += f"after {ended_s:,.0f} device-seconds ({share:.0f} % of all)."
+    ended_s, share = case.first_best.ended_s, 100.0 * case.first_best.ended_s / case.device_s
+    text = f"Trial #{case.first_best.trial.number} first measured the best config, "
+    text += f"after {ended_s:,.0f} device-seconds ({share:.0f} % of all)."
     why_ended = case.view.facts.ended
     if share < 99.5:
-        said += f" The rest {'made sure that no other config is' if why_ended else 'found no config that is'} better."
-    return said + (f" {sentences([at_its_end(why_ended)])}" if why_ended else "")
-
-
-FAR_RUNGS = 4.0
-"""An end of memory above so many times the largest rung of the line is too far away to be told as a number."""
+        text += f" The rest {'made sure that no other config is' if why_ended else 'found no config that is'} better."
+    return text + (f" {sentences([at_its_end(why_ended)])}" if why_ended else "")
 
 
 def memory_end(case: CaseFacts) -> str:
     """Return where memory ends along the ladder, as measured and as predicted."""
-    said = []
+    lines = []
     if case.out_of_memory:
-        said.append(f"{case.summary.ladder} {case.out_of_memory[0]:,} ran out of memory.")
+        lines.append(f"{case.summary.ladder} {case.out_of_memory[0]:,} ran out of memory.")
     if (line := case.memory) and line.end:
-        far = FAR_RUNGS * line.rungs[-1]
+        far = 4.0 * line.rungs[-1]
         ends = f"above {far:,.0f}" if line.end > far else f"near {line.end:,.0f}"
-        said.append(f"By the straight line through the peaks, memory ends {ends}.")
-    return " ".join(said)
+        lines.append(f"By the straight line through the peaks, memory ends {ends}.")
+    return " ".join(lines)

@@ -7,8 +7,8 @@ from functools import partial
 from tuner.probe import Failure, FailureKind
 from tuner.records.case_record import CaseRecord, StudyAttributes
 from tuner.running import events
+from tuner.running.job import CALIBRATE, Job, Purpose, check, fit_batch
 from tuner.running.probing import Probing
-from tuner.running.workbench import CALIBRATE, Job, Purpose, check, fit_batch
 from tuner.search.calibration import BatchToFit, calibrated_at, rungs_after
 from tuner.search.choosing import Strategy
 from tuner.search.strategies import build_pruner, defaults_first
@@ -85,8 +85,8 @@ class CaseWork:
         if self._job.interrupted():
             return self._outcome(events.Ending.INTERRUPTED, probed)
         is_reached = target is not None and self.study.finished >= target
-        rest = (events.Ending.TARGET if is_reached else events.Ending.EXHAUSTED) if probed else events.Ending.ALREADY
-        outcome = self._outcome(events.Ending.ELSEWHERE if self.study.awaited else rest, probed)
+        ending = (events.Ending.TARGET if is_reached else events.Ending.EXHAUSTED) if probed else events.Ending.ALREADY
+        outcome = self._outcome(events.Ending.ELSEWHERE if self.study.awaited else ending, probed)
         return outcome if is_reached else replace(outcome, why=self.study.end(keep=self._job.purpose.keeps_end))
 
     def _ask(self, target: int | None) -> Asked | None:

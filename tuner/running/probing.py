@@ -28,8 +28,8 @@ from tuner.probe import (
     with_sure_speed,
 )
 from tuner.running.events import ProbeEnded, ProbeRunning, ProbeStarted
+from tuner.running.job import Job, Pulse
 from tuner.running.prober import run_in
-from tuner.running.workbench import Job, Pulse
 from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.store.case_study import Asked, CaseStudy, kept_probe, set_aside
 from tuner.study import Case, Config, Space, StudySpec, compare_with_default, same_launch
@@ -139,9 +139,9 @@ class Probing:
             self._own_training = newest.probe.training
         if self._own_training is None:
             return None
-        own, other = self._own_training.signature, result.training.signature
-        found = differences(own, other, free=frozenset(PARTS) - keeps)
-        return "; ".join(map(str, found)) or None
+        own, second = self._own_training.signature, result.training.signature
+        changes = differences(own, second, free=frozenset(PARTS) - keeps)
+        return "; ".join(map(str, changes)) or None
 
     def _default_metrics(self, result: ProbeResult) -> Mapping[str, float | None]:
         """Return the metrics of the default config at a result's rung; the result's own where it is the default."""

@@ -8,8 +8,9 @@ from tuner.devices.found import describe_machine
 from tuner.errors import StudyError
 from tuner.export.recorded_table import Circumstances, columns
 from tuner.running.events import CaseOutcome
+from tuner.running.job import Job, record
 from tuner.running.loop import optimize, prepared
-from tuner.running.workbench import Job, Workbench, record
+from tuner.running.workbench import Workbench
 from tuner.search.design import in_sessions, spread
 from tuner.store.opening import check_study
 from tuner.study import Case, Config, PrunerSpec

@@ -1,9 +1,5 @@
-"""A study with everything that it works with (its file, trainer, devices and folder), and the job that works on it.
+"""A study with everything that it works with: its file, trainer, devices and folder."""
 
-The job also says what the work is for, who watches it, and the time that it may take.
-"""
-
-import math
 import os
 import shutil
 import subprocess
@@ -14,28 +10,24 @@ from typing import Any
 
 from tuner.devices.found import THREADS, device_variables, links, memory_variables, nccl_variables, open_devices
 from tuner.errors import StudyError
-from tuner.probe import HOUR_S, Answer, Clock, Device, DeviceSource, ProbePlan, ProbeResult, Slot, Stop, check_metrics
-from tuner.running.events import Watcher
-from tuner.search.calibration import BatchToFit, of_batch, of_ladder, usual
-from tuner.search.choosing import Strategy
-from tuner.search.strategies import Siblings, in_order, recovery, searching
-from tuner.store.database import Database
-from tuner.store.opening import check_study
+from tuner.probe import Device, DeviceSource, Slot, check_metrics
+from tuner.running.events import StudyStarted
+from tuner.search.calibration import BatchToFit, usual
 from tuner.study import (
     LADDER,
-    REASON,
     BatchFit,
     Case,
     Config,
     DeviceKind,
-    ProbeSpec,
     Space,
     StudySpec,
     described,
     every,
     first_size,
+    lending_order,
     load,
     narrowed,
+    select,
 )
 from tuner.trainers.base import LadderEnd, Trainer
 from tuner.trainers.registry import check_values, not_searched, open_trainer
@@ -172,12 +164,22 @@ class Workbench:
             first=first_size(None if named else at_hand[0]),
             probed_samples=named or at_hand[0],
             samples=named or max(known, default=None),
-            total_mib=min((one.mem_total_mib for one in self.devices if one.mem_total_mib), default=None),
+            total_mib=min((device.mem_total_mib for device in self.devices if device.mem_total_mib), default=None),
         )
 
     def with_batch(self, case: Case, batch: BatchFit) -> "Workbench":
         """Return the bench with the case's batch size that is `auto`."""
         return replace(self, batches={**self.batches, case.name: batch})
+
+    def started(self, cases: Sequence[Case]) -> StudyStarted:
+        """Return the event with which the work on the study begins."""
+        return StudyStarted(
+            study=self.spec.name,
+            trainer=self.trainer.name,
+            cases=tuple(case.name for case in cases),
+            devices=tuple(device.label for device in self.devices),
+            objectives=self.spec.objectives,
+        )
 
     def slot(self, case: Case, folder: str | Path) -> Slot:
         """Return where a probe of a case runs, in a folder of the study's folder; `run_in` reserves its port."""
@@ -197,7 +199,7 @@ class Workbench:
             "trainer": self.trainer.fingerprint(),
             **({"pruner": spec.pruner.model_dump(mode="json")} if spec.pruner.name != "none" else {}),
             "objective": spec.objective,
-            **({"constraints": {one.metric: str(one) for one in constraints}} if constraints else {}),
+            **({"constraints": {known.metric: str(known) for known in constraints}} if constraints else {}),
             "iterations": [spec.probe.warmup_iterations, spec.probe.iterations],
             "source": self.source.label,
             "devices": list(self.device_names),
@@ -248,140 +250,13 @@ def launch_variables(
     }
 
 
-StrategyOf = Callable[[Space, StudySpec, int, Siblings], Strategy]
-"""Makes a strategy from the space, the case's settings, the number of trials so far, and the case's siblings."""
+def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
+    """Return the requested cases, or else the study's cases. Raises StudyError for a glob that matches no case."""
+    asked = [part.strip() for option in cases or () for part in option.split(",")]
+    return select(bench.trainer.cases(), [part for part in asked if part] or bench.spec.cases)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Purpose:
-    """How configs are chosen for a case, and when its work is over."""
-
-    strategy: StrategyOf
-    limited: bool = True
-    """Whether the work ends at a number of finished trials; otherwise it ends when the strategy has nothing left."""
-    competing: bool = True
-    """Whether configs compete: a clear loser ends early, and the best is measured again cold."""
-    keeps_end: bool = True
-    """Whether the study keeps the reason why the work ended. It keeps none if other work on the case follows."""
-    ineligible: Callable[[ProbeResult], str | None] = lambda _: None
-    """Returns why a config that ran for this purpose may not be the best; None where it may."""
-    settled: Callable[[ProbeResult], Answer] | None = None
-    """Returns whether a probe goes on; None where the objectives decide, with the study's limits and headroom."""
-    limits: Callable[[ProbeSpec], ProbeSpec] = lambda limits: limits
-    """Returns the limits of a probe, from those of the study."""
-    trainer: Trainer | None = None
-    """The trainer that plans the probes by its plain command; None for the study's."""
-
-
-SEARCH = Purpose(strategy=searching)
-"""Find the best config."""
-RECOVER = Purpose(strategy=lambda space, *_: recovery(space), limited=False, keeps_end=False)
-"""Find one config that runs, for a case that has had no success."""
-CALIBRATE = Purpose(strategy=lambda space, *_: of_ladder(space), limited=False, competing=False, keeps_end=False)
-"""Probe small rungs, from which the rungs of an `auto` ladder are made."""
-
-
-def fit_batch(batch: BatchToFit) -> Purpose:
-    """Probe small batch sizes, from which the batch size that is `auto` is worked out."""
-    return Purpose(
-        strategy=lambda *_: of_batch(batch),
-        limited=False,
-        competing=False,
-        keeps_end=False,
-        ineligible=lambda _: REASON,
-    )
-
-
-def record(configs: Sequence[Config], *, limited: bool = True) -> Purpose:
-    """Measure all configs of a list fully."""
-    return Purpose(strategy=lambda space, *_: in_order(configs, space.ladder), limited=limited, competing=False)
-
-
-Probe = Callable[[ProbePlan, Stop], ProbeResult]
-"""Probes once; the second argument may end the probe early."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pulse:
-    """How often a watcher hears of the running probe."""
-
-    every_s: float
-    clock: Clock
-    utilisation: Callable[[], Sequence[float | None]] = tuple
-    """Returns how busy each device was since the last call; see `Prober.utilisation`."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
-    """What the work on a study needs: its bench, its database, a prober, a watcher, and what may stop it."""
-
-    bench: Workbench
-    database: Database
-    probe: Probe
-    interrupted: Callable[[], bool]
-    """Returns whether the user wants to stop, or the time is over."""
-    watcher: Watcher = lambda _: None
-    pulse: Pulse | None = None
-    """How often the watcher hears of the running probe; None where it does not."""
-    has_time: Callable[[float | None], bool] = lambda _: True
-    """Returns whether a probe of so many expected seconds may begin; None stands for an unknown length."""
-    purpose: Purpose = SEARCH
-    trials: int | None = None
-    """The number of finished trials per case; None for the study's own number."""
-    open_session: Callable[[], str | None] = lambda: None
-    """Returns the key of the open session; None where no session is open."""
-    wait: Callable[[], None] | None = None
-    """Waits a moment for the probes of other workers; None where the work ends while they still probe."""
-    simulated: bool = False
-    """Whether probes take no time, because a recorded table answers them."""
-    recording: Mapping[str, Any] | None = None
-    """How the case is recorded, where it is: the JSON of `Circumstances`, which the case's study keeps."""
-
-    def target(self, spec: StudySpec) -> int | None:
-        """Return the number of finished trials that ends the work on a case; None where no number does."""
-        return (self.trials or spec.search.trials) if self.purpose.limited else None
-
-
-def check(job: Job, case: Case) -> None:
-    """Check whether a case can be searched and its study be resumed; this begins nothing.
-
-    Raises StudyError with the case's name where no sampler can be made, and StoreError where the case's study in the
-    database differs. The search itself makes a new sampler later, when the cases before it have shown their best.
-    """
-    check_study(job.database, job.bench.study_name(case), job.bench.identity_for(case))
-    space, spec = job.bench.space_for(case), job.bench.spec_for(case)
-    try:
-        job.purpose.strategy(space, spec, 0, tuple)
-    except StudyError as error:
-        raise StudyError(f"case {case.name}: {error}") from error
-
-
-class Budget:
-    """The time that probes may take: `hours` from now on, or no limit where `hours` is None."""
-
-    def __init__(self, clock: Clock, hours: float | None) -> None:
-        self._clock = clock
-        self.whole_s = math.inf if hours is None else hours * HOUR_S
-        self._end_s = clock.now() + self.whole_s
-        self.short: tuple[float, float] | None = None
-        """The seconds that the next probe needed and the seconds that were left, where these ended the budget."""
-
-    def over(self) -> bool:
-        """Return whether the time is over, or the rest is too short for a probe."""
-        return self.short is not None or self._clock.now() >= self._end_s
-
-    def allows(self, probe_s: float | None) -> bool:
-        """Return whether the rest is enough for a probe of so many seconds; if it is not, the budget is over."""
-        left_s = self._end_s - self._clock.now()
-        if probe_s is not None and probe_s > left_s:
-            self.short = probe_s, left_s
-        return self.short is None
-
-
-def within(job: Job, budget: Budget) -> Job:
-    """Return the job that ends when its budget is over, and that begins no probe that the budget is too short for.
-
-    A simulated probe takes no time, so its length is ignored.
-    """
-    limited = replace(job, interrupted=lambda: job.interrupted() or budget.over())
-    return limited if job.simulated else replace(limited, has_time=budget.allows)
+def cases_to_search(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
+    """Return the chosen cases in the order of the search. If a study asks for all, those that lend most come first."""
+    chosen = chosen_cases(bench, cases)
+    return lending_order(chosen) if not cases and bench.spec.cases == ("*",) else chosen

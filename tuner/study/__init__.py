@@ -36,6 +36,7 @@ from tuner.study.space import (
 )
 from tuner.study.spec import (
     MOST_HOURS,
+    NAME,
     TRAINING_HOURS,
     Constraint,
     EnvironmentSpec,
@@ -52,6 +53,7 @@ from tuner.study.spec import (
 from tuner.study.study_file import (
     DeviceKind,
     complaints,
+    exposed,
     find,
     load,
     names,

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
 
 from tuner.study.parameter import (
     DEVICES,
@@ -307,6 +307,14 @@ def _cards_as_text(devices: object) -> object:
     return f"auto:{devices}" if is_number else devices
 
 
+Devices = Annotated[
+    str,
+    StringConstraints(pattern=DEVICES),
+    BeforeValidator(_cards_as_text),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": DEVICES}, {"type": "integer", "exclusiveMinimum": 0}]}),
+]
+
+
 class StudySpec(Strict):
     """A whole study file."""
 
@@ -317,7 +325,7 @@ class StudySpec(Strict):
     """the study to run instead if `trainer.root` is empty"""
     cases: Cases = ("*",)
     """globs over the trainer's cases"""
-    devices: Annotated[str, StringConstraints(pattern=DEVICES), BeforeValidator(_cards_as_text)] = "auto"
+    devices: Devices = "auto"
     """`auto` for every GPU, a number such as `2` for so many of them, `cpu:RANKS`, or CUDA indices such as `0,1`"""
     space: Annotated[dict[str, ParameterSpec], AfterValidator(check_together)] = Field(min_length=1, max_length=100)
     """the parameters that are searched, by name"""

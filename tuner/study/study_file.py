@@ -21,7 +21,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 from tuner.errors import StudyError
 from tuner.study.parameter import IN_WORDS, ignored
 from tuner.study.spec import Override, StudySpec
-from tuner.study.variables import expanded
+from tuner.study.variables import expanded, literal_keys
 
 MOST_BYTES = 256 * 1024
 MOST_VALUES = 20_000
@@ -373,3 +373,16 @@ def _checked(text: str, where: str, errors: list[str]) -> str:
         errors.append(f"{where or 'study'}: contains a NUL character or half of a pair, which nothing may contain")
         return ""
     return text
+
+
+def exposed(spec: StudySpec) -> list[str]:
+    """Return a line for each key that stands as a literal in the trainer's command or variables."""
+    env = spec.trainer.options.get("env")
+    texts = {str(name): str(text) for name, text in env.items()} if isinstance(env, dict) else {}
+    found = literal_keys(spec.trainer.command, {**spec.environment.variables, **texts})
+    return [
+        f"study file: the value of {name} looks like a key; write a reference such as "
+        f"${{{re.sub(r'[^A-Za-z0-9_]', '_', name).upper()}}} and "
+        "export that variable, so that the study file and the trainer's own output need not hold it"
+        for name in found
+    ]

@@ -6,10 +6,9 @@ import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -18,8 +17,7 @@ from tuner.probe import Device, ProbePlan, Slot, record
 from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value, complaints, escaped
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limit:
+class Limit(NamedTuple):
     """A module must be older than a version: always, or only beside a certain version of another module."""
 
     module: str
@@ -28,8 +26,7 @@ class Limit:
     """The other module, and how its version begins."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Dependencies:
+class Dependencies(NamedTuple):
     """The modules that a trainer imports, in an order in which it can import them."""
 
     python: str
@@ -37,8 +34,7 @@ class Dependencies:
     limits: tuple[Limit, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Imported:
+class Imported(NamedTuple):
     """The result of importing one module; `version` is None for a module without a version."""
 
     module: str
@@ -185,8 +181,7 @@ of its own rung.
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LadderEnd:
+class LadderEnd(NamedTuple):
     """The largest `num_envs` per device that a trainer can run, however much memory the devices have."""
 
     num_envs: int

@@ -5,12 +5,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy
 from sqlalchemy import ColumnElement, Connection, Engine, TableClause, and_, func, select
@@ -80,22 +80,42 @@ def read_plain(engine: Engine, study: str, study_id: int) -> StudyRecord:
         reports = _reports(connection, study_id)
         names = _system_names(connection, study_id)
         workers = loader_workers(connection, [study_id])
-    states = [row.state for row in rows]
+    trials = [
+        _ended(row.state, moment(row.datetime_start), moment(row.datetime_complete), reports.get(row.trial_id, 0))
+        for row in rows
+    ]
+    return _record(study, [row.state for row in rows], trials, names, loader_workers=workers)
+
+
+def _ended(state: str, began: datetime | None, ended: datetime | None, reports: int) -> TrialTimes | None:
+    """Return how a trial of Optuna ended, and when; None for one that has not ended."""
+    if state not in ENDS:
+        return None
+    return TrialTimes(end=ENDS[state], began_s=seconds(began), ended_s=seconds(ended), reports=reports)
+
+
+def _record(
+    study: str,
+    states: Sequence[str],
+    trials: Iterable[TrialTimes | None],
+    names: Sequence[str],
+    **facts: KnownFact[Any] | None,
+) -> StudyRecord:
+    """Return the record of a study of Optuna.
+
+    Args:
+        study: its name.
+        states: those of all trials, as Optuna names them.
+        trials: how they ended; None for those that have not.
+        names: those of the attributes that Optuna keeps of the study and its trials.
+        facts: field of `Setup` → what is known.
+    """
     return StudyRecord(
         study=study,
-        trials=tuple(
-            TrialTimes(
-                end=ENDS[row.state],
-                began_s=seconds(moment(row.datetime_start)),
-                ended_s=seconds(moment(row.datetime_complete)),
-                reports=reports.get(row.trial_id, 0),
-            )
-            for row in rows
-            if row.state in ENDS
-        ),
+        trials=tuple(trial for trial in trials if trial),
         running=states.count(RUNNING),
         waiting=states.count("WAITING"),
-        setup=Setup(sampler=_left_by(names, SAMPLERS), pruner=_left_by(names, PRUNERS), loader_workers=workers),
+        setup=Setup(sampler=_left_by(names, SAMPLERS), pruner=_left_by(names, PRUNERS), **facts),
     )
 
 
@@ -221,8 +241,7 @@ def _pruner(cases: Iterable[CaseView]) -> KnownFact[str] | None:
     return known(", ".join(names) or None, DATABASE)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Diagnosis:
+class Diagnosis(NamedTuple):
     """What a study spent its time on, and why its GPUs did not train more."""
 
     facts: Facts
@@ -231,12 +250,16 @@ class Diagnosis:
 
 
 def diagnose(engine: Engine, study: str, given: Setup | None = None, *, hours_left: float | None = None) -> Diagnosis:
-    """Diagnose a study of any Optuna program; `given` is what the user knows, and goes before the database.
+    """Return the diagnosis of a study of any Optuna program.
 
-    With `hours_left`, the study still runs for so long, and each cause says whether to stop it for the change.
+    Args:
+        engine: the study's database.
+        study: the name of an Optuna study, or of a study of `tuner`, whose cases are Optuna studies.
+        given: what the user knows; it goes before the database.
+        hours_left: for so long the study still runs; each cause then says whether to stop it for the change.
 
-    `study` is the name of an Optuna study, or of a study of `tuner`, whose cases are Optuna studies. Raises
-    EmptyStoreError if there is no such study, or if none of its trials has ended.
+    Raises:
+        EmptyStoreError: if there is no such study, or if none of its trials has ended.
     """
     return diagnose_record(_read(engine, study), given, hours_left=hours_left)
 
@@ -263,33 +286,17 @@ def of_journal(journal: "JournalStudy", study: str) -> StudyRecord:
         if _WORKERS.search(name.lower()) and isinstance(value, int | float) and 0.0 <= value < math.inf
     ]
     states = [trial.state.name for trial in journal.trials]
-    times = {
-        trial.number: TrialTimes(
-            end=ENDS[trial.state.name],
-            began_s=seconds(trial.datetime_start),
-            ended_s=seconds(trial.datetime_complete),
-            reports=len(trial.intermediate_values),
-        )
+    trials = [
+        _ended(trial.state.name, trial.datetime_start, trial.datetime_complete, len(trial.intermediate_values))
         for trial in journal.trials
-        if trial.state.name in ENDS
-    }
+    ]
     threads: dict[object, list[Interval]] = {}
-    for number, process in enumerate(journal.processes):
-        if number in times and (running := times[number].running):
-            threads.setdefault(process, []).append(running)
+    for process, trial in zip(journal.processes, trials, strict=False):
+        if trial and trial.running:
+            threads.setdefault(process, []).append(trial.running)
     n_jobs = max((Timeline(intervals).most for intervals in threads.values()), default=None)
-    return StudyRecord(
-        study=study,
-        trials=tuple(times.values()),
-        running=states.count(RUNNING),
-        waiting=states.count("WAITING"),
-        setup=Setup(
-            sampler=_left_by(names, SAMPLERS),
-            pruner=_left_by(names, PRUNERS),
-            loader_workers=known(over(fmean, workers), "journal"),
-            n_jobs=known(n_jobs, "journal"),
-        ),
-    )
+    facts = {"loader_workers": known(over(fmean, workers), "journal"), "n_jobs": known(n_jobs, "journal")}
+    return _record(study, states, trials, names, **facts)
 
 
 def diagnose_record(record: StudyRecord, given: Setup | None = None, *, hours_left: float | None = None) -> Diagnosis:

@@ -25,8 +25,8 @@ from tuner.probe import (
     with_sure_speed,
 )
 from tuner.records.case_record import RunRecord, scored_by
+from tuner.running.job import Job
 from tuner.running.prober import run_in
-from tuner.running.workbench import Job
 from tuner.search.scores import Mean, agreement, ahead, constant, means, standings, thinned
 from tuner.store.races import RaceRuns
 from tuner.study import Case, ProbeSpec, same_launch
@@ -125,7 +125,17 @@ class Race:
         seeds: int,
         total_s: float,
     ) -> None:
-        """Plan the race: `total_s` is the time for which all runs train together, in seconds. `say` takes a line."""
+        """Plan the race.
+
+        Args:
+            job: what the runs are made with.
+            case: the case that is trained.
+            runs: the runs that the study keeps.
+            say: takes a line about what happens.
+            configs: those that take part.
+            seeds: the runs of each config in each round.
+            total_s: the seconds for which all runs train together.
+        """
         self._job, self._case, self._runs, self._say = job, case, runs, say
         self._entrants = list(configs)
         self.rounds = rounds(len(configs), seeds=seeds, total_s=total_s)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tuner.errors import StoreError
 from tuner.export import CaseView, in_words, no_best
@@ -10,8 +11,7 @@ from tuner.search.standing import Standing, of_both
 from tuner.study import Config, launch_digest, launched
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Round:
+class Round(NamedTuple):
     """A round: how many configs train, how long each run takes in seconds, and the seeds of each config's runs."""
 
     configs: int

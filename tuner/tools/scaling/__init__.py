@@ -1,1 +1,1 @@
-"""How a trainer scales: over one and several GPUs, over NVLink or host memory, over cards that are unlike."""
+"""How a trainer scales: over one and several GPUs, over NVLink or host memory."""

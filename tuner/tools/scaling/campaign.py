@@ -1,12 +1,12 @@
 """Plans the runs of `tuner scale`, measures them, and keeps the results after each of them."""
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from tuner.devices.found import Link, device_variables, nccl_variables, part_of
 from tuner.errors import DeviceError, OutputError, TrainerError, TunerError
@@ -29,8 +29,7 @@ from tuner.study import Config, ProbeSpec
 from tuner.tools.scaling.results import COUNTS, Measurement, Mode, Results, Route, Subject, read, write
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CardTeam:
+class CardTeam(NamedTuple):
     """The ranks of one program."""
 
     gpus: tuple[int, ...]
@@ -73,20 +72,25 @@ def counts(asked: Sequence[int] | None, visible: int) -> tuple[int, ...]:
     return tuple(sorted({1, *(asked or [count for count in COUNTS if count <= visible])}))
 
 
-def routes(links: Sequence[Link], *, on_gpu: bool, p2p: bool = True) -> tuple[Route, ...]:
-    """Return the routes between the ranks of a machine, the fastest first; without `p2p` only the host's memory."""
+def routes(links: Sequence[Link], *, on_gpu: bool) -> tuple[Route, ...]:
+    """Return the routes between the ranks of a machine, the fastest first."""
     if not on_gpu:
         return ("gloo",)
-    if not p2p or any(link.p2p is False for link in links):
+    if any(link.p2p is False for link in links):
         return ("host",)
     return ("nvlink" if links and all(link.nvlink for link in links) else "p2p", "host")
 
 
 def scaling_runs(subjects: Sequence[Scaled], counts: Sequence[int], routes: Sequence[Route]) -> Iterator[Run]:
-    """Yield the measurements of weak and strong scaling. `counts` begin with 1.
+    """Yield the measurements of weak and strong scaling.
 
     All runs of one team come together, because each other team needs new programs. For strong scaling, the largest
     batch is also divided by each number of GPUs.
+
+    Args:
+        subjects: what is measured.
+        counts: the numbers of GPUs, 1 first.
+        routes: the ways between the ranks; only the first is also measured without an exchange.
     """
     sizes = [(scaled, _sizes(scaled, counts)) for scaled in subjects]
 
@@ -103,19 +107,6 @@ def scaling_runs(subjects: Sequence[Scaled], counts: Sequence[int], routes: Sequ
             if position == 0:
                 yield from runs("apart", team)
             yield from runs("joined", team)
-
-
-def split_runs(subjects: Sequence[Scaled], cards: int) -> Iterator[Run]:
-    """Yield the measurements of each card by itself, then of all cards at the same time, each with its own program.
-
-    All cards are measured twice: the first time decides how the work is divided, the second time checks the division.
-    """
-    teams = [CardTeam(gpus=(card,)) for card in range(cards)]
-    works = [(scaled.subject.name, size) for scaled in subjects if not scaled.only_links for size in scaled.sizes]
-    for team in teams:
-        yield from (Run(subject=name, size=size, mode="single", teams=(team,)) for name, size in works)
-    for name, size in works:
-        yield from [Run(subject=name, size=size, mode="beside", teams=tuple(teams))] * 2
 
 
 def _sizes(scaled: Scaled, counts: Sequence[int]) -> Sequence[int | None]:
@@ -245,11 +236,21 @@ def measure_all(
     path: Path,
     tell: Callable[[Run, list[Measurement]], None],
 ) -> Results:
-    """Measure the runs, write all results so far to `path` after each run, and return them.
+    """Return the results with those of the runs, and write all so far after each run.
 
-    `tell` gets each run with its points. An interrupted run ends the work without an error.
-    Raises TunerError when a card is lost or busy, or when no run can succeed. The message says where the results so far
-    are.
+    An interrupted run ends the work without an error.
+
+    Args:
+        measuring: measures a run.
+        runs: those to make, in this order.
+        subjects: name → what is measured.
+        results: those of earlier calls.
+        path: the file of the results.
+        tell: gets each run with its points.
+
+    Raises:
+        TunerError: when a card is lost or busy, or when no run can succeed. The message says where the results so far
+            are.
     """
     try:
         for run in runs:
@@ -306,15 +307,14 @@ def _run_of(point: Measurement) -> tuple[object, ...]:
 
 
 def missing(runs: Iterable[Run], results: Results) -> list[Run]:
-    """Return the runs that have not been measured yet, in their order. A run may be planned more than once."""
-    made = Counter((*_run_of(point), point.gpus) for point in results.points)
-    left: list[Run] = []
-    for run in runs:
-        keys = [(run.subject, run.size, run.mode, team.route, len(run.teams), team.gpus) for team in run.teams]
-        if any(made[key] < 1 for key in keys):
-            left.append(run)
-        made.subtract(keys)
-    return left
+    """Return the runs that have not been measured yet, in their order."""
+    made = {(*_run_of(point), point.gpus) for point in results.points}
+
+    def is_made(run: Run) -> bool:
+        keys = ((run.subject, run.size, run.mode, team.route, len(run.teams), team.gpus) for team in run.teams)
+        return made.issuperset(keys)
+
+    return [run for run in runs if not is_made(run)]
 
 
 def _check(points: list[Measurement], results: Results) -> None:

@@ -15,7 +15,7 @@ from tuner.probe import BUSY_PCT, HOUR_S, over
 from tuner.study import Number, Strict, complaints, grouped, read_mapping
 from tuner.tools.scaling.laws import Loss, Quantity, difference
 from tuner.tools.scaling.results import Measurement, Mode, Results, Route, Subject
-from tuner.tools.scaling.scaling_table import Division, Fit, ScalingRow, ceilings, mean_pct, placement, table
+from tuner.tools.scaling.scaling_table import Fit, ScalingRow, ceilings, mean_pct, table
 
 ROUTES: dict[Route, str] = {
     "nvlink": "NVLink",
@@ -56,7 +56,7 @@ def short(quantity: Quantity) -> str:
     return f"{number(quantity.times(1 / (unit or 1.0)))} {letter}".rstrip()
 
 
-def sized(row: ScalingRow | Fit | Division | Measurement) -> str:
+def sized(row: ScalingRow | Fit | Measurement) -> str:
     """Return the name of what a row is about."""
     return row.workload if row.size is None else f"{row.workload} {row.size:,}"
 
@@ -127,28 +127,6 @@ def _serial(fit: Fit) -> str:
     if fit.serial.misfit is not None and fit.serial.misfit > CERTAIN:
         text += "; the law does not fit these measurements"
     return text
-
-
-def split_sentences(results: Results, divisions: list[Division]) -> Iterator[str]:
-    """Yield how each workload is divided among the cards, and which workload belongs on which card."""
-    if not results.on_gpu:
-        yield CPU_NOTE
-    yield from busy_with_others(point for point in results.points if point.mode == "single")
-    for division in divisions:
-        shares = ", ".join(f"{100 * share:.1f} %" for share in division.shares)
-        total, best = division.throughput.value, max(speed.value for speed in division.alone)
-        yield (
-            f"{sized(division)}: give the cards {shares} of the work. Together they make "
-            f"{number(division.throughput)} samples/s: {total / best:.2f} times the best card alone, "
-            f"{total / division.even.value:.2f} times an even split, "
-            f"{100 * total / division.sum_alone.value:.1f} % of the sum of the single cards"
-        )
-    chosen = placement(divisions)
-    if len(chosen) > 1:
-        for card, name in enumerate(results.devices):
-            works = [name if size is None else f"{name} {size:,}" for (name, size), at in chosen.items() if at == card]
-            yield f"device {card} ({name}): {', '.join(works) or 'nothing'}"
-    yield from failure_sentences(results)
 
 
 def topology(links: Sequence[Link]) -> Iterator[str]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,7 @@ class Quantity:
         return Quantity(self.value * factor, None if self.error is None else self.error * abs(factor))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SerialPart:
+class SerialPart(NamedTuple):
     """The fitted serial part of a workload: the share of its time that more GPUs do not shorten."""
 
     share: float

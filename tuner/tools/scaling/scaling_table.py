@@ -1,13 +1,12 @@
-"""The scaling table: speed-up, efficiency and losses; and independent work divided among unlike cards. Pure."""
+"""The scaling table: speed-up, efficiency and losses. Pure."""
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from tuner.probe import DeviceSummary
 from tuner.study import grouped
-from tuner.tools.scaling.laws import Quantity, SerialPart, fill_share, losses, ratio, serial_part, total
+from tuner.tools.scaling.laws import Quantity, SerialPart, fill_share, losses, ratio, serial_part
 from tuner.tools.scaling.results import COUNTS, Measurement, Mode, Results, Route, Subject
 
 Scaling = Literal["single", "weak", "strong"]
@@ -221,91 +220,3 @@ def _step_ms(point: Measurement) -> Quantity:
     speed = rate(point)
     step_ms = MS_PER_S * (point.samples_per_step or 0.0) / speed.value
     return Quantity(step_ms, None if speed.error is None else step_ms * speed.error / speed.value)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Division:
-    """How the independent work of one workload is divided among the cards."""
-
-    workload: str
-    size: int | None
-    alone: tuple[Quantity, ...]
-    """Samples per second of each card while the other cards have no work."""
-    first: tuple[Quantity, ...]
-    """Samples per second of each card while all cards work. They decide the shares."""
-    second: tuple[Quantity, ...]
-    """The same, measured again. They check the shares."""
-
-    @property
-    def shares(self) -> tuple[float, ...]:
-        """The share of the work that each card gets: in proportion to its own speed."""
-        return tuple(speed.value / total(self.first).value for speed in self.first)
-
-    @property
-    def sum_alone(self) -> Quantity:
-        """The samples per second that the cards would make together if they did not disturb each other."""
-        return total(self.alone)
-
-    @property
-    def throughput(self) -> Quantity:
-        """The samples per second until the last card has finished its share, with all cards at work."""
-        return self._until_all_finish(self.shares)
-
-    @property
-    def even(self) -> Quantity:
-        """The same with equal shares."""
-        return self._until_all_finish([1 / len(self.second)] * len(self.second))
-
-    def _until_all_finish(self, shares: Sequence[float]) -> Quantity:
-        speeds = (speed.times(1 / share) for speed, share in zip(self.second, shares, strict=True))
-        return min(speeds, key=lambda speed: speed.value)
-
-
-def divisions(results: Results) -> list[Division]:
-    """Return the division of each workload and size that every card has measured alone, and twice beside the others."""
-    cards = range(len(results.devices))
-    made: list[Division] = []
-    for (workload, size), group in grouped(results.points, lambda point: (point.workload, point.size)).items():
-        points = [point for point in group if point.samples_per_s]
-        alone = [_rates(points, "single", card) for card in cards]
-        beside = [_rates([point for point in points if point.beside == len(cards)], "beside", card) for card in cards]
-        if min(map(len, alone)) >= 1 and min(map(len, beside)) >= 2:
-            made.append(
-                Division(
-                    workload=workload,
-                    size=size,
-                    alone=tuple(rates[0] for rates in alone),
-                    first=tuple(rates[0] for rates in beside),
-                    second=tuple(rates[1] for rates in beside),
-                )
-            )
-    return made
-
-
-def _rates(points: Sequence[Measurement], mode: Mode, card: int) -> list[Quantity]:
-    return [rate(point) for point in points if point.mode == mode and point.gpus == (card,)]
-
-
-def placement(divisions: Sequence[Division]) -> Mapping[tuple[str, int | None], int]:
-    """Return the card for each workload and size, so that all finish as early as possible.
-
-    Each workload counts as much work as its fastest card does in the same time. Where there are more than
-    100,000 ways, each workload goes in turn to the card on which it ends first.
-    """
-    if not divisions:
-        return {}
-    cards = range(len(divisions[0].alone))
-    speeds = [[speed.value for speed in division.alone] for division in divisions]
-    takes = [[max(rates) / rate for rate in rates] for rates in speeds]
-
-    def ends(plan: Sequence[int]) -> tuple[float, float]:
-        loads = [sum(takes[work][card] for work, card in enumerate(plan) if card == place) for place in cards]
-        return max(loads), sum(loads)
-
-    if len(cards) ** len(divisions) <= 100_000:
-        best: Sequence[int] = min(itertools.product(cards, repeat=len(divisions)), key=ends)
-    else:
-        best = []
-        for _ in divisions:
-            best = min(([*best, card] for card in cards), key=ends)
-    return {(division.workload, division.size): card for division, card in zip(divisions, best, strict=True)}

@@ -40,11 +40,6 @@ _SUBJECTS = (
         unit="samples per GPU and step",
     ),
     Subject(
-        name="voxelize",
-        text="sums point clouds into one grid of voxels that all ranks share",
-        unit="points per GPU and step",
-    ),
-    Subject(
         name="pipeline",
         text="trains one transformer, split into a stage per GPU",
         unit="samples per step of all GPUs",
@@ -57,7 +52,6 @@ _SUBJECTS = (
 SIZES = {
     PPO: ((2048, 4096), (32, 64)),
     "fusion": ((128, 512, 1024), (8, 16, 32)),
-    "voxelize": ((1 << 18, 1 << 21, 1 << 22), (1 << 14, 1 << 16, 1 << 17)),
     "pipeline": ((64, 128), (8, 16)),
     LINKS: ((1 << 12, 1 << 18, 1 << 22, 1 << 25, 1 << 28), (1 << 12, 1 << 18, 1 << 22)),
 }

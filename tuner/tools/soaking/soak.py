@@ -5,8 +5,9 @@ A study also learns here that a real training has run out of memory.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,7 +29,8 @@ from tuner.probe import (
     unlaunched,
 )
 from tuner.records.trial import COMPLETE, MEMORY_SHARE, SoakSettings, TrialRecord
-from tuner.running.workbench import Job, Purpose, Workbench
+from tuner.running.job import Job, Purpose
+from tuner.running.workbench import Workbench
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why
 from tuner.search.memory_growth import SPARE, SURE, Lasts
 from tuner.search.observed import Observed
@@ -171,8 +173,7 @@ class SoakFollower:
         return Enough() if is_clear and is_speed_known else More()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Soak:
+class Soak(NamedTuple):
     """What the newest soak of a config showed."""
 
     trial: TrialRecord

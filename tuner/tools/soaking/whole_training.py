@@ -107,7 +107,8 @@ class Training:
         if lasting.seen_s < SHORT_S and lasting.chance >= SURE:
             confidence = f", as far as a soak of {duration(lasting.seen_s)} can show"
         claim = f"lasts {self}" if is_likely else f"runs out within {self}"
-        return f"memory {claim}{confidence}: {now} {'GiB' if gib else 'MiB'} now, {shape}, at most {most} of {total}"
+        bound = "at most" if lasting.chance >= SURE else "it may reach"
+        return f"memory {claim}{confidence}: {now} {'GiB' if gib else 'MiB'} now, {shape}, {bound} {most} of {total}"
 
     def __str__(self) -> str:
         """Return its length in words."""

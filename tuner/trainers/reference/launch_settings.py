@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, StrictBool, StrictInt, ValidationError
 
@@ -149,8 +149,7 @@ class TeamSettings(RankTeam):
     seed: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingSettings:
+class TrainingSettings(NamedTuple):
     """The settings of one run."""
 
     asked: RunConfig

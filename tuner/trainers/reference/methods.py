@@ -5,8 +5,8 @@ import math
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +20,7 @@ from tuner.trainers.reference.world import FEATURES, JOINTS, OBSERVATION, Contro
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
-@dataclass(frozen=True, slots=True)
-class Numerics:
+class Numerics(NamedTuple):
     """The number format in which the layers of the networks compute on a device; all other work is fp32."""
 
     device: torch.device

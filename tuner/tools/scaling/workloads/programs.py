@@ -1,4 +1,4 @@
-"""The programs: sensor fusion, a pipeline, a voxel map, an all-reduce; what they share; and how ranks run them."""
+"""The programs: sensor fusion, a pipeline, an all-reduce; what they share; and how ranks run them."""
 
 import itertools
 import math
@@ -51,33 +51,6 @@ def allreduce(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
     """Return all-reduces of a buffer of `size` bytes. Each counts as one sample of each rank."""
     buffer = torch.zeros(max(1, size // 4) if exchange else 1, device=rank.device)
     return Workload(1, lambda: distributed.all_reduce(buffer))
-
-
-def voxelize(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
-    """Return steps that turn a cloud into the map. The cloud lies in host memory; each step copies it to the device.
-
-    A step turns the cloud into the map's frame, sums it into voxels, adds all ranks' sums, and takes means.
-    """
-    grid, device = (32, 256, 256) if rank.device.type == "cuda" else (8, 64, 64), rank.device
-    torch.manual_seed(rank.number)
-    host_cloud = pinned(torch.rand(size, 4), device)
-    cos, sin = math.cos(0.1), math.sin(0.1)  # the sensor is turned against the map, in rad
-    turn = torch.tensor([[1.0, 0.0, 0.0], [0.0, cos, -sin], [0.0, sin, cos]], device=device)
-    cells = torch.tensor(grid, device=device)
-    strides = torch.tensor((grid[1] * grid[2], grid[2], 1), device=device)
-    empty = torch.zeros(math.prod(grid), 5, device=device)  # of each voxel: points, place and intensity
-
-    def step() -> None:
-        cloud = host_cloud.to(device, non_blocking=True)
-        places = cloud[:, :3] @ turn
-        voxels = (places * cells).long().clamp_min(0).minimum(cells - 1)
-        features = torch.cat((torch.ones_like(cloud[:, :1]), places, cloud[:, 3:]), 1)
-        sums = empty.clone().index_add_(0, (voxels * strides).sum(1), features)
-        if exchange:
-            distributed.all_reduce(sums)
-        sums[:, 1:] /= sums[:, :1].clamp_min(1.0)
-
-    return Workload(size, step)
 
 
 class FusionShapes(NamedTuple):
@@ -211,7 +184,7 @@ def _through_stages(rank: TeamRank[RankTeam], module: nn.Module, batch: Tensor) 
     return lambda: schedule.step(*inputs, target=batch if rank.number == stages - 1 else None)
 
 
-BUILDS: Mapping[str, Build] = {"fusion": fusion, "voxelize": voxelize, "pipeline": pipeline, "allreduce": allreduce}
+BUILDS: Mapping[str, Build] = {"fusion": fusion, "pipeline": pipeline, "allreduce": allreduce}
 
 
 def run(rank: TeamRank[RankTeam], request: dict[str, Any], stopped: Callable[[], bool]) -> None:

@@ -1,0 +1,183 @@
+"""What there is to know about a case, as a list of findings; terminal, report, notes and scripts show parts of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tuner.export.bound import advice
+from tuner.export.case_view import CaseSummary, ConfigRow
+from tuner.export.wording import SPEEDS, in_words, remedy, with_error
+from tuner.probe import SAMPLES_PER_S, Blame, FailureKind
+from tuner.study import rung_of
+
+
+class Topic(StrEnum):
+    """What a finding is about."""
+
+    REPLAY = "replay"
+    RESULT = "result"
+    CHOICE = "choice"
+    FASTER = "faster"
+    LIMIT = "limit"
+    DOUBT = "doubt"
+    DEVICES = "devices"
+    LEFT_OUT = "left_out"
+
+
+class Sureness(StrEnum):
+    """How sure a finding is."""
+
+    MEASURED = "measured"
+    WITHIN_ERROR = "within the error"
+    UNCONFIRMED = "unconfirmed"
+    DOUBTFUL = "doubtful"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseFinding:
+    """Something to know about a case."""
+
+    topic: Topic
+    text: str
+    """What was found, as a sentence without capital and full stop."""
+    sureness: Sureness = Sureness.MEASURED
+    action: str = ""
+    """What to do about it; empty where nothing is to be done."""
+
+    def __str__(self) -> str:
+        return "; ".join(filter(None, [self.text, self.action]))
+
+
+def findings(row: CaseSummary) -> list[CaseFinding]:
+    """Return all that there is to know about a case, the result before its limits and doubts."""
+    replay = f"replay of {row.replay_of}; no trainer ran"
+    return [
+        *([CaseFinding(topic=Topic.REPLAY, text=replay)] if row.replay_of else []),
+        result(row),
+        *_choice(row),
+        *_faster(row),
+        *_limit(row),
+        *(CaseFinding(topic=Topic.DOUBT, text=doubt, sureness=Sureness.DOUBTFUL) for doubt in row.doubts),
+        *_counted(row),
+    ]
+
+
+def beside_table(row: CaseSummary) -> list[CaseFinding]:
+    """Return what a table of the study's cases does not show: the result, too, if it needs words."""
+    needs_words = row.without_success or (row.best and row.best.changes_learning)
+    return [finding for finding in findings(row) if finding.topic is not Topic.RESULT or needs_words]
+
+
+def result(row: CaseSummary) -> CaseFinding:
+    """Return what the best reaches beside the default, and what it changes; or that there is no best."""
+    best = row.best
+    if best is None:
+        text = f"no config {'that ran is eligible as best' if row.ok else 'has run'} ({row.status})"
+        return CaseFinding(topic=Topic.RESULT, text=text, action="; ".join(_way_out(row)))
+    text = f"the best reaches {with_error(best.value, best.error)} {row.objective}{_beside_default(row, best)}"
+    if names := best.changes_learning:
+        text += f"; {', '.join(names)} {'change' if len(names) > 1 else 'changes'} what is learnt"
+    return CaseFinding(topic=Topic.RESULT, text=text)
+
+
+def _way_out(row: CaseSummary) -> Iterator[str]:
+    """Yield what to do about a case without a best. Smaller rungs help where the config may be at fault."""
+    if not row.without_success:
+        return
+    kind = next((kind for kind in FailureKind if kind == row.status), None)
+    if kind and kind.blame is not Blame.CONFIG:
+        yield remedy(kind, row.case)
+    if kind is None or kind.blame in {Blame.CONFIG, Blame.UNKNOWN}:
+        yield "`tuner recover` searches for a config that runs"
+
+
+def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
+    default = row.default
+    if default is None:
+        ratio = best.vs_default
+        return (
+            "; the default has not been measured"
+            if ratio is None
+            else f", at {ratio:.2f} times the default's samples/s"
+        )
+    rung = rung_of(default.config, row.ladder)
+    at_its = rung == rung_of(best.config, row.ladder)
+    name = "the default of its rung" if at_its else f"the default at {row.ladder}={rung}"
+    name = "the default" if rung is None else name
+    if default.config == best.config:
+        return f"; it is {name}"
+    name += f", #{default.trial}"
+    if default.beside_best is None and default.measured == best.measured:
+        return f"; {name}, has {with_error(default.value, default.error)}, which cannot be compared with the best"
+    if default.beside_best is None:
+        way = "in sessions" if default.measured == "warm" else "by the plain command"
+        value = with_error(default.value, default.error)
+        return f"; {name}, has {value} {way}, which has not measured the best"
+    default_value, own = default.beside_best
+    if row.objective in SPEEDS:
+        return f", {own / default_value:.2f} times {name}{_where(row, default)}" if default_value else ""
+    points = own - default_value
+    text = f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} {name}{_where(row, default)}"
+    ratio = (best.vs_default if at_its else None) or (1.0 / default.times if default.times else None)
+    return text if ratio is None else f"{text}, at {ratio:.2f} times its samples/s"
+
+
+def _where(row: CaseSummary, compared: ConfigRow) -> str:
+    """Return where the best and another config were compared, if not where the best's value comes from."""
+    return ", in sessions" if row.best and compared.measured != row.best.measured else ""
+
+
+def _choice(row: CaseSummary) -> Iterator[CaseFinding]:
+    """Yield what the choice of the best gave up for what, and why it is not sure yet."""
+    if row.best and (top := row.instead_of):
+        gain = "less memory, or values nearer to the default's"
+        if top.times is not None and top.times < 1.0:
+            gain = f"{1.0 / top.times:.2g} times the samples/s"
+        text = (
+            f"within the standard error the best is as good as the highest, #{top.trial}: "
+            f"{_precise(row.best)} instead of {_precise(top)}, for {gain}"
+        )
+        yield CaseFinding(topic=Topic.CHOICE, text=text, sureness=Sureness.WITHIN_ERROR)
+    if row.best and (waiting := row.unconfirmed):
+        why = f"#{waiting.trial} measured {_precise(waiting)} in sessions, and the plain command has not measured it"
+        if waiting.trial == row.best.trial:
+            why = "only sessions have measured it, and not the trainer's plain command"
+        text = f"the best is unconfirmed: {why}"
+        yield CaseFinding(topic=Topic.CHOICE, text=text, sureness=Sureness.UNCONFIRMED)
+
+
+def _precise(row: ConfigRow) -> str:
+    return with_error(row.value, row.error, 2)
+
+
+def _faster(row: CaseSummary) -> Iterator[CaseFinding]:
+    """Yield which config makes far more samples/s than the best."""
+    if rival := row.faster:
+        reads = f"{with_error(rival.value, rival.error)} {row.objective}"
+        if rival.beside_best and (where := _where(row, rival)):
+            reads = f"{rival.beside_best[0]:.1f} {row.objective}{where}, where the best has {rival.beside_best[1]:.1f}"
+        text = (
+            f"#{rival.trial} makes {rival.times or 0.0:.1f} times the best's samples/s, at {reads}, with "
+            f"{in_words(rival.config)}"
+        )
+        action = (
+            f"in a study with another name, the objective {SAMPLES_PER_S} or {row.objective},{SAMPLES_PER_S} "
+            "searches for such configs"
+        )
+        yield CaseFinding(topic=Topic.FASTER, text=text, action=action)
+
+
+def _limit(row: CaseSummary) -> Iterator[CaseFinding]:
+    if row.bound and row.profile:
+        yield CaseFinding(topic=Topic.LIMIT, text=f"{row.bound}: {advice(row.bound, row.profile)}")
+
+
+def _counted(row: CaseSummary) -> Iterator[CaseFinding]:
+    """Yield on which devices the trials ran, if on several, and which trials do not count."""
+    if len(row.measured_on) > 1:
+        text = f"measured on {len(row.measured_on)} sets of devices (measured_on in trials.tsv)"
+        action = "on another host the same config may measure several points more or less"
+        yield CaseFinding(topic=Topic.DEVICES, text=text, sureness=Sureness.DOUBTFUL, action=action)
+    if row.left_out:
+        text = f"{row.left_out} trial(s) left out: another program added them, or their records are damaged"
+        yield CaseFinding(topic=Topic.LEFT_OUT, text=text)

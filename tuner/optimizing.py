@@ -1,0 +1,231 @@
+"""`tuner.optimize`: makes a command faster or runs a study, and returns what was found. The command line uses it."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuner.devices.found import spare_cards
+from tuner.drafting.making import Wanted, made_study, write_study
+from tuner.drafting.outcome import COPY, gain, to_copy
+from tuner.errors import StudyError
+from tuner.export import StudyReader, connect, export_study, in_use, prepare_folder
+from tuner.export.recorded_table import Table
+from tuner.export.tables import all_trials
+from tuner.probe import MonotonicClock, Prober
+from tuner.records.urls import database_url
+from tuner.replay.replaying import ReplayedProber, replay_bench
+from tuner.running.events import CaseOutcome, Watcher
+from tuner.running.job import Budget, Job, open_job, within
+from tuner.running.loop import optimize as work_on
+from tuner.running.prober import open_prober
+from tuner.running.workbench import Workbench, cases_to_search, open_workbench
+from tuner.study import Case, Config, Value, written
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LOOK_S = 1.0
+"""The seconds between two looks at what other workers do."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Search:
+    """A study that is ready to be searched."""
+
+    bench: Workbench
+    prober: Prober
+    cases: Sequence[Case]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether a recorded table stands in for trainer and devices."""
+        return isinstance(self.prober, ReplayedProber)
+
+    def simulated_cost(self) -> str | None:
+        """Return what the replayed probes so far would have cost; None on real devices."""
+        if not isinstance(self.prober, ReplayedProber):
+            return None
+        return f"simulated: {in_use(self.prober.spent_s, len(self.bench.devices))}"
+
+    def run(self, job: Job, budget: Budget, trials: int | None) -> list[CaseOutcome]:
+        """Search each case until the budget or the number of finished trials is used up; see `loop.optimize`.
+
+        It waits for the last probes of other workers, and for probes beside which nothing is confirmed.
+        """
+        return work_on(patient(within(replace(job, simulated=self.simulated, trials=trials), budget)), self.cases)
+
+
+def patient(job: Job) -> Job:
+    """Return the job that ends only when the last probes of other workers have ended."""
+    return replace(job, wait=partial(time.sleep, LOOK_S))
+
+
+def open_search(
+    study: str,
+    *,
+    cases: Sequence[str] | None = None,
+    devices: str | None = None,
+    replay: Path | None = None,
+    runs: Path,
+    say: Callable[[str], None] = lambda _: None,
+) -> Search:
+    """Open a study on its devices, or on the table `replay`.
+
+    Raises StudyError, TrainerError or DeviceError where the study, a case or a device cannot be used.
+    """
+    if replay is None:
+        bench = open_workbench(study, devices=devices, runs=runs)
+        if spare := spare_cards(bench.spec.devices_for(devices)):
+            each = len(bench.devices)
+            more = f"; `tuner optimize --workers {spare // each + 1}` searches on them, too" if spare >= each else ""
+            say(f"the study wants {each} card(s), so {spare} more stay free{more}")
+        prober = open_prober(bench, say)
+    elif cases or devices:
+        raise StudyError("--replay takes case and devices from the table; leave out --cases and --devices")
+    else:
+        table = Table.load(replay)
+        bench = replay_bench(table, study, runs=runs)
+        prober = ReplayedProber(table, *bench.spec.objectives)
+        say(replaying(table, replay))
+    return Search(bench=bench, prober=prober, cases=cases_to_search(bench, cases))
+
+
+def replaying(table: Table, path: Path) -> str:
+    """Describe the recorded table that replaces trainer and devices."""
+    header = table.header
+    machine = header.machine.get("gpus") or header.machine.get("cpu")
+    return (
+        f"replaying {path}: {len(table.configs)} config(s) of {header.case}, recorded on {machine} by {header.date}; "
+        "space and devices come from the table; search, pruner, objective, constraints and limits come from the study"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gain:
+    """How many times as many samples a second one config trains as another."""
+
+    times: float
+    error: float | None
+    """The standard error of `times`; None where it is unknown."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """What a search has found. Its properties are about the study's first case; `study.cases` has all."""
+
+    study: StudyReader
+    outcomes: tuple[CaseOutcome, ...]
+    """How the work on each case ended."""
+    lines: tuple[str, ...] = ()
+    """What the person who typed a command is told; empty for a study."""
+
+    @property
+    def best(self) -> Config | None:
+        """The best config; None where no config may be the best."""
+        best = self.study.cases[0].best if self.study.cases else None
+        return best.config if best else None
+
+    @property
+    def gain(self) -> Gain | None:
+        """The gain of the best over the own command, or over a study's default; None where it is unknown."""
+        view = self.study.cases[0] if self.study.cases else None
+        if view is None or view.best is None or view.default is None:
+            return None
+        if view.unlike_best(view.default) or view.failed_again:
+            return None
+        times = gain(view.best, view.default, view)
+        return times and Gain(times=times[0], error=times[1])
+
+    @property
+    def command(self) -> str | None:
+        """The command line with the best config's values, in shell quoting; None where nothing is faster."""
+        return self.lines[self.lines.index(COPY) + 1] if COPY in self.lines else None
+
+    def trials(self) -> "pd.DataFrame":
+        """Return a row per trial, with the columns of `trials.tsv`."""
+        import pandas as pd  # noqa: PLC0415 - takes half a second, which a search does not need
+
+        sheet = all_trials(self.study)
+        return pd.DataFrame(list(sheet.rows), columns=list(sheet.columns))
+
+
+def optimize(
+    command: Sequence[str] = (),
+    *,
+    study: str | None = None,
+    search: Mapping[str, Sequence[Value]] | None = None,
+    name: str | None = None,
+    free_batch: bool = False,
+    free_precision: bool = False,
+    cases: Sequence[str] | None = None,
+    trials: int | None = None,
+    hours: float | None = None,
+    devices: str | None = None,
+    replay: Path | None = None,
+    storage: str | None = None,
+    runs: Path | str = "runs",
+    say: Callable[[str], None] = print,
+    watcher: Watcher = lambda _: None,
+) -> Result:
+    """Return what a search has found: of a command, which becomes a study, or of a study. A second call resumes it.
+
+    Args:
+        command: the words of a training command, such as `["python", "train.py", "--batch-size", "32"]`.
+        study: instead of a command, the name of a study in `studies/`, or the path to a study file.
+        search: a flag → its values, such as `{"num_workers": [0, 2, 4]}`; None for those that are worth a search.
+        name: the name of the command's study; None for that of its script.
+        free_batch: whether batch and environments may grow, which changes what is learnt.
+        free_precision: whether the precision may vary, which may change what is learnt.
+        cases: globs of cases; None for the study's.
+        trials: the finished trials of each case; None for the study's number.
+        hours: the longest time, in hours; None for no limit.
+        devices: `auto`, `cpu:RANKS` or CUDA indices; None for those of the study or of the command.
+        replay: a table of `tuner record` that is probed in simulated time, instead of a trainer.
+        storage: the SQLAlchemy URL of the database; None for a file in `runs`.
+        runs: the folder of the databases, probes and exports of all studies.
+        say: shows a line of text.
+        watcher: gets every event of `tuner.running.events`.
+
+    Raises:
+        StudyError: where both or neither of command and study are given, or the study cannot be used.
+        TrainerError: where the trainer's command or files cannot be used.
+        DeviceError: where devices cannot be used.
+        StoreError: where the database cannot be used.
+        OutputError: where a file cannot be written.
+    """
+    if bool(command) == bool(study):
+        raise StudyError("name either a command or a study")
+    runs = Path(runs)
+    if command:
+        wanted = Wanted(
+            search=[f"{flag}={','.join(map(written, values))}" for flag, values in (search or {}).items()] or None,
+            name=name,
+            devices=devices,
+            free_batch=free_batch,
+            free_precision=free_precision,
+            yes=True,
+            runs=runs,
+        )
+        study, devices = write_study(made_study(command, wanted, say, to_search=True), say, say), None
+    ready = open_search(str(study), cases=cases, devices=devices, replay=replay, runs=runs, say=say)
+    prepare_folder(ready.bench.folder)
+    url = database_url(storage, ready.bench.folder)
+    with open_job(ready.bench, url, ready.prober, watcher=watcher) as job:
+        watcher(ready.bench.started(ready.cases))
+        outcomes = ready.run(job, Budget(MonotonicClock(), hours), trials)
+    export_study(url, ready.bench.spec.name, ready.bench.folder)
+    return result_of(ready, url, outcomes, command)
+
+
+def result_of(ready: Search, url: str, outcomes: Sequence[CaseOutcome], command: Sequence[str] = ()) -> Result:
+    """Return the result of a search that has ended; `command` is what a person typed, if the study was made of it."""
+    study = StudyReader(connect(url), ready.bench.spec.name)
+    lines: list[str] = []
+    if command and outcomes:
+        lines += to_copy(ready.bench, study.cases[0], command)
+        if loaded := study.cases[0].loaded:
+            lines.insert(lines.index(COPY) if COPY in lines else len(lines), f"  not sure, because of {loaded}")
+    return Result(study=study, outcomes=tuple(outcomes), lines=tuple(lines))
