@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests_loop import CASE, Quiet, bench, busy, failed, opened, spec, states
+from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, spec, states
 from tests_replays import FakeClock
 from tests_table import MadeUp, study, workbench
 
 from tuner.cli.hints import out_of_time
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Interrupted, Stop
+from tuner.probe.protocols import Answer, Enough, Interrupted, Stop
 from tuner.probe.result import ProbeResult
 from tuner.probe.units import HOUR_S
 from tuner.running.events import CaseOutcome, Ending
@@ -85,6 +85,39 @@ def test_no_other_case_begins_once_the_rest_is_too_short(tmp_path: Path) -> None
 def cut(plan: ProbePlan, stop: Stop) -> ProbeResult:
     assert stop(None) == Interrupted()
     return failed(plan, FailureKind.INTERRUPTED)
+
+
+@pytest.mark.parametrize(("window_s", "states_after"), [(6.0, {"COMPLETE": 1}), (4.0, {"FAIL": 1})])
+def test_a_probe_that_takes_all_of_the_time_gives_its_rough_value(
+    tmp_path: Path, window_s: float, states_after: dict[str, int]
+) -> None:
+    clock = FakeClock()
+    budget = Budget(clock, 0.5 * PROBE_S / HOUR_S)
+
+    def long(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        so_far = replace(measured(plan, 40.0), window_s=window_s)
+        assert stop(so_far) not in (Enough(), Interrupted())
+        clock.advance(PROBE_S)
+        return so_far if stop(None) == Enough() else failed(plan, FailureKind.INTERRUPTED)
+
+    with opened(tmp_path) as database:
+        job = Job(bench=bench(tmp_path, spec()), database=database, probe=long, interrupted=lambda: False)
+        optimize(within(job, budget), [CASE])
+    assert states(tmp_path) == states_after
+
+
+def test_a_person_who_interrupts_gets_no_rough_value(tmp_path: Path) -> None:
+    answers: list[Answer] = []
+
+    def long(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        answers.append(stop(replace(measured(plan, 40.0), window_s=60.0)))
+        return failed(plan, FailureKind.INTERRUPTED)
+
+    with opened(tmp_path) as database:
+        asked = iter([False, False, False, True])
+        job = Job(bench=bench(tmp_path, spec()), database=database, probe=long, interrupted=lambda: next(asked, True))
+        optimize(within(job, Budget(FakeClock(), 1.0)), [CASE])
+    assert set(answers) <= {Interrupted()}
 
 
 def out_of_memory(plan: ProbePlan, stop: Stop) -> ProbeResult:

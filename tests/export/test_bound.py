@@ -23,6 +23,9 @@ OTHERS = [
     (Profile(util_pct=99.0, sm_pct=70.0, tensor_pct=75.0, dram_pct=50.0), Bound.COMPUTE),
     (Profile(util_pct=99.0, sm_pct=90.0, tensor_pct=61.0, dram_pct=79.0), Bound.MEMORY),
     (Profile(util_pct=40.0), Bound.HOST),  # a card without GPM, or a processor
+    (Profile(util_pct=40.0, others_pct=96.0), None),  # it may wait for a processor that others use
+    (Profile(util_pct=40.0, sm_pct=30.0, others_pct=96.0), None),
+    (Profile(util_pct=40.0, others_pct=3.0), Bound.HOST),
     (Profile(util_pct=96.0), None),
     (Profile(), None),
 ]

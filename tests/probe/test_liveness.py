@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from tests_devices import RecordedProbe, ReplayedSource
 from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
 from tuner.probe.kinds import FailureKind
-from tuner.probe.probe_plan import Device, LinePatterns, ProgressFile
+from tuner.probe.probe_plan import Device, LinePatterns
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import OutputLine, never
 from tuner.probe.result import ProbeResult
@@ -55,13 +54,11 @@ def every(step_s: float, count: int, start_s: float = 30.0) -> list[float]:
     return [start_s + step_s * number for number in range(count)]
 
 
-def probe(
-    lines: Sequence[OutputLine], *, exit_at_s: float | None = None, file: ProgressFile | None = None, **limits: float
-) -> ProbeResult:
+def probe(lines: Sequence[OutputLine], *, exit_at_s: float | None = None, **limits: float) -> ProbeResult:
     clock = FakeClock()
     recording = RecordedProbe(devices=DEVICES, samples=(), marks_s=(), total_s=0.0, exit_code=0)
     return run(
-        replace(scripted_plan(Path("out"), DEVICES, ProbeSpec.model_validate(limits), PATTERN), progress_file=file),
+        scripted_plan(Path("out"), DEVICES, ProbeSpec.model_validate(limits), PATTERN),
         launch=ScriptedTrainer(clock, lines, exit_at_s=exit_at_s),
         recorder=ReplayedRecorder(ReplayedSource(recording), (), clock),
         clock=clock,
@@ -216,27 +213,6 @@ def test_an_abort_after_a_collective_s_time_out_is_nccl() -> None:
     assert failure.kind is FailureKind.NCCL
 
 
-EVENTS = ProgressFile(folder=Path("out"), pattern="events.*", format="tensorboard", columns={"iteration": "step"})
-
-
-def rows(seen_s: float, times_s: Sequence[float], first: int) -> list[OutputLine]:
-    """Rows that appear together, each with its own time."""
-    texts = [json.dumps({"iteration": first + number, "t_s": t_s}) for number, t_s in enumerate(times_s)]
-    return [OutputLine(t_s=seen_s, text=text, stream="progress") for text in texts]
-
-
-def test_rows_that_appear_long_after_their_iterations_are_no_hang() -> None:
-    flushed = [*rows(40.0, every(0.5, 4, 38.0), 0), *rows(70.0, every(0.5, 60, 40.0), 4)]
-    result = probe(flushed, file=EVENTS)
-    assert (result.ok, result.window_s) == (True, pytest.approx(69.5 - 38.0))
-    assert kind(probe(flushed)) is FailureKind.HANG
-
-
-def test_a_trainer_whose_file_grows_no_more_hangs_in_the_end() -> None:
-    result = probe(rows(40.0, every(0.5, 4, 38.0), 0), file=EVENTS)
-    assert (kind(result), result.total_s) == (FailureKind.HANG, pytest.approx(40.0 + 120.0, abs=0.2))
-
-
 def unread(detail: str, *, missing: bool) -> OutputLine:
     text = json.dumps({"type": "unread", "detail": f"progress_file m.csv: {detail}", "missing": missing})
     return OutputLine(t_s=1.0, text=text, stream="progress")
@@ -256,4 +232,4 @@ def test_a_trainer_that_ends_without_its_progress_file_has_no_progress() -> None
 
 
 def test_what_a_file_lacked_at_first_does_not_matter_once_it_has_rows() -> None:
-    assert probe([unread("it has not appeared", missing=True), *marked(every(3.0, 8))], file=EVENTS).ok
+    assert probe([unread("it has not appeared", missing=True), *marked(every(3.0, 8))]).ok

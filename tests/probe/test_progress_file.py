@@ -1,20 +1,15 @@
 import json
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests_replays import FakeClock
 
-from tuner.errors import TrainerError
 from tuner.probe.probe_plan import ProgressFile
 from tuner.probe.progress_file import ProgressFileReader
 
 COLUMNS = {"iteration": "step", "samples": "seen"}
-needs_tensorboard = pytest.mark.skipif(find_spec("tensorboard") is None, reason="tensorboard is not installed")
 
 
 class Bench:
@@ -23,15 +18,14 @@ class Bench:
     def __init__(
         self,
         folder: Path,
-        form: Literal["csv", "jsonl", "tensorboard"] = "csv",
+        form: Literal["csv", "jsonl"] = "csv",
         columns: dict[str, str] = COLUMNS,
         pattern: str = "metrics",
         most_bytes: int = 1 << 20,
     ) -> None:
         self.path = folder / "metrics"
-        self.clock = FakeClock(1000.0)
         file = ProgressFile(folder=folder, pattern=pattern, format=form, columns=columns)
-        self._reader = ProgressFileReader(file, self.clock, most_bytes, unix_s=lambda: 5000.0)
+        self._reader = ProgressFileReader(file, most_bytes)
 
     def write(self, text: str) -> "Bench":
         with self.path.open("a") as file:
@@ -168,69 +162,3 @@ def test_the_first_match_that_appears_is_read(tmp_path: Path) -> None:
     (tmp_path / "logs/version_0").mkdir(parents=True)
     (tmp_path / "logs/version_0/m.csv").write_text("step,seen\n1,64\n")
     assert bench.iterations() == [(1, 64)]
-
-
-@pytest.mark.skipif(find_spec("tensorboard") is not None, reason="tensorboard is installed")
-def test_without_tensorboard_the_message_says_how_to_install_it(tmp_path: Path) -> None:
-    with pytest.raises(TrainerError, match=r"`pip install -e '.*\[tensorboard\]'`"):
-        Bench(tmp_path, "tensorboard")
-
-
-class Events:
-    """TensorBoard's own writer."""
-
-    def __init__(self, folder: Path) -> None:
-        self._summary: Any = import_module("tensorboard.compat.proto.summary_pb2").Summary
-        self._event: Any = import_module("tensorboard.compat.proto.event_pb2").Event
-        writer: Any = import_module("tensorboard.summary.writer.event_file_writer").EventFileWriter
-        self._writer = writer(str(folder))
-
-    def scalar(self, step: int, tag: str, value: float, unix_s: float) -> None:
-        summary = self._summary(value=[self._summary.Value(tag=tag, simple_value=value)])
-        self._writer.add_event(self._event(step=step, wall_time=unix_s, summary=summary))
-        self._writer.flush()
-
-
-@needs_tensorboard
-def test_events_of_a_step_are_a_row_at_their_own_time(tmp_path: Path) -> None:
-    bench = Bench(
-        tmp_path, "tensorboard", {"iteration": "step", "samples_per_s": "Perf/fps"}, "**/events.out.tfevents.*"
-    )
-    assert len(bench.said()) == 1
-    events = Events(tmp_path / "logs")
-    for step in range(3):
-        events.scalar(step, "Loss/value", 0.5, 4990.0 + step)
-        events.scalar(step, "Perf/fps", 1000.0 + step, 4990.5 + step)
-    found = bench.read()
-    assert [(one["iteration"], one["samples_per_s"], one["t_s"]) for one in found] == [
-        *((0, 1000.0, 990.5), (1, 1001.0, 991.5), (2, 1002.0, 992.5))
-    ]
-    events.scalar(3, "Perf/fps", 7.0, 4999.0)
-    assert [one["iteration"] for one in bench.read()] == [3]
-
-
-@needs_tensorboard
-def test_the_step_itself_can_be_the_samples(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, "tensorboard", {"samples": "step"}, "events.*")
-    events = Events(tmp_path)
-    for step in (2048, 2048, 4096):
-        events.scalar(step, "train/loss", 0.5, 4990.0)
-    assert bench.iterations() == [(1, 2048), (2, 4096)]
-
-
-@needs_tensorboard
-def test_a_tag_that_never_comes_is_named(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, "tensorboard", {"iteration": "step", "samples": "Perf/seen"}, "events.*")
-    events = Events(tmp_path)
-    for step in range(3):
-        events.scalar(step, "Perf/fps", 0.5, 4990.0)
-    assert bench.said() == [
-        f"progress_file {next(tmp_path.iterdir()).name}: it has no column 'Perf/seen'; found: step, Perf/fps"
-    ]
-
-
-@needs_tensorboard
-def test_a_damaged_event_file_is_no_crash(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, "tensorboard", {"iteration": "step"}, "events.*")
-    (tmp_path / "events.x").write_bytes(b"no event at all" * 9)
-    assert bench.read() == []

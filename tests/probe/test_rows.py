@@ -3,8 +3,7 @@ from typing import Literal
 
 import pytest
 
-from tuner.probe.probe_plan import ProgressFile
-from tuner.probe.progress_file import open_rows
+from tuner.probe.progress_file import TextRows
 
 
 @pytest.mark.parametrize(
@@ -17,5 +16,4 @@ def test_a_byte_order_mark_is_no_part_of_a_column(
 ) -> None:
     path = tmp_path / "progress"
     path.write_text(text, encoding=encoding)
-    file = ProgressFile(folder=tmp_path, pattern="progress", format=form, columns={"iteration": "step"})
-    assert [row.values for row in open_rows(file, path, 1000).read()] == [{"step": "3", "loss": "0.5"}]
+    assert [row.values for row in TextRows(path, 1000, is_csv=form == "csv").read()] == [{"step": "3", "loss": "0.5"}]

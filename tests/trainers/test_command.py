@@ -214,7 +214,7 @@ def test_samples_that_are_counted_in_another_way_are_another_fingerprint():
         ({"progress_file": FILE | {"path": "metrics.csv"}}, r"progress_file\.path: must begin with \{out_dir\}/"),
         ({"progress_file": FILE | {"path": "{out_dir}/../m"}}, r"progress_file\.path: must begin with \{out_dir\}/"),
         ({"progress_file": FILE | {"path": "{out_dir}/{lr}"}}, r"progress_file\.path: must begin with \{out_dir\}/"),
-        ({"progress_file": FILE | {"format": "xml"}}, r"progress_file\.format: .*'csv', 'jsonl' or 'tensorboard'"),
+        ({"progress_file": FILE | {"format": "xml"}}, r"progress_file\.format: .*'csv' or 'jsonl'"),
         ({"progress_file": FILE | {"step": "x"}}, r"progress_file\.step: unknown key; known: path, format, iteration"),
         (
             {"progress_file": FILE | {"samples": "n"}, "samples_per_iteration": "2"},
@@ -376,3 +376,12 @@ def test_a_total_batch_stays_by_a_computed_flag(ranks: int, batch: int, accumula
 def test_a_computed_flag_that_cannot_be_used_is_refused(computed: dict[str, str], words: str) -> None:
     with pytest.raises(TrainerError, match=words):
         CommandTrainer(TrainerSpec(name="command", options={"command": "train {a} {b}", "computed": computed}))
+
+
+def test_an_older_study_that_reads_tensorboard_is_counted_inside(tmp_path: Path) -> None:
+    events = {"path": "{out_dir}/events.*", "format": "tensorboard", "iteration": "step"}
+    trainer = CommandTrainer(
+        TrainerSpec(name="command", options={"command": "train", "progress_file": events, "samples_per_iteration": 8})
+    )
+    plan = trainer.plan(trainer.cases()[0], {}, make_slot(tmp_path))
+    assert (plan.progress_file, plan.is_counted) == (None, True)

@@ -151,7 +151,16 @@ class Merger:
             data_ranks=len(self._groups),
             passes=last["loader"].get("passes") if lead.is_fed else None,
             steps_per_pass=steps_per_pass(lead),
+            skipped=last.get("skipped", 0),
+            compiled=bool((lead.start or {}).get("compiled")),
+            reserved_mib=max(self._of_allocators("reserved_mib"), default=None),
+            alloc_retries=sum(retries) if (retries := self._of_allocators("alloc_retries")) else None,
         )
+
+    def _of_allocators(self, name: str) -> list[Any]:
+        """Return what the ranks with a card have told last of their allocators."""
+        newest = [process.points[-1] for process in self.trainers]
+        return [point[name] for point in newest if name in point]
 
     def _is_decided(self) -> bool:
         """Return whether it is known what counts the samples, or that nothing does."""

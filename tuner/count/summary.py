@@ -1,6 +1,7 @@
 """What was counted of a training, in its probe's result and in the record of it."""
 
 from dataclasses import dataclass
+from math import prod
 
 from tuner.count.signature import Signature
 
@@ -37,3 +38,20 @@ class TrainingCounts:
     """The passes over the data that are over."""
     steps_per_pass: float | None = None
     """The optimizer steps of a pass over the data; None where no loader with a length feeds the training."""
+    skipped: int = 0
+    """The steps that a gradient scaler has skipped."""
+    compiled: bool = False
+    """Whether a part of the trained module is compiled."""
+    reserved_mib: float | None = None
+    """The allocator's peak on the card where it is largest; None without a card."""
+    alloc_retries: int | None = None
+    """How often the allocators of all ranks freed their cache to try again; None without a card."""
+
+    @property
+    def tokens_per_sample(self) -> int | None:
+        """The tokens of a sample, where its inputs are whole numbers and all have one length; None elsewhere."""
+        shape, _, kind = self.signature.sample.partition(" ")
+        sizes = shape.split("x")
+        if not kind.startswith(("int", "uint")) or not all(size.isdigit() for size in sizes):
+            return None
+        return prod(map(int, sizes))

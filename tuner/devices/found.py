@@ -9,15 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+import pynvml
+
 from tuner.devices.cpu import CpuSource, cpu_model, usable_cores, usable_memory
 from tuner.devices.cuda import visible_uuids
 from tuner.devices.nvml import NoDriverError, Nvml, NvmlSource
 from tuner.errors import DeviceError
 from tuner.probe import MIB_PER_GIB, Device, DeviceSample, DeviceSource, guard, mib
-
-# nvmlGpuP2PCapsIndex_t and nvmlGpuP2PStatus_t in nvml.h; pynvml's own constant for READ is a tuple by mistake.
-_READ, _WRITE, _NVLINK = 0, 1, 2
-_OK = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,10 +41,11 @@ def links(devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> tupl
         return ()
     nvml = connect()
     handles = [(position, nvml.handle(uuid)) for position, uuid in uuids]
+    read = 0  # pynvml's own constant for reading is a tuple by mistake (nvml.h, nvmlGpuP2PCapsIndex_t)
 
     def able(pair: tuple[object, object], capability: int) -> bool | None:
         status = nvml.ask("a pair of cards", nvml.library.nvmlDeviceGetP2PStatus, *pair, capability)
-        return None if status is None else status == _OK
+        return None if status is None else status == pynvml.NVML_P2P_STATUS_OK
 
     def both(*answers: bool | None) -> bool | None:
         return None if None in answers else all(answers)
@@ -55,8 +54,8 @@ def links(devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> tupl
         Link(
             first=first,
             second=second,
-            p2p=both(able(pair, _READ), able(pair, _WRITE)),
-            nvlink=able(pair, _NVLINK),
+            p2p=both(able(pair, read), able(pair, pynvml.NVML_P2P_CAPS_INDEX_WRITE)),
+            nvlink=able(pair, pynvml.NVML_P2P_CAPS_INDEX_NVLINK),
         )
         for (first, left), (second, right) in itertools.combinations(handles, 2)
         for pair in [(left, right)]

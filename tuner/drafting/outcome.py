@@ -121,8 +121,11 @@ def _trainings(mine: Standing, best: Standing) -> Iterator[str]:
     if own is None or reached is None:
         return
     changed = differences(own.signature, reached.signature)
-    each = own.signature.samples_per_step
-    same = f"the same training: {each:.6g} samples in each optimizer step, " if each else "the same training: "
+    each, tokens = own.signature.samples_per_step, own.tokens_per_sample
+    of_tokens = f" of {tokens} tokens" if tokens and tokens > 1 else ""
+    same = (
+        f"the same training: {each:.6g} samples{of_tokens} in each optimizer step, " if each else "the same training: "
+    )
     if changed:
         yield f"  this changes what is learnt: {'; '.join(map(str, changed))}"
     else:

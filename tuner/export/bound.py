@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tuner.probe import BUSY_PCT
+
 
 class Bound(StrEnum):
     """The class of a case, by what its devices did over the window."""
@@ -45,9 +47,13 @@ class Profile:
     """The share of a device's memory that was in use at the peak."""
     on_gpu: bool = True
     """Whether the devices are GPUs, and not shares of the CPU."""
+    others_pct: float | None = None
+    """The share of the processors that other programs used."""
 
     @classmethod
-    def of(cls, metrics: Mapping[str, float | None], *, on_gpu: bool = True) -> "Profile":
+    def of(
+        cls, metrics: Mapping[str, float | None], *, on_gpu: bool = True, others_pct: float | None = None
+    ) -> "Profile":
         """Read a profile from the metrics of a trial."""
         headroom = metrics.get("headroom_pct")
         return cls(
@@ -58,6 +64,7 @@ class Profile:
             power_w=metrics.get("power_mean_w"),
             mem_share_pct=None if headroom is None else 100.0 - headroom,
             on_gpu=on_gpu,
+            others_pct=others_pct,
         )
 
     def __str__(self) -> str:
@@ -69,18 +76,20 @@ class Profile:
 def bound(profile: Profile) -> Bound | None:
     """Return the class of a profile; None where what was measured does not tell.
 
-    Utilisation alone says that a device waits. It does not say what a busy device is busy with.
+    Utilisation alone says that a device waits. It does not say what a busy device is busy with. For what a device waits
+    is not known while other programs use the processors.
     """
+    waits = None if (profile.others_pct or 0.0) >= BUSY_PCT else Bound.HOST
     dram, tensor = profile.dram_pct or 0.0, profile.tensor_pct or 0.0
     if dram >= DRAM_PCT and dram / DRAM_PCT >= tensor / TENSOR_PCT:
         return Bound.MEMORY
     if tensor >= TENSOR_PCT:
         return Bound.COMPUTE
     if profile.sm_pct is None:
-        return Bound.HOST if profile.util_pct is not None and profile.util_pct < UTIL_WAITING_PCT else None
+        return waits if profile.util_pct is not None and profile.util_pct < UTIL_WAITING_PCT else None
     if profile.sm_pct >= SM_BUSY_PCT:
         return Bound.COMPUTE
-    return Bound.HOST if profile.sm_pct < SM_WAITING_PCT else Bound.BALANCED
+    return waits if profile.sm_pct < SM_WAITING_PCT else Bound.BALANCED
 
 
 ROOM_FOR_TWO_PCT = 45.0

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from tuner.export.bound import Bound, Profile, bound
-from tuner.probe import LOADED, SAMPLES_PER_S
+from tuner.probe import LOADED, SAMPLES_PER_S, over
 from tuner.records.case_record import RECORDED, CaseRecord, RunRecord, StudyAttributes, newest_scored
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord, pooled
@@ -248,7 +248,11 @@ class CaseView:
     @cached_property
     def profile(self) -> Profile | None:
         """How busy the parts of the devices were with the best config."""
-        return Profile.of(pooled(self.best.trials).metrics, on_gpu=self.kept.source == "nvml") if self.best else None
+        if self.best is None:
+            return None
+        trial = pooled(self.best.trials)
+        others_pct = over(max, (device.others_mean_pct for device in trial.devices))
+        return Profile.of(trial.metrics, on_gpu=self.kept.source == "nvml", others_pct=others_pct)
 
 
 def _end(trial: TrialRecord) -> str:

@@ -107,10 +107,6 @@ def search_path(programs: Path | None) -> str:
     return os.pathsep.join([str(programs), usual]) if programs else usual
 
 
-STEP = "step"
-"""The column of TensorBoard's events that holds their step."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProgressFile:
     """A file in which the trainer writes a row for each iteration."""
@@ -118,9 +114,9 @@ class ProgressFile:
     folder: Path
     pattern: str
     """The file below `folder`; `*` and `**` match as in a shell. The first match that appears is read."""
-    format: Literal["csv", "jsonl", "tensorboard"]
+    format: Literal["csv", "jsonl"]
     columns: Mapping[str, str]
-    """`iteration`, `samples` or `samples_per_s` → the column, key or tag that holds it.
+    """`iteration`, `samples` or `samples_per_s` → the column or key that holds it.
 
     Without `iteration`, each row is one iteration.
     """
@@ -153,6 +149,8 @@ class ProbePlan:
     progress_file: ProgressFile | None = None
     is_counted: bool = False
     """Whether steps and samples are counted inside the trainer's processes."""
+    protects_files: bool = False
+    """Whether the files in the folders of the command are as they were when the probe has ended: see `own_files`."""
     total_batch: float | None = None
     """The samples of one step of the optimizer on all ranks together; None where the study does not say."""
     flops_per_sample: float | None = None

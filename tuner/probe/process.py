@@ -3,12 +3,13 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 from tuner.errors import LaunchError, TrainerError
@@ -16,6 +17,7 @@ from tuner.probe import guard
 from tuner.probe.count_files import CountFiles
 from tuner.probe.guard import MARK, identity
 from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Mask, Tail, unwritable
+from tuner.probe.own_files import Protection, folders_of, protected
 from tuner.probe.probe_plan import ProbePlan, search_path
 from tuner.probe.progress_file import ProgressFileReader
 from tuner.probe.protocols import Clock, OutputLine
@@ -109,9 +111,12 @@ class Process:
         self._tail = Tail(plan.slot.progress, bounds.tail_bytes)
         self._is_unread = False
         self._counts = CountFiles(plan.slot.counts, bounds.tail_bytes) if plan.is_counted else None
-        self._file = plan.progress_file and ProgressFileReader(plan.progress_file, clock, bounds.tail_bytes)
+        self._file = plan.progress_file and ProgressFileReader(plan.progress_file, bounds.tail_bytes)
         self._mask = Mask(plan.hidden(os.environ))
-        self._guard, self._socket, pipe = _start_guard(plan, bounds.term_grace_s)
+        command = plan.command(os.environ)
+        self._protection = _protection(plan, command)
+        prefix = self._protection.prefix if self._protection else ()
+        self._guard, self._socket, pipe = _start_guard(plan, (*prefix, *command), bounds.term_grace_s)
         self._messages = self._socket.makefile("r")
         try:
             self._console = Console(pipe, plan.slot.console, clock, self._origin_s, bounds=bounds, mask=self._mask)
@@ -198,6 +203,8 @@ class Process:
         self._hang_up()
 
     def _hang_up(self) -> None:
+        if self._protection:
+            self._protection.close()
         self._messages.close()
         self._socket.close()
 
@@ -217,12 +224,23 @@ def prepare(plan: ProbePlan) -> None:
         raise unwritable(error.filename or plan.slot.out_dir, error) from error
 
 
-def _start_guard(plan: ProbePlan, term_grace_s: float) -> tuple["subprocess.Popen[bytes]", socket.socket, int]:
+def _protection(plan: ProbePlan, command: Sequence[str]) -> Protection | None:
+    """Return what keeps the files of the person as they were; None where the plan wants none, or no such program is."""
+    path = search_path(plan.programs)
+    program = plan.cwd / command[0] if os.sep in command[0] else command[0]
+    if not plan.protects_files or shutil.which(program, path=plan.environment({"PATH": path})["PATH"]) is None:
+        return None  # the guard says that there is no such program
+    return protected(folders_of(command, plan.cwd), plan.slot.out_dir)
+
+
+def _start_guard(
+    plan: ProbePlan, command: Sequence[str], term_grace_s: float
+) -> tuple["subprocess.Popen[bytes]", socket.socket, int]:
     ours, theirs = socket.socketpair()
     reading, writing = os.pipe()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", guard.__file__, str(term_grace_s), *plan.command(os.environ)],
+            [sys.executable, "-I", "-S", guard.__file__, str(term_grace_s), *command],
             stdin=theirs.fileno(),
             stdout=writing,
             stderr=subprocess.STDOUT,

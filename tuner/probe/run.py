@@ -23,7 +23,7 @@ from tuner.probe.protocols import (
     Stop,
     remembering,
 )
-from tuner.probe.result import DeviceSummary, ProbeResult, other_training
+from tuner.probe.result import DeviceSummary, Failure, ProbeResult, other_training
 from tuner.probe.series import write_series
 from tuner.probe.steady import over
 from tuner.probe.summaries import (
@@ -65,12 +65,7 @@ class _Probe:
         self._clock = clock
         self._origin_s = clock.now()
         self._reader = ProgressReader(plan.progress, self._origin_s)
-        self._watch = Watch(
-            plan.slot.limits,
-            self._reader,
-            len(plan.slot.devices),
-            late=plan.progress_file is not None and plan.progress_file.format == "tensorboard",
-        )
+        self._watch = Watch(plan.slot.limits, self._reader, len(plan.slot.devices))
         self._blank = ProbeResult(
             config=plan.config,
             plan_digest=plan.digest,
@@ -100,7 +95,7 @@ class _Probe:
         window = self._window(ran_out=end is ProbeEnd.EXITED)
         write_series(self._plan.slot.out_dir, samples, cards, marks=self._watch.marks, window=window)
         if end is ProbeEnd.OTHER_TRAINING:
-            return _without_number(replace(result, failure=other_training(why or "")), len(self._watch.marks))
+            return self._failed(result, other_training(why or ""))
         failure = self._watch.failure(
             end,
             exit_code=exit_code,
@@ -110,8 +105,25 @@ class _Probe:
             lost=self._recorder.lost,
             in_session=self._plan.request is not None,
         )
-        result = replace(result, failure=failure or idle_device(result, self._plan.slot.devices), stopped=why)
-        return _without_number(result, len(self._watch.marks)) if result.failure else result
+        failure = failure or idle_device(result, self._plan.slot.devices)
+        return replace(self._failed(result, failure) if failure else result, stopped=why)
+
+    def _failed(self, result: ProbeResult, failure: Failure) -> ProbeResult:
+        """Return a failed probe's result without its window: utilisation after a rank has died means nothing."""
+        peaks = tuple(
+            DeviceSummary(
+                device=device.device,
+                source=device.source,
+                window_s=0.0,
+                util_mean_pct=None,
+                mem_peak_mib=device.mem_peak_mib,
+                mem_total_mib=device.mem_total_mib,
+                power_max_w=device.power_max_w,
+            )
+            for device in result.devices
+        )
+        known = self._known(result.total_s)
+        return replace(known, failure=failure, devices=peaks, notes=result.notes, alloc_retries=result.alloc_retries)
 
     def _now_s(self) -> float:
         return self._clock.now() - self._origin_s
@@ -139,21 +151,8 @@ class _Probe:
 
     def _measured(self, *, ran_out: bool, ended: bool = False) -> ProbeResult:
         """Return the result as far as the marks and samples so far show it."""
-        marks, window = self._watch.marks, self._window(ran_out=ran_out)
-        if window is not None and window.is_queued and not ended:
-            window = None
-        known = replace(
-            self._blank,
-            total_s=self._now_s(),
-            start_up_s=marks[0].t_s if marks else None,
-            began=marks[0].iteration if marks else None,
-            iteration=marks[-1].iteration if marks else None,
-            samples=marks[-1].samples if marks else None,
-            iterations=len(marks),
-            score=self._reader.score,
-            training=self._watch.training,
-        )
-        if window is None:
+        window, known = self._window(ran_out=ran_out), self._known(self._now_s())
+        if window is None or (window.is_queued and not ended):
             return known
         shares = busy_shares(self._watch.progress, window, len(self._plan.slot.devices))
         doubt = self._reader.doubt or doubtful(window, adds_speeds=self._reader.adds_speeds)
@@ -177,6 +176,21 @@ class _Probe:
             notes=tuple(notes(window, shares, devices, doubt)),
         )
 
+    def _known(self, total_s: float) -> ProbeResult:
+        """Return what is known of the probe without a window."""
+        marks = self._watch.marks
+        return replace(
+            self._blank,
+            total_s=total_s,
+            start_up_s=marks[0].t_s if marks else None,
+            began=marks[0].iteration if marks else None,
+            iteration=marks[-1].iteration if marks else None,
+            samples=marks[-1].samples if marks else None,
+            iterations=len(marks),
+            score=self._reader.score,
+            training=self._watch.training,
+        )
+
     def _window(self, *, ran_out: bool) -> Window | None:
         limits = self._plan.slot.limits
         return find_window(
@@ -198,7 +212,9 @@ class _Probe:
 
     def _alloc_retries(self) -> int | None:
         known = [(report.rank, report.alloc_retries) for report in self._watch.progress]
-        return over(sum, {rank: retries for rank, retries in known if retries is not None}.values())
+        newest = {rank: retries for rank, retries in known if retries is not None}
+        counted = self._watch.training.alloc_retries if self._watch.training else None
+        return sum(newest.values()) if newest else counted
 
 
 def _ended_by(answer: Answer) -> tuple[ProbeEnd, str | None] | None:
@@ -221,34 +237,6 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError:
         return False
-
-
-def _without_number(result: ProbeResult, marks: int) -> ProbeResult:
-    """Return a failed probe's result without its window: utilisation after a rank has died means nothing."""
-    peaks = tuple(
-        DeviceSummary(
-            device=device.device,
-            source=device.source,
-            window_s=0.0,
-            util_mean_pct=None,
-            mem_peak_mib=device.mem_peak_mib,
-            mem_total_mib=device.mem_total_mib,
-            power_max_w=device.power_max_w,
-        )
-        for device in result.devices
-    )
-    return replace(
-        result,
-        window_s=None,
-        trained_s=None,
-        samples_per_s=None,
-        samples_per_s_se=None,
-        iterations_per_s=None,
-        iterations_per_s_se=None,
-        step_share=None,
-        iterations=marks,
-        devices=peaks,
-    )
 
 
 def _kernel_oom_kills() -> int:

@@ -72,9 +72,8 @@ class ProbeEnd(StrEnum):
 class Watch:
     """Follows the lines of one probe, decides when the probe is over, and why it has failed."""
 
-    def __init__(self, limits: ProbeSpec, reader: ProgressReader, ranks: int, *, late: bool = False) -> None:
-        """`late`: reports may come long after their iterations. Then only silence shows that a trainer hangs."""
-        self._limits, self._reader, self._ranks, self._late = limits, reader, ranks, late
+    def __init__(self, limits: ProbeSpec, reader: ProgressReader, ranks: int) -> None:
+        self._limits, self._reader, self._ranks = limits, reader, ranks
         self._block_s = reader.patterns.block_s
         self._first_line_s: float | None = None
         self._last_line_s = self._paused_s = 0.0
@@ -330,7 +329,7 @@ class Watch:
         is_paused = self._reader.pauses or self._paused_s > self._last_mark_s
         least_s = limits.silence_seconds if is_paused else LEAST_STALL_FACTOR * limits.grace_seconds
         stall_s = max(least_s, factor * usual_s)
-        return usual_s > 0 and not self._late and now_s - max(self._last_mark_s, self._paused_s) >= stall_s
+        return usual_s > 0 and now_s - max(self._last_mark_s, self._paused_s) >= stall_s
 
     @property
     def _last_mark_s(self) -> float:

@@ -14,9 +14,14 @@ from tuner.records import schema
 from tuner.records.schema import read_json, record_of, storable
 from tuner.study import Config, launch_digest, without_keys
 
-OK, PRUNED, NO_READING, INTERRUPTED = "ok", "pruned", "no_reading", "interrupted"
-"""The status of a probe that gave a number, that the pruner stopped, that ran and gave no number, and that something
-else than its config ended."""
+OK = "ok"
+"""The status of a probe that gave a number."""
+PRUNED = "pruned"
+"""The status of a probe that the pruner stopped."""
+NO_READING = "no_reading"
+"""The status of a probe that ran and gave no number."""
+INTERRUPTED = "interrupted"
+"""The status of a probe that something else than its config ended."""
 
 
 @with_config(ConfigDict(allow_inf_nan=False))
@@ -111,12 +116,18 @@ class SoakSettings:
         return self.flags, self.command, self.memory_mib
 
 
-COMPLETE, PRUNED_STATE, FAIL, RUNNING = "COMPLETE", "PRUNED", "FAIL", "RUNNING"
-"""The states of trials, as Optuna names them."""
+COMPLETE = "COMPLETE"
+PRUNED_STATE = "PRUNED"
+FAIL = "FAIL"
+RUNNING = "RUNNING"
 FINISHED = (COMPLETE, PRUNED_STATE, FAIL)
-MEMORY_SHARE, START_S, RUN_S = "memory_share", "start_s", "run_s"
-"""The cost of a probe: the share of a device's memory in use at its peak, the seconds until it was ready, and those
-after."""
+"""The states of trials that have ended, as Optuna names them."""
+MEMORY_SHARE = "memory_share"
+"""Cost of a probe: the share of a device's memory in use at its peak."""
+START_S = "start_s"
+"""Cost of a probe: the seconds until it was ready."""
+RUN_S = "run_s"
+"""Cost of a probe: the seconds after that."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

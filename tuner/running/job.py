@@ -90,6 +90,8 @@ class Job:
     probe: Probe
     interrupted: Callable[[], bool]
     """Returns whether the user wants to stop, or the time is over."""
+    is_late: Callable[[], bool] = lambda: False
+    """Returns whether the time is over: then a probe that has measured something gives its rough value."""
     watcher: Watcher = lambda _: None
     pulse: Pulse | None = None
     """How often the watcher hears of the running probe; None where it does not."""
@@ -153,7 +155,7 @@ def within(job: Job, budget: Budget) -> Job:
 
     A simulated probe takes no time, so its length is ignored.
     """
-    limited = replace(job, interrupted=lambda: job.interrupted() or budget.over())
+    limited = replace(job, interrupted=lambda: job.interrupted() or budget.over(), is_late=budget.over)
     return limited if job.simulated else replace(limited, has_time=budget.allows)
 
 

@@ -20,6 +20,7 @@ from tuner.probe import (
     Sessions,
     Slot,
     Stop,
+    own_files,
     reserved_out_dir,
     reserved_port,
     unlaunched,
@@ -69,7 +70,7 @@ class RealProber:
         Raises DeviceError when a card cannot be read.
         """
         self._say = say
-        self._said = False
+        self._said = self._has_warned = False
         self._source = source
         self._recorder: SamplingRecorder | None = None
         self._clock = clock
@@ -92,6 +93,7 @@ class RealProber:
             self.close()
             if busy := self._wait_until_idle(plan, stop):
                 return unlaunched(plan.config, busy, plan.digest)
+        self._warn_of_files(plan)
         self._recorder = SamplingRecorder(self._source, self._clock, plan.slot.limits.sample_seconds)
         result = run(plan, launch=self._sessions, recorder=self._recorder, clock=self._clock, stop=stop)
         result = replace(result, warm=warm, ready_s=self._sessions.ready_s, host={**self._facts, **result.host})
@@ -99,6 +101,13 @@ class RealProber:
             self.close()
         self._say_what_is_left()
         return result
+
+    def _warn_of_files(self, plan: ProbePlan) -> None:
+        """Say once how files are kept as they were, where no private view of them can be had."""
+        if plan.protects_files and not self._has_warned:
+            self._has_warned = True
+            if text := own_files.warning(own_files.folders_of(plan.argv, plan.cwd), plan.slot.out_dir):
+                self._say(text)
 
     def utilisation(self) -> Sequence[float | None]:
         """Return how busy each device was since the last call, in percent; empty where nothing was measured."""

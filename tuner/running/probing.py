@@ -9,6 +9,7 @@ from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerErr
 from tuner.probe import (
     Answer,
     Blame,
+    Enough,
     Failure,
     FailureKind,
     Go,
@@ -184,9 +185,14 @@ class Probing:
     def _stop(self, asked: Asked) -> Stop:
         show = self._shown(asked, self._job.pulse) if self._job.pulse else lambda _: None
 
+        known: ProbeResult | None = None
+
         def stop(so_far: ProbeResult | None) -> Answer:
+            nonlocal known
+            known = so_far or known
             if self._job.interrupted():
-                return Interrupted()
+                is_measured = known is not None and (known.window_s or 0.0) >= self._spec.probe.window_seconds
+                return Enough() if is_measured and self._job.is_late() else Interrupted()
             self._study.beat(asked)
             show(so_far)
             if so_far and (change := self._changes(so_far)):

@@ -153,12 +153,15 @@ class Observed:
 
     def _note_failure(self, trial: FrozenTrial, config: Config) -> None:
         facts = kept(trial)
-        need = _RUN if facts.failure == FailureKind.TOO_SLOW and facts.ran else _NEEDS.get(facts.failure)
-        if facts.failure == FailureKind.GPU_OOM:
+        failure = facts.failure
+        if failure is None and trial.state.is_finished() and not (facts.probe.digest or facts.retry):
+            failure = FailureKind.CRASH  # another program's trial that has neither a value nor a reason
+        need = _RUN if failure == FailureKind.TOO_SLOW and facts.ran else _NEEDS.get(failure)
+        if failure == FailureKind.GPU_OOM:
             self.ran_out.append(config)
-        elif facts.failure == FailureKind.HOST_OOM:
+        elif failure == FailureKind.HOST_OOM:
             self.host_ran_out.append(config)
-        elif need is None and is_failure(facts.failure) and facts.failure not in SAYS_NOTHING:
+        elif need is None and is_failure(failure) and failure not in SAYS_NOTHING:
             self.failed.append(config)
         if need is not None:
             self._failures.append(OutOfMemory(config, facts.missing_gib or 1.0, need))

@@ -146,6 +146,7 @@ class CommandTrainer(Trainer):
                 queue=loader_queue(config),
             ),
             is_counted=self._options.is_counted and not slot.to_train,
+            protects_files=self._options.protect and not slot.to_train,
             total_batch=self._computed("total_batch", config, slot),
             flops_per_sample=self._options.flops_per_sample,
             progress_file=self._progress_file(case, slot),
@@ -188,6 +189,7 @@ class CommandTrainer(Trainer):
             expected=(),
             request=self.request(config, slot.limits.most_iterations),
             is_counted=False,
+            protects_files=False,
         )
 
     def missing_program(self) -> str | None:

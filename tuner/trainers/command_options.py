@@ -46,9 +46,9 @@ class FileOptions(Strict):
 
     path: Annotated[str, AfterValidator(_lies_in_the_out_dir)]
     """Where the file appears, below `{out_dir}`; `*` and `**` match as in a shell."""
-    format: Literal["csv", "jsonl", "tensorboard"]
+    format: Literal["csv", "jsonl"]
     iteration: str | None = None
-    """The column, key or tag of the iteration; without it, each row is one iteration."""
+    """The column or key of the iteration; without it, each row is one iteration."""
     samples: str | None = None
     """The column of the total number of samples so far, of all ranks."""
     samples_per_s: str | None = None
@@ -191,6 +191,8 @@ class CommandOptions(Strict):
     count: Literal["inside", "printed"] | None = None
     """What counts steps and samples: our code inside the trainer's processes, or what the trainer prints. By default,
     inside where no other key says how progress is read."""
+    protect: bool = True
+    """Whether a probe leaves the files in the folders of the command as they were."""
     keeps: tuple[Literal["batch", "sample", "model", "optimizer", "precision", "loss"], ...] = ()
     """The parts of the training that no config may change, compared with the first value of each parameter."""
     unset: dict[Name, Value] = Field(default_factory=dict)
@@ -222,7 +224,12 @@ class CommandOptions(Strict):
     @model_validator(mode="before")
     @classmethod
     def _with_preset(cls, options: Any) -> Any:
-        return with_preset(options) if isinstance(options, dict) else options
+        if not isinstance(options, dict):
+            return options
+        file = options.get("progress_file")
+        if isinstance(file, dict) and file.get("format") == "tensorboard":  # of an older study
+            options = {**options, "progress_file": None, "count": "inside"}
+        return with_preset(options)
 
     @property
     def is_counted(self) -> bool:

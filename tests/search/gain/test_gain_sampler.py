@@ -465,6 +465,21 @@ def test_a_choice_that_always_crashes_is_soon_left_alone_and_is_named() -> None:
     assert "every config with compile=1 failed" in (search.sampler.ended(search.study) or "")
 
 
+@pytest.mark.parametrize("error", [RuntimeError, optuna.TrialPruned])
+def test_an_objective_that_raises_an_error_teaches_which_configs_fail(error: type[Exception]) -> None:
+    asked: list[Config] = []
+
+    def objective(trial: optuna.Trial) -> float:
+        asked.append(config := suggest(trial, SWITCHES))
+        if config["compile"]:
+            raise error("it does not compile")
+        return float(config["batch_size"]) ** 0.5 + float(config["workers"])
+
+    study = optuna.create_study(direction="maximize", sampler=GainSampler(SWITCHES))
+    study.optimize(objective, n_trials=30, catch=(RuntimeError,))
+    assert sum(config["compile"] == 1 for config in asked) <= 4
+
+
 @pytest.mark.parametrize(("name", "value"), [("batch_size", 16), ("compile", 0), ("fused", 0), ("workers", 0)])
 def test_after_a_crash_at_the_start_the_next_config_shares_as_few_values_as_possible(name: str, value: int) -> None:
     search = probe_speeds(lambda one: None if one[name] == value else 1.0 + float(one["batch_size"]), most=10)

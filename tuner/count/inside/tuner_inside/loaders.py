@@ -65,8 +65,7 @@ class Loaders:
         self._trains = self._evaluates = False
         if not held:
             return
-        if any(batch.learns for batch in held):
-            held = [batch for batch in held if batch.learns]
+        held = [batch for batch in held if batch.learns] or held
         names = {batch.feed.dataset for batch in held}
         self._training.add(held[-1].feed.dataset)
         self._training |= names & self._before

@@ -78,10 +78,9 @@ class Tally:
 
     def backward(self):
         """Count the inputs that a loss was computed from: of several forward passes, the last one's."""
-        if self.open:
-            self.backwards += 1
-            self.joint += len(self.open) > 1
-            self.keep(self.open[-1:])
+        self.backwards += 1
+        self.joint += len(self.open) > 1
+        self.keep(self.open[-1:])
 
     def keep(self, rows):
         """Count the samples of some forward passes, and forget the others."""
@@ -228,11 +227,10 @@ def _tally_of(optimizer):
 def _before_backward():
     tally = _last["main"]
     _last["backwards"] += 1
-    if tally is not None:
+    if tally is not None and tally.open:
         tally.backward()
 
 
-@guarded("steps")
 def _after_backward():
     _last["backwards"] -= 1
 
@@ -300,6 +298,8 @@ def _tell(tally, now_s):
         "form": tally.form,
         "evaluates_s": evaluates_s,
         "saves_s": training.Saves.seconds,
+        "skipped": training.Scaler.skipped,
+        **training.memory(),
         "why": tally.why if not tally.rows else None,
         "flops": flops.counted(),
     }

@@ -11,6 +11,8 @@ from tuner_inside.tell import guarded, tell_pause
 
 LOSS_STEPS = 8
 """The losses of so many steps are kept, and so are the sums of so many inputs."""
+MIB = 2.0**20
+"""Bytes."""
 
 
 def is_traced():
@@ -41,6 +43,7 @@ def facts(optimizer, modules):
         ),
         "device": str(parameters[0].device.type) if parameters else None,
         "batch_norm": _batch_norm(modules),
+        "compiled": any("OptimizedModule" in type(part).__name__ for module in modules for part in module.modules()),
     }
 
 
@@ -159,6 +162,18 @@ def precision():
     return {"autocast": sorted(Autocast.types), "tf32": bool(tf32), "scaled": Scaler.is_used}
 
 
+def memory():
+    """Return the allocator's peak and how often it freed its cache to try again; nothing where no card is in use."""
+    cuda = sys.modules["torch"].cuda
+    if not cuda.is_initialized():
+        return {}
+    stats = cuda.memory_stats()
+    return {
+        "reserved_mib": stats.get("reserved_bytes.all.peak", 0) / MIB,
+        "alloc_retries": stats.get("num_alloc_retries", 0),
+    }
+
+
 class Saves:
     """How long the training has saved."""
 
@@ -166,9 +181,10 @@ class Saves:
 
 
 class Scaler:
-    """Whether a gradient scaler makes losses larger."""
+    """Whether a gradient scaler makes losses larger, and how many steps it has skipped."""
 
     is_used = False
+    skipped = 0
 
 
 before_backward, after_backward = [], []
@@ -257,8 +273,10 @@ def _wrap_scaler(module):
 
     @functools.wraps(own)
     def step(self, *args, **kwargs):
+        result = own(self, *args, **kwargs)
         Scaler.is_used = True
-        return own(self, *args, **kwargs)
+        Scaler.skipped += result is None
+        return result
 
     module.GradScaler._maybe_opt_step = step
 

@@ -1,0 +1,199 @@
+"""What a probe writes over the person's own files: they are as they were, whatever happens to the tuner."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from tests_replays import scripted_plan
+
+from tuner.probe import own_files
+from tuner.probe.own_files import Copies, View, folders_of, protected, warning
+from tuner.probe.probe_plan import Device, ProbePlan
+from tuner.probe.process import Process
+from tuner.probe.protocols import MonotonicClock
+from tuner.study.spec import ProbeSpec, TrainerSpec
+from tuner.trainers.command import CommandTrainer
+from tuner.trainers.trainer_check import make_slot
+
+WORK = "three weeks of training"
+SPOILS = """
+import os, pathlib, sys, time
+path = pathlib.Path
+path("model.pt").write_text("weights of step 1")
+path("old.pt").unlink()
+os.replace("model.pt", "best.pt")
+path("out").mkdir(exist_ok=True)
+path("out/new.pt").write_text("a probe's own")
+path("data/words").mkdir(parents=True)
+path("data/words/a.txt").write_text("downloaded")
+path(sys.argv[1], "log.txt").write_text("of the probe")
+print("spoilt", os.getpid(), flush=True)
+time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of a training with the person's own files, and the folder of a probe in it."""
+    training = tmp_path / "training, of: me"
+    (training / "runs/probe").mkdir(parents=True)
+    for name in ("model.pt", "old.pt"):
+        (training / name).write_text(WORK)
+    (training / "train.py").write_text(SPOILS)
+    return training
+
+
+@pytest.fixture
+def no_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that allows no private view."""
+    monkeypatch.setattr(own_files, "_place", lambda folders: None)
+
+
+def plan_of(folder: Path, wait_s: float = 0.0) -> ProbePlan:
+    device = Device(name="cpu:0", model="x")
+    plan = scripted_plan(folder / "runs/probe", [device], ProbeSpec())
+    argv = (sys.executable, "train.py", str(folder / "runs/probe"), str(wait_s))
+    return replace(plan, argv=argv, cwd=folder, protects_files=True)
+
+
+def left(folder: Path) -> list[str]:
+    own = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(str(path.relative_to(folder)) for path in own if path.name not in {"console.log", "train.py"})
+
+
+def run(folder: Path) -> list[str]:
+    process = Process(plan_of(folder), MonotonicClock())
+    lines: list[str] = []
+    while process.exit_code() is None:
+        lines += [line.text for line in process.lines(0.1)]
+    assert process.exit_code() == 0, lines
+    return lines
+
+
+def is_whole(folder: Path) -> bool:
+    return all((folder / name).exists() and (folder / name).read_text() == WORK for name in ("model.pt", "old.pt"))
+
+
+def test_a_probe_leaves_the_files_of_its_folder_as_they_were(folder: Path) -> None:
+    run(folder)
+    assert is_whole(folder)
+    assert left(folder) == ["data/words/a.txt", "model.pt", "old.pt", "runs/probe/log.txt"]
+
+
+@pytest.mark.usefixtures("no_view")
+def test_without_a_view_the_files_are_put_back(folder: Path) -> None:
+    run(folder)
+    assert is_whole(folder)
+    assert (folder / "out/new.pt").exists()
+
+
+def stores() -> set[Path]:
+    return {path for parent in own_files._parents([]) for path in parent.glob("tuner-own-files-*")}
+
+
+@pytest.mark.parametrize("way", [View, Copies])
+def test_nothing_is_left_of_a_view_or_of_copies(folder: Path, way: Callable[..., View | Copies]) -> None:
+    own_files._place((folder,))
+    before = stores()
+    protection = way([folder], folder / "runs/probe")
+    (made,) = {path for path in stores() - before if path.name.startswith(own_files._own_prefix())}
+    protection.close()
+    protection.close()
+    assert made not in stores()
+
+
+TUNER = """
+import sys
+sys.path[:0] = sys.argv[1:4]
+from pathlib import Path
+import test_own_files as own
+if sys.argv[5] == "copies":
+    own.own_files._place = lambda folders: None
+process = own.Process(own.plan_of(Path(sys.argv[4]), 1000.0), own.MonotonicClock())
+while True:
+    for line in process.lines(1.0):
+        print(line.text, flush=True)
+"""
+
+
+@pytest.mark.parametrize("way", ["view", "copies"])
+def test_kill_9_of_the_tuner_leaves_the_files_as_they_were(folder: Path, way: str) -> None:
+    here = Path(__file__)
+    paths = [str(here.parent), str(here.parents[1] / "support"), str(here.parents[2])]
+    command = [sys.executable, "-c", TUNER, *paths, str(folder), way]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tuner:
+        assert tuner.stdout is not None
+        trainer = psutil.Process(int(tuner.stdout.readline().split()[1]))
+        tuner.send_signal(signal.SIGKILL)
+    until_s = time.monotonic() + 20.0
+    while trainer.is_running() and time.monotonic() < until_s:
+        time.sleep(0.05)
+    own_files.clean_up.cache_clear()
+    own_files.clean_up()  # as the next probe does
+    assert is_whole(folder)
+    assert not [path for path in stores() if f"-{tuner.pid}-" in path.name]
+
+
+def test_a_probe_of_a_command_protects_its_files_unless_the_study_says_no(tmp_path: Path) -> None:
+    slot = make_slot(tmp_path)
+
+    def protects(to_train: bool = False, **options: object) -> bool:
+        trainer = CommandTrainer(TrainerSpec(name="command", options={"command": "train --batch {batch}", **options}))
+        return trainer.plan(trainer.cases()[0], {"batch": 8}, replace(slot, to_train=to_train)).protects_files
+
+    assert (protects(), protects(protect=False), protects(to_train=True)) == (True, False, False)
+
+
+def test_folders_that_saving_flags_name_and_links_are_protected_too(tmp_path: Path) -> None:
+    folder, elsewhere, linked, data = (tmp_path / name for name in ("me", "elsewhere", "linked", "pictures"))
+    for path in (folder / "sub", elsewhere, linked, data):
+        path.mkdir(parents=True)
+    (folder / "sub/best").symlink_to(linked)
+    words = ["python", "train.py", "--save-dir", str(elsewhere), f"--output={folder}/sub/x.pt", "--pictures", str(data)]
+    assert set(folders_of(words, folder)) == {folder, elsewhere, linked}
+
+
+@pytest.mark.usefixtures("no_view")
+def test_a_machine_without_views_says_what_it_does_and_which_files_are_too_large(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = warning([folder], folder / "runs/probe")
+    assert said is not None
+    assert "are copied before each probe" in said
+    assert "may be overwritten" not in said
+    monkeypatch.setattr(own_files, "MOST_COPIED_BYTES", len(WORK) + 1)
+    said = warning([folder], folder / "runs/probe") or ""
+    assert "may be overwritten: move or copy" in said
+    assert "train.py" in said
+
+
+def test_the_folder_of_the_probe_itself_is_no_file_of_the_person(tmp_path: Path) -> None:
+    assert protected(folders_of(["train", "--out", str(tmp_path)], tmp_path), tmp_path) is None
+    assert folders_of(["train", "--log", "/dev/null", "--out", "/tmp/a.pt"], tmp_path) == [tmp_path]
+
+
+def test_a_folder_with_files_of_another_group_has_no_view(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a user namespace, such a file cannot be written: `Value too large for defined data type`."""
+    monkeypatch.setattr(own_files.os, "geteuid", lambda: os.getuid() or 4711)
+    monkeypatch.setattr(own_files.os, "getegid", lambda: 4712)
+    own_files._place.cache_clear()
+    assert own_files._place((folder,)) is None
+    own_files._place.cache_clear()
+
+
+def test_a_view_says_nothing(folder: Path) -> None:
+    assert warning([folder], folder / "runs/probe") is None
+
+
+def test_where_neither_can_be_had_the_probe_still_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_files, "_parents", lambda folders: [Path("/proc/nowhere")])
+    own_files._place.cache_clear()
+    assert protected([folder], folder / "runs/probe") is None
+    assert os.access(folder, os.W_OK)

@@ -1,0 +1,309 @@
+"""Keeps the files of the person as they were: a probe writes into a view of the training's folders that ends with it.
+
+Where the machine allows no such view, the files are copied before the probe and put back after it.
+"""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import chain, islice
+from pathlib import Path
+from typing import Protocol
+
+from tuner.probe import private_view
+from tuner.probe.units import BYTES_PER_MIB
+
+_SAVES = re.compile(r"(?i)out|sav(?:e|ing)|ckpt|checkpoint|log|result|run|work|exp|model")
+"""Parts of a flag's name whose value may be a folder into which a training writes."""
+_CACHE = re.compile(r"(?i)\.?(?:[\w.-]*cache[\w.-]*|data|datasets?|triton|nv)")
+"""Names of folders whose new files stay after a probe: downloaded data, and what compilers keep."""
+_SKIPPED = {".git", ".venv", "venv", "node_modules", "site-packages", "__pycache__"}
+"""Folders of which no file is copied."""
+_PREFIX = "tuner-own-files-"
+_MOST_FOLDERS = 16
+MOST_COPIED_BYTES = 8192 * BYTES_PER_MIB
+"""The most that is copied of a training's folders where no view can be had; larger files stay unprotected."""
+
+
+class Protection(Protocol):
+    """Keeps some folders as they are while a command runs."""
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """The words to put before the command."""
+        ...
+
+    def close(self) -> None:
+        """Leave the folders as they were. Harmless to repeat."""
+        ...
+
+
+def protected(folders: Sequence[Path], out_dir: Path) -> Protection | None:
+    """Return what keeps folders as they are; None where there is nothing to keep, or no way.
+
+    `out_dir` is the folder of the probe, which it may write into.
+    """
+    clean_up()
+    folders = [folder for folder in folders if not folder.is_relative_to(out_dir.resolve())]
+    if not folders:
+        return None
+    with suppress(OSError):
+        return View(folders, out_dir)
+    with suppress(OSError):
+        return Copies(folders, out_dir)
+    return None
+
+
+def warning(folders: Sequence[Path], out_dir: Path) -> str | None:
+    """Return what a person should know before the first probe; None where a view keeps all files as they are."""
+    folders = [folder for folder in folders if not folder.is_relative_to(out_dir.resolve())]
+    if not folders or _place(tuple(folders)) is not None:
+        return None
+    large = Copies.too_large(folders, out_dir)
+    named = f"; {', '.join(map(str, large[:3]))} may be overwritten: move or copy what you need" if large else ""
+    return (
+        f"this machine allows no private view of {folders[0]}, so its files are copied before each probe and put back; "
+        f"new files of a probe stay{named}"
+    )
+
+
+class View:
+    """A private view of some folders for one command. What the command writes there goes when the view is closed.
+
+    New files in the folders of caches stay: see `_CACHE`.
+    """
+
+    def __init__(self, folders: Sequence[Path], out_dir: Path) -> None:
+        """`out_dir` stays as it is, and so do file systems that are mounted below the folders.
+
+        Raises OSError where the machine allows no such view.
+        """
+        if (place := _place(tuple(folders))) is None:
+            raise OSError("no private view can be had")
+        shown = [path for path in (out_dir.resolve(), *_mounts()) if path not in folders]
+        self._folders = folders
+        self._shown = [path for path in shown if any(path.is_relative_to(folder) for folder in folders)]
+        self._store = _new_store(place, folders)
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """The words that start a command in the view."""
+        return _starter(_layers(self._store, self._folders), self._shown)
+
+    def close(self) -> None:
+        """Remove what the command has written, apart from new files in caches. Harmless to repeat."""
+        for number, folder in enumerate(self._folders):
+            with suppress(OSError):
+                _keep_caches(self._store / f"{number}" / "upper", folder)
+        _remove(self._store)
+
+
+class Copies:
+    """Copies of the files of some folders. Those that have changed are put back when the command has ended."""
+
+    prefix = ()
+
+    def __init__(self, folders: Sequence[Path], out_dir: Path) -> None:
+        """Raises OSError where the copies cannot be made."""
+        files = dict(_files(folders, out_dir.resolve()))
+        left_out = set(self.too_large(folders, out_dir))
+        self._store = Path(tempfile.mkdtemp(prefix=_own_prefix(), dir=_parents(folders)[0]))
+        index: dict[str, list[int]] = {}
+        for number, (path, status) in enumerate(files.items()):
+            if path not in left_out:
+                _copy(path, self._store / f"{number}")
+                index[str(path)] = [number, *_state(status)]
+        (self._store / "index").write_text(json.dumps(index))  # last: without it the copies are not complete
+
+    def close(self) -> None:
+        """Put back what has changed, and remove the copies. Harmless to repeat."""
+        with suppress(OSError):
+            put_back(self._store)
+        _remove(self._store)
+
+    @staticmethod
+    def too_large(folders: Sequence[Path], out_dir: Path) -> list[Path]:
+        """Return the files that are not copied, the largest first."""
+        by_size = sorted(_files(folders, out_dir.resolve()), key=lambda file: file[1].st_size)
+        total, large = 0, []
+        for path, status in by_size:
+            total += status.st_size
+            if total > MOST_COPIED_BYTES:
+                large.append(path)
+        return large[::-1]
+
+
+def put_back(store: Path) -> None:
+    """Put back the files that have changed since their copies were made. Raises OSError."""
+    for name, (number, *state) in json.loads((store / "index").read_text()).items():
+        path = Path(name)
+        if not path.exists() or _state(path.stat()) != state:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_name(f".{path.name}.tuner")
+            shutil.copy2(store / f"{number}", partial)
+            partial.replace(path)
+
+
+def _files(folders: Sequence[Path], out_dir: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield the files of folders, apart from those of the tuner, of environments, and of cached data."""
+    for top in folders:
+        own = top / out_dir.relative_to(top).parts[0] if top in out_dir.parents else None
+        for folder, inner, names in os.walk(top):
+            skipped = {name for name in inner if _CACHE.fullmatch(name) or Path(folder, name) == own} | _SKIPPED
+            inner[:] = [name for name in inner if name not in skipped]
+            for path in (Path(folder, name) for name in names):
+                if not path.is_symlink() and path.is_file():
+                    yield path, path.stat()
+
+
+def _state(status: os.stat_result) -> list[int]:
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _copy(path: Path, copy: Path) -> None:
+    """Copy a file, at no cost where the file system can share its blocks (ioctl_ficlone(2))."""
+    with path.open("rb") as source, copy.open("wb") as target:
+        try:
+            fcntl.ioctl(target.fileno(), 0x40049409, source.fileno())
+        except OSError:
+            shutil.copyfileobj(source, target, 1 << 20)
+    shutil.copystat(path, copy)
+
+
+def folders_of(command: Sequence[str], cwd: Path) -> list[Path]:
+    """Return the folders into which a command may write: its own, those that its flags name, and those linked there."""
+    named = [path for path in (cwd.resolve(), *_named(command, cwd)) if not _is_shared(path)]
+    folders = dict.fromkeys((*named, *(link for folder in named for link in _links(folder))))
+    writable = [path for path in folders if not _is_shared(path) and os.access(path, os.W_OK)]
+    outermost = [path for path in writable if not any(path != top and path.is_relative_to(top) for top in writable)]
+    return outermost[:_MOST_FOLDERS]
+
+
+def _is_shared(folder: Path) -> bool:
+    """Return whether a folder is nobody's alone, as `/tmp` is. What lies in it is not protected."""
+    is_virtual = any(folder.is_relative_to(top) for top in ("/dev", "/proc", "/sys", "/run"))
+    return is_virtual or str(folder) in {"/", "/etc", "/usr", "/var"} or bool(folder.stat().st_mode & stat.S_ISVTX)
+
+
+def _named(command: Sequence[str], cwd: Path) -> Iterator[Path]:
+    """Yield the folders that exist of the paths that saving flags name."""
+    for before, word in zip(("", *command), command, strict=False):
+        name, _, value = word.partition("=") if "=" in word else (before, "", word)
+        if _SAVES.search(name) and name.startswith("-") and value and not value.startswith("-"):
+            path = cwd / value
+            folder = next((path for path in (path, path.parent) if path.is_dir()), None)
+            if folder is not None:
+                yield folder.resolve()
+
+
+def _links(folder: Path) -> Iterator[Path]:
+    """Yield the folders outside to which links in a folder, and in its folders, lead."""
+    for path in _entries(folder):
+        with suppress(OSError):
+            if path.is_symlink() and not {path.name, path.parent.name} & _SKIPPED and path.exists():
+                target = path.resolve()
+                yield target if target.is_dir() else target.parent
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    """Yield what lies in a folder and in its folders, up to 10,000 paths: a folder of data has no end."""
+    return islice(chain(folder.glob("*"), folder.glob("*/*")), 10_000)
+
+
+def _mounts() -> list[Path]:
+    """Return where file systems are mounted (proc(5), /proc/PID/mountinfo), the innermost last."""
+    lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    places = {re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split()[4]) for line in lines}
+    return sorted(map(Path, places), key=lambda path: len(path.parts))
+
+
+def _layers(store: Path, folders: Sequence[Path]) -> dict[str, list[str]]:
+    return {
+        str(folder): [str(store / f"{number}" / name) for name in ("upper", "work")]
+        for number, folder in enumerate(folders)
+    }
+
+
+def _starter(layers: Mapping[str, Sequence[str]], shown: Sequence[Path]) -> tuple[str, ...]:
+    view = json.dumps({"layers": layers, "shown": list(map(str, shown))})
+    return (sys.executable, "-I", "-S", private_view.__file__, view)
+
+
+def _is_own(path: Path) -> bool:
+    """Return whether a path has our user and group: the kernel cannot copy others in a user namespace (EOVERFLOW)."""
+    status = path.lstat()
+    return (status.st_uid, status.st_gid) == (os.geteuid(), os.getegid())
+
+
+@cache
+def _place(folders: tuple[Path, ...]) -> Path | None:
+    """Return the folder for what is written in views of some folders; None where no view can be had."""
+    if os.geteuid() and not all(_is_own(path) for folder in folders for path in (folder, *_entries(folder))):
+        return None
+    for parent in _parents(folders):
+        store = _new_store(parent, folders)
+        tried = subprocess.run([*_starter(_layers(store, folders), ()), "true"], capture_output=True, check=False)
+        _remove(store)
+        if tried.returncode == 0:
+            return parent
+    return None
+
+
+def _parents(folders: Sequence[Path]) -> list[Path]:
+    """Return the folders for temporary files that do not lie in any of some folders. Raises OSError without one."""
+    named = dict.fromkeys((os.environ.get("TMPDIR", "/var/tmp"), "/var/tmp", tempfile.gettempdir()))  # noqa: S108
+    parents = [Path(name).resolve() for name in named if Path(name).is_dir()]
+    outside = [parent for parent in parents if not any(parent.is_relative_to(folder) for folder in folders)]
+    if not outside:
+        raise OSError("no folder for temporary files lies outside of the training's")
+    return outside
+
+
+def _new_store(parent: Path, folders: Sequence[Path]) -> Path:
+    store = Path(tempfile.mkdtemp(prefix=_own_prefix(), dir=parent))
+    for path in (path for paths in _layers(store, folders).values() for path in paths):
+        Path(path).mkdir(parents=True)
+    return store
+
+
+def _own_prefix() -> str:
+    """Return the beginning of the names of this process's stores: it says whether the process still runs."""
+    return f"{_PREFIX}{Path('/proc/self/ns/pid').stat().st_ino}-{os.getpid()}-"
+
+
+def _keep_caches(upper: Path, folder: Path) -> None:
+    """Move the new files of caches to where they belong."""
+    for path in upper.rglob("*"):
+        place = path.relative_to(upper)
+        is_file = stat.S_ISREG(path.lstat().st_mode) or path.is_symlink()
+        if is_file and any(map(_CACHE.fullmatch, place.parts[:-1])) and not os.path.lexists(folder / place):
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(path, folder / place)
+
+
+def _remove(store: Path) -> None:
+    for path in store.glob("*/work/work"):  # the kernel makes it unreadable
+        path.chmod(0o700)
+    shutil.rmtree(store, ignore_errors=True)
+
+
+@cache
+def clean_up() -> None:
+    """Put back and remove what killed tuners have left, once in each process."""
+    for parent in {Path("/var/tmp"), Path(tempfile.gettempdir())}:  # noqa: S108
+        for store in parent.glob(f"{_PREFIX}{Path('/proc/self/ns/pid').stat().st_ino}-*"):
+            pid = store.name.removeprefix(_PREFIX).split("-")[1]
+            with suppress(OSError):
+                if not Path("/proc", pid).exists() and store.stat().st_uid == os.geteuid():
+                    if (store / "index").exists():
+                        put_back(store)
+                    _remove(store)

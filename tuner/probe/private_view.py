@@ -1,0 +1,63 @@
+"""Starts a command in a private view of some folders: what it writes there lands elsewhere.
+
+The guard starts this file as a script, `python -I -S private_view.py VIEW COMMAND…`, and the command takes its place,
+so that it keeps its process id. `VIEW` is JSON:
+
+- `layers`: folder → the folders `upper`, which gets what is written, and `work`, which the kernel needs.
+- `shown`: the folders that stay as they are, although they lie below others, such as that of the probe.
+
+The view is an overlay (`Documentation/filesystems/overlayfs.rst` of Linux) in a mount namespace of its own, so it ends
+with the command. A user who is not root gets a user namespace as well, in which all ids stay as they are.
+"""
+
+import ctypes
+import json
+import os
+import re
+import sys
+
+CLONE_NEWNS = 0x0002_0000
+CLONE_NEWUSER = 0x1000_0000
+MS_BIND = 0x1000
+MS_REC = 0x4000
+MS_SLAVE = 0x8_0000
+
+
+def main() -> None:
+    """Enter the view and become the command. Where the view cannot be had, end with exit code 1 and say why."""
+    view, command = json.loads(sys.argv[1]), sys.argv[2:]
+    try:
+        enter(view["layers"], view["shown"])
+    except OSError as error:
+        sys.exit(f"[tuner] no private view of {error.filename or 'the folder'}: {error.strerror}")
+    os.execvp(command[0], command)  # noqa: S606 - the command takes the place of this process, as in a shell's `exec`
+
+
+def enter(layers: dict[str, list[str]], shown: list[str]) -> None:
+    """Mount the layers for this process and those that it starts. Raises OSError."""
+    libc, here, uid, gid = ctypes.CDLL(None, use_errno=True), os.getcwd(), os.geteuid(), os.getegid()  # noqa: PTH109
+
+    def mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
+        words = (source.encode(), target.encode(), kind and kind.encode(), flags, options.encode())
+        if libc.mount(*words):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), target)
+
+    if libc.unshare(CLONE_NEWNS | (CLONE_NEWUSER if uid else 0)):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    if uid:
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+            with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123 - pathlib takes long to import
+                file.write(text)
+    mount("none", "/", None, MS_REC | MS_SLAVE)
+    handles = {path: os.open(path, os.O_PATH) for path in shown}
+    for folder, (upper, work) in layers.items():
+        escaped = [re.sub(r"([\\,:])", r"\\\1", path) for path in (folder, upper, work)]
+        mount("tuner", folder, "overlay", 0, "lowerdir={},upperdir={},workdir={},userxattr".format(*escaped))
+    for path, handle in handles.items():
+        mount(f"/proc/self/fd/{handle}", path, None, MS_BIND | MS_REC)
+        os.close(handle)
+    os.chdir(here)
+
+
+if __name__ == "__main__":
+    main()
