@@ -25,8 +25,6 @@ def test_flags_of_all_usual_spellings_are_settings(command: str, found: list[tup
         ("torchrun --nproc-per-node 4 train.py", 4),
         ("accelerate launch --num_processes=2 train.py", 2),
         ("python train.py --devices 2", 2),
-        ("python run.py --devices cuda:0 cuda:1 --mode train", 2),
-        ("python run.py --devices cpu,cpu,cpu", 3),
         ("python train.py trainer.devices=8", 8),
         ("torchrun --nproc-per-node gpu train.py", None),
         ("python train.py --num_envs 64", None),

@@ -92,24 +92,10 @@ def ranks(words: Sequence[str]) -> int | None:
     """Return the number of ranks that a command line asks for; None where it names none."""
     known = settings(words)
     for setting in known:
-        if setting.parameter in RANKS:
-            if setting.value.isdecimal() and int(setting.value) > 0:
-                return int(setting.value)
-            if named := _named_devices(words[setting.word :], setting.value):
-                return named
+        if setting.parameter in RANKS and setting.value.isdecimal() and int(setting.value) > 0:
+            return int(setting.value)
     worlds = (int(setting.value) for setting in known if setting.parameter == WORLD and setting.value.isdecimal())
     return next((count for count in worlds if count > 1), None)
-
-
-def _named_devices(words: Sequence[str], value: str) -> int:
-    """Count devices that are named one by one: `cuda:0,cuda:1`, `cpu cpu` or `0,1`."""
-    device = r"(?:cpu|cuda(?::\d+)?|\d+)"
-    if re.fullmatch(rf"{device}(?:,{device})+", value):
-        return value.count(",") + 1
-    count = 0
-    while count < len(words) and re.fullmatch(r"cpu|cuda:\d+", words[count]):
-        count += 1
-    return count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
