@@ -27,7 +27,7 @@ def test_a_grid_is_recorded_and_there_is_nothing_left(
     tuner: Tuner, recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(recording)
-    code, out, err = tuner("record", "--study", recording / "demo.yaml", "--grid")
+    code, out, err = tuner("record", "--study", recording / "demo.yaml")
     assert (code, err) == (0, "")
     assert "nothing left to do, 0 trial(s)" in out
     assert "walk: 3 config(s) recorded, 0 of 3 left" in out
@@ -103,11 +103,6 @@ def test_a_database_without_a_recording_has_no_table_to_write(tuner: Tuner, tmp_
     tuner("optimize", "--study", study, "--n-trials", 1)
     code, _, err = tuner("export", "--study", study, "--recorded", "--storage", "sqlite:///runs/demo/study.db")
     assert (code, "tuner record" in err) == (2, True)
-
-
-def test_grid_and_sample_exclude_each_other(tuner: Tuner, tmp_path: Path) -> None:
-    code, _, err = tuner("record", "--study", study_file(tmp_path), "--grid", "--configs", 2)
-    assert (code, "--grid" in err, "--configs" in err) == (2, True, True)
 
 
 @pytest.fixture
@@ -218,3 +213,12 @@ def test_case_and_devices_of_a_replay_are_the_table_s(
 def test_a_table_that_is_not_there_is_named(tuner: Tuner, tmp_path: Path) -> None:
     code, _, err = tuner("optimize", "--study", study_file(tmp_path), "--replay", "nowhere.parquet")
     assert (code, "nowhere.json" in err) == (2, True)
+
+
+def test_cards_that_a_study_does_not_want_are_named(
+    tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.cli.worker.spare_cards", lambda devices: {"cpu:2": 6}[devices])
+    code, out, err = tuner("optimize", "--study", study_file(tmp_path), "--n-trials", "1")
+    assert (code, err) == (0, "")
+    assert "the study wants 2 card(s), so 6 more stay free; `tuner optimize --workers 4` searches on them, too" in out

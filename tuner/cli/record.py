@@ -14,7 +14,7 @@ from tuner.cli.case_tables import print_tables, summary_table
 from tuner.cli.hints import out_of_time, recorded, safe_rungs
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, with_fixed_values
-from tuner.errors import EmptyStoreError, StudyError
+from tuner.errors import EmptyStoreError
 from tuner.export import CaseSummary, export_study, prepare_folder
 from tuner.export.recorded_table import Table, export_tables
 from tuner.probe import MonotonicClock
@@ -24,7 +24,6 @@ from tuner.running.loop import optimize
 from tuner.running.recording import plan_recording, record_cases, recording_bench
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 
-Grid = Annotated[bool, typer.Option("--grid", help="Record every config of the space; the default.")]
 Count = Annotated[
     int | None, typer.Option("--configs", min=1, help="Record only this many configs, spread over the space.")
 ]
@@ -32,7 +31,6 @@ Count = Annotated[
 
 def record(
     study: options.Study,
-    grid: Grid = False,
     count: Count = None,
     cases: Cases = None,
     devices: options.Devices = None,
@@ -42,8 +40,6 @@ def record(
     out: options.Out = None,
 ) -> None:
     """Measure every config of a space, or a sample of it, and write tables; the same command resumes."""
-    if grid and count is not None:
-        raise StudyError("--grid records every config, and --configs records a part of them; give only one of them")
     budget = Budget(MonotonicClock(), hours)
     console = options.open_console()
     searched = open_workbench(study, devices=devices, runs=runs)
