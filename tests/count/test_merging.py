@@ -231,8 +231,8 @@ def test_a_batch_norm_takes_its_means_over_the_samples_of_a_forward_pass(
 
 def test_tokens_skipped_steps_and_allocators_are_told() -> None:
     def of_rank(retries: int) -> Callable[[int], dict[str, Any]]:
-        known = {"form": "1024 int64", "skipped": 2, "reserved_mib": 100.0 * retries, "alloc_retries": retries}
-        return lambda step: count(step, **known)
+        told = {"skipped": 2, "reserved_mib": 100.0 * retries, "alloc_retries": retries}
+        return lambda step: count(step, form="1024 int64", **told)
 
     merger = merged(*[(start(rank, 2, rank, compiled=True), of_rank(rank + 1)) for rank in range(2)])
     list(merger.marks())

@@ -83,9 +83,11 @@ PIECES = [
         "\x85",
     ),
 ]
+PLACEHOLDERS = {"{port}", "{case}", "{seed}"}
+"""Typed texts that stand for something."""
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=4).map("".join) | st.text(
     st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=6
-)
+).filter(lambda text: text not in PLACEHOLDERS)
 PROGRAM = ("bash", "-c", r"""printf '%s\0' "$TAG" "$@" """, "train")
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/home/somebody", "a": "changed"}
 LINES = [OutputLine(t_s=float(step), text=f"step {step} samples {8 * step}") for step in range(9)]
