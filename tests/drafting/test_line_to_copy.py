@@ -123,6 +123,8 @@ def started_by_bash(line: str, folder: Path) -> list[str]:
 @settings(max_examples=20)
 @given(TEXTS, st.lists(TEXTS, max_size=4))
 @example("a  b", ["--tag", "${NOPE:-$(touch pwned)}", "${HOME}/x", "a\tb", "", "it's", "$${HOME}", "${port}"])
+@example("?$(touch pwned)", [":x", "\x85"])
+@example("\x85", ["?", ":"])
 @example("${HOME}", ["\x1b\u202e\n", "${A:-", "${HOME}}", "{workers", "$`"])
 def test_the_line_to_copy_and_the_script_start_what_was_measured(
     tmp_path_factory: pytest.TempPathFactory, tag: str, arguments: Sequence[str]

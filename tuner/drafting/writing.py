@@ -8,6 +8,8 @@ from io import StringIO
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.representer import SafeRepresenter
 
 from tuner.count import ENVIRONMENTS, PARTS, TrainingCounts
 from tuner.drafting.draft import Draft
@@ -206,9 +208,23 @@ def _word(word: str) -> str:
     return word if re.fullmatch(r"[\w@%+=:,./{}-]+", word) else shlex.quote(word)
 
 
+class _Representer(SafeRepresenter):
+    """Quotes a text that begins as a key or a value of YAML would, which the library leaves bare inside braces."""
+
+    def represent_str(self, data: str) -> ScalarNode:
+        """Return the text as a scalar."""
+        return self.represent_scalar(
+            "tag:yaml.org,2002:str", data, style='"' if data[:1] in {":", "?", "\x85"} else None
+        )
+
+
+_Representer.add_representer(str, _Representer.represent_str)
+
+
 def yaml(value: object, *, unicode: bool = True) -> str:
     """Return a value as YAML on one line. With `unicode` False, characters beyond ASCII are escaped."""
     writer, written = YAML(typ="safe", pure=True), StringIO()
+    writer.Representer = _Representer
     writer.default_flow_style, writer.width, writer.allow_unicode = True, sys.maxsize, unicode
     writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     writer.dump(value, written)
