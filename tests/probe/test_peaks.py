@@ -14,6 +14,7 @@ from tuner.probe.probe_plan import Device
         (["NVIDIA H100 PCIe"], 44.0 * 989.4 / 756.0),
         (["a CPU"], None),
         (["NVIDIA H200", "a card of tomorrow"], None),
+        (["NVIDIA RTX A4000"], None),
     ],
 )
 def test_the_share_of_the_peak_is_that_of_all_cards(models: list[str], share: float | None) -> None:

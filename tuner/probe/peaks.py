@@ -1,10 +1,12 @@
 """What share of a card's peak a training uses."""
 
+import re
 from collections.abc import Sequence
 
 from tuner.probe.probe_plan import Device
 
 BF16_TFLOPS = {
+    "H200 NVL": 835.5,
     "H200": 989.4,
     "H100 PCIe": 756.0,
     "H100 NVL": 835.5,
@@ -27,7 +29,7 @@ BF16_TFLOPS = {
 }
 """A part of a card's name → its peak in bf16 without sparsity, in TFLOP/s, from NVIDIA's data sheets and white papers.
 
-The first part that fits counts.
+The first whole words that fit count: an RTX A4000 is no A40.
 """
 TERA = 1e12
 
@@ -47,4 +49,4 @@ def mfu_pct(samples_per_s: float | None, flops_per_sample: float | None, devices
 
 
 def _peak(model: str) -> float | None:
-    return next((peak for part, peak in BF16_TFLOPS.items() if part in model), None)
+    return next((peak for part, peak in BF16_TFLOPS.items() if re.search(rf"\b{part}\b", model)), None)
