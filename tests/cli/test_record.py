@@ -218,7 +218,7 @@ def test_a_table_that_is_not_there_is_named(tuner: Tuner, tmp_path: Path) -> Non
 def test_cards_that_a_study_does_not_want_are_named(
     tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.cli.worker.spare_cards", lambda devices: {"cpu:2": 6}[devices])
+    monkeypatch.setattr("tuner.optimizing.spare_cards", lambda devices: {"cpu:2": 6}[devices])
     code, out, err = tuner("optimize", "--study", study_file(tmp_path), "--n-trials", "1")
     assert (code, err) == (0, "")
     assert "the study wants 2 card(s), so 6 more stay free; `tuner optimize --workers 4` searches on them, too" in out
