@@ -182,7 +182,7 @@ def script_of_best(study: str, *, devices: str | None, storage: str | None, runs
 
 def out_of_time(budget: "Budget") -> str:
     """Return a line that says that the time of `--hours` is over, or that the rest is too short for a probe."""
-    limit, resume = duration(budget.whole_s), "the same command continues"
+    limit, resume = duration(budget.whole_s), "rerun to resume"
     if budget.short is None:
         return f"the time of {limit} is over; {resume}"
     probe, left = map(duration, budget.short)

@@ -22,14 +22,14 @@ _COMMANDS = {
     "init": "Make a study file: run a command once for up to a minute and watch it, or take a trainer's preset.",
     "try": "Probe one config and show what was matched, counted and measured. The study's results stay as they are.",
     "doctor": "Check GPUs, trainer, database and disk, without starting a probe. Exit code 2 if there is a problem.",
-    "optimize": "Make a command faster, or run a study; the same command resumes it.",
+    "optimize": "Make a command faster, or run a study; rerun to resume.",
     "worker": "Probe for a study that several workers share; start one for each set of cards, on any number of hosts.",
     "soak": "Run the best config, or another with --set, for minutes; say whether memory lasts for hours.",
     "told": "Tell a study that a training ran out of memory, and get the next config. Without --set, it was the best.",
-    "record": "Measure every config of a space, or a sample of it, and write tables; the same command resumes.",
+    "record": "Measure every config of a space, or a sample of it, and write tables; rerun to resume.",
     "recover": "For each case without a success, find one config that runs. Then name a num_envs that is safe "
     "for all cases.",
-    "race": "Train a few configs of a search for the same time, and say which learns most; the same command resumes.",
+    "race": "Train a few configs of a search for the same time, and say which learns most; rerun to resume.",
     "status": "Show where a study stands.",
     "export": "Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto for several "
     "objectives.",

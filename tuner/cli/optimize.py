@@ -76,7 +76,7 @@ def optimize(
     quiet: Quiet = False,
     as_json: JsonLines = False,
 ) -> None:
-    """Make a command faster, or run a study; the same command resumes it."""
+    """Make a command faster, or run a study; rerun to resume."""
     wanted = Wanted(
         search=search,
         name=name,

@@ -70,9 +70,7 @@ Storage = Annotated[
         help="SQLAlchemy URL of the database; default: a file in runs/STUDY.",
     ),
 ]
-Hours = Annotated[
-    float | None, typer.Option(min=0, callback=finite, help="Stop after this time; the same command continues.")
-]
+Hours = Annotated[float | None, typer.Option(min=0, callback=finite, help="Stop after this time; rerun to resume.")]
 Runs = Annotated[
     Path,
     typer.Option(parser=_folder, metavar="PATH", help="Folder of the databases, probes and exports of all studies."),

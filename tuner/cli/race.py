@@ -55,7 +55,7 @@ def race(
     storage: Storage = None,
     runs: Runs = RUNS,
 ) -> None:
-    """Train a few configs of a search for the same time, and say which learns most; the same command resumes."""
+    """Train a few configs of a search for the same time, and say which learns most; rerun to resume."""
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen = one_case(bench, [case] if case else None, "a race", "--case")
@@ -84,7 +84,7 @@ def race(
         console.print(out_of_time(budget))
         return
     if interrupted:
-        console.print("interrupted; whole runs are kept, and the same command goes on")
+        console.print("interrupted; whole runs are kept; rerun to resume")
         raise typer.Exit(EXIT_INTERRUPTED)
     if not any(place.mean for place in places):
         raise typer.Exit(EXIT_WITHOUT_BEST)

@@ -39,7 +39,7 @@ def record(
     runs: options.Runs = options.RUNS,
     out: options.Out = None,
 ) -> None:
-    """Measure every config of a space, or a sample of it, and write tables; the same command resumes."""
+    """Measure every config of a space, or a sample of it, and write tables; rerun to resume."""
     budget = Budget(MonotonicClock(), hours)
     console = options.open_console()
     searched = open_workbench(study, devices=devices, runs=runs)

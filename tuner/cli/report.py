@@ -124,5 +124,5 @@ def _copied(console: Console, reader: StudyReader, folder: Path) -> tuple[str, P
     """Copy a study for the dashboard; return the URL of the copy and the folder of its artifacts."""
     notes = {case.summary.case: note(case) for case in gather(reader, folder).cases}
     copy = copy_study(reader, folder, notes)
-    console.print(f"{copy} is a copy of now; the same command renews it")
+    console.print(f"{copy} is a copy of now; rerun to renew it")
     return f"sqlite:///{copy / DATABASE}", copy / ARTIFACTS

@@ -207,7 +207,7 @@ def scale(
     if results.points:
         console.print(f"wrote {path}")
     if interrupted.is_set():
-        console.print(f"interrupted; the same command with --out {path} goes on")
+        console.print(f"interrupted; rerun with --out {path} to resume")
         raise typer.Exit(EXIT_INTERRUPTED)
     console.print(f"`tuner compare {path}` says whether more devices are worth it, and draws the curves")
 

@@ -85,9 +85,7 @@ def submit_workers(
     job = RunWorker(as_words({**options, "runs": runs.resolve()}), spec.slurm.requeue)
     jobs = _submitted(spec, resources, folder / "slurm", count, job)
     console.print(f"submitted {count} worker(s): job {', '.join(jobs)}; logs in {folder / 'slurm'}")
-    console.print(
-        f"`squeue --jobs {','.join(jobs)}` shows the jobs, `tuner status` the study; the same command adds workers"
-    )
+    console.print(f"`squeue --jobs {','.join(jobs)}` shows the jobs, `tuner status` the study; rerun to add workers")
 
 
 def _submitted(

@@ -229,9 +229,7 @@ def interruptible(console: Console, *, led: bool = False) -> Iterator[threading.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if number == signal.SIGHUP:
             fall_silent(sys.stdout, sys.stderr)  # writing to a terminal that is gone raises an error
-        console.print(
-            "stopping the probe; all results are kept, and the same command continues (Ctrl-C again stops at once)"
-        )
+        console.print("stopping the probe; all results are kept; rerun to resume (Ctrl-C again stops at once)")
 
     handled = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # `nohup` ignores SIGHUP

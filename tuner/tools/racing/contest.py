@@ -284,8 +284,8 @@ class Race:
             return None
         if failure and failure.kind.blame in {Blame.HOST, Blame.SETUP}:  # they say nothing about the config
             raise TrainerError(
-                f"the race stopped at {in_words(entrant.config)}: {_in_words(failure)}; whole runs are kept, "
-                "and the same command goes on"
+                f"the race stopped at {in_words(entrant.config)}: {_in_words(failure)}; whole runs are kept; "
+                "rerun to resume"
             )
         return RunRecord(
             config=entrant.config,

@@ -265,8 +265,7 @@ def measure_all(
         if not results.points:
             raise
         raise type(error)(
-            f"{error}; {len(results.points)} measurement(s) are kept in {path}; with --out {path} the "
-            "same command goes on"
+            f"{error}; {len(results.points)} measurement(s) are kept in {path}; rerun with --out {path} to resume"
         ) from error
     return results
 
