@@ -71,3 +71,12 @@ def test_an_error_leaves_stdout_empty(tuner: Tuner, tmp_path: Path, command: str
     code, out, err = tuner(command, "--study", study_file(tmp_path), "--json")
     assert (code, out) == (2, "")
     assert "there is no study database" in err
+
+
+def test_a_database_of_the_study_itself_is_read_although_another_would_stand_in(
+    tuner: Tuner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MIMICKIT_ROOT", raising=False)
+    code, out, err = tuner("status", "--study", "pi_plus", "--storage", DATABASE, "--json")
+    assert (code, err) == (0, "")
+    assert document(out)["study"] == "pi_plus"

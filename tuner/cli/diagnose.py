@@ -108,7 +108,9 @@ def _named(
     """
     if study is not None and study_name is None:
         try:
-            spec = options.load_shown(console, study, to_show=True)
+            spec = options.load_shown(
+                console, study, to_show=True, url_of=lambda name: database_url(storage, (runs / name).resolve())
+            )
         except StudyError as error:
             if storage is None:
                 raise

@@ -18,7 +18,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from tuner.errors import TunerError, installs
-from tuner.export import printable
+from tuner.export import has_study, printable
 from tuner.study import RETIRED, StudySpec, load, names, stands_in, without_effect
 
 Text = TypeVar("Text", str, list[str])
@@ -91,12 +91,22 @@ TABLES = "tables"
 """The folder of a study's recorded tables, inside the study's own folder."""
 
 
-def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudySpec:
+def load_shown(
+    console: Console, study: str, *, to_show: bool = False, url_of: Callable[[str], str] | None = None
+) -> StudySpec:
     """Load a study; print what stands in for it, and which of its keys have no effect. Raises StudyError.
 
-    `to_show`: nothing is started, so the trainer's variables may be missing.
+    Args:
+        console: what is printed to.
+        study: the study's name or file.
+        to_show: nothing is started, so the trainer's variables may be missing.
+        url_of: returns the URL of a study's database. If that holds the requested study, no other stands in for it.
     """
     spec = load(study, to_show=to_show)
+    if url_of and stands_in(spec, study):
+        own = load(study, fall_back=False, to_show=True)
+        if has_study(url_of(own.name), own.name):
+            return own
     for line in stand_in(spec, study):
         console.print(line)
     return spec

@@ -34,7 +34,9 @@ def report(
     """Write one page about a study: the best configs, how certain they are, the failures, and the cost."""
     console = options.open_console()
     options.need_report("tuner report")
-    spec = options.load_shown(console, study, to_show=True)
+    spec = options.load_shown(
+        console, study, to_show=True, url_of=lambda name: database_url(storage, (runs / name).resolve())
+    )
     folder = (runs / spec.name).resolve()
     url = database_url(storage, folder)
     command = plan_best(study, storage=storage, runs=runs)
@@ -106,7 +108,9 @@ def dashboard(
 ) -> None:
     """Serve optuna-dashboard on a study, to this machine only, until Ctrl-C."""
     console = options.open_console()
-    spec = options.load_shown(console, study, to_show=True)
+    spec = options.load_shown(
+        console, study, to_show=True, url_of=lambda name: database_url(storage, (runs / name).resolve())
+    )
     folder = (runs / spec.name).resolve()
     url, artifacts = database_url(storage, folder), None
     reader = StudyReader(connect(url), spec.name)

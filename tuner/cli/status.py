@@ -70,7 +70,9 @@ def status(
 ) -> None:
     """Show where a study stands."""
     console = options.open_console(stderr=as_json)
-    spec = options.load_shown(console, study, to_show=True)
+    spec = options.load_shown(
+        console, study, to_show=True, url_of=lambda name: database_url(storage, (runs / name).resolve())
+    )
     reader = open_reader(database_url(storage, (runs / spec.name).resolve()), spec.name)
     rows = reader.rows
     if as_json:
@@ -108,7 +110,9 @@ def export(
 ) -> None:
     """Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto for several objectives."""
     console = options.open_console(stderr=as_json)
-    spec = options.load_shown(console, study, to_show=True)
+    spec = options.load_shown(
+        console, study, to_show=True, url_of=lambda name: database_url(storage, (runs / name).resolve())
+    )
     folder = (runs / spec.name).resolve()
     url = database_url(storage, folder, options.RECORDED if recorded else DATABASE)
     if recorded:

@@ -85,6 +85,15 @@ MOST_UNREAD = 10_000
 """More iterations than this between two reports of a probe, which come some times a second, are none."""
 
 
+def has_study(url: str, study: str) -> bool:
+    """Return whether a database can be read and holds a study."""
+    try:
+        with reading(connect(url)) as connection:
+            return connection.execute(select(STUDIES.c.study_id).where(of_study(study))).first() is not None
+    except StoreError:
+        return False
+
+
 class StudyReader:
     """One study of a database. Each property is read once, when it is first used."""
 
