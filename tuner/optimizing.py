@@ -104,7 +104,7 @@ def replaying(table: Table, path: Path) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Gain:
+class SpeedGain:
     """How many times as many samples a second one config trains as another."""
 
     times: float
@@ -129,7 +129,7 @@ class Result:
         return best.config if best else None
 
     @property
-    def gain(self) -> Gain | None:
+    def gain(self) -> SpeedGain | None:
         """The gain of the best over the own command, or over a study's default; None where it is unknown."""
         view = self.study.cases[0] if self.study.cases else None
         if view is None or view.best is None or view.default is None:
@@ -137,7 +137,7 @@ class Result:
         if view.unlike_best(view.default) or view.failed_again:
             return None
         times = gain(view.best, view.default, view)
-        return times and Gain(times=times[0], error=times[1])
+        return times and SpeedGain(times=times[0], error=times[1])
 
     @property
     def command(self) -> str | None:

@@ -1,5 +1,6 @@
 """What a probe writes over the person's own files: they are as they were, whatever happens to the tuner."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -113,6 +115,7 @@ TUNER = """
 import sys
 sys.path[:0] = sys.argv[1:4]
 from pathlib import Path
+from unittest.mock import Mock
 import test_own_files as own
 if sys.argv[5] == "copies":
     own.own_files._place = lambda folders: None
@@ -197,3 +200,23 @@ def test_where_neither_can_be_had_the_probe_still_runs(folder: Path, monkeypatch
     own_files._place.cache_clear()
     assert protected([folder], folder / "runs/probe") is None
     assert os.access(folder, os.W_OK)
+
+
+@pytest.mark.usefixtures("no_view")
+def test_copies_that_cannot_be_made_leave_nothing(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path_factory.mktemp("copies")
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setenv("TMPDIR", str(store))
+    monkeypatch.setattr(own_files.shutil, "copystat", Mock(side_effect=full))
+    assert protected([folder], folder / "runs/probe") is None
+    assert list(store.iterdir()) == []
+
+
+@pytest.mark.usefixtures("no_view")
+def test_where_no_copies_can_be_had_the_person_is_warned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_files, "_parents", Mock(side_effect=OSError("no folder lies outside")))
+    said = warning([folder], folder / "runs/probe") or ""
+    assert "a probe may overwrite files" in said
+    assert "are copied" not in said

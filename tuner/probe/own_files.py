@@ -29,6 +29,10 @@ _CACHE = re.compile(r"(?i)\.?(?:[\w.-]*cache[\w.-]*|data|datasets?|triton|nv)")
 _SKIPPED = {".git", ".venv", "venv", "node_modules", "site-packages", "__pycache__"}
 """Folders of which no file is copied."""
 _PREFIX = "tuner-own-files-"
+_UPPER = "upper"
+"""The folder that gets what is written in a view."""
+_WORK = "work"
+"""The folder that an overlay needs beside it."""
 _MOST_FOLDERS = 16
 MOST_COPIED_BYTES = 8192 * BYTES_PER_MIB
 """The most that is copied of a training's folders where no view can be had; larger files stay unprotected."""
@@ -68,6 +72,10 @@ def warning(folders: Sequence[Path], out_dir: Path) -> str | None:
     folders = [folder for folder in folders if not folder.is_relative_to(out_dir.resolve())]
     if not folders or _place(tuple(folders)) is not None:
         return None
+    try:
+        _parents(folders)
+    except OSError as error:
+        return f"a probe may overwrite files in {folders[0]}, because {error}; set TMPDIR to a folder outside of it"
     large = Copies.too_large(folders, out_dir)
     named = f"; {', '.join(map(str, large[:3]))} may be overwritten: move or copy what you need" if large else ""
     return (
@@ -103,7 +111,7 @@ class View:
         """Remove what the command has written, apart from new files in caches. Harmless to repeat."""
         for number, folder in enumerate(self._folders):
             with suppress(OSError):
-                _keep_caches(self._store / f"{number}" / "upper", folder)
+                _keep_caches(self._store / f"{number}" / _UPPER, folder)
         _remove(self._store)
 
 
@@ -118,11 +126,15 @@ class Copies:
         left_out = set(self.too_large(folders, out_dir))
         self._store = Path(tempfile.mkdtemp(prefix=_own_prefix(), dir=_parents(folders)[0]))
         index: dict[str, list[int]] = {}
-        for number, (path, status) in enumerate(files.items()):
-            if path not in left_out:
-                _copy(path, self._store / f"{number}")
-                index[str(path)] = [number, *_state(status)]
-        (self._store / "index").write_text(json.dumps(index))  # last: without it the copies are not complete
+        try:
+            for number, (path, status) in enumerate(files.items()):
+                if path not in left_out:
+                    _copy(path, self._store / f"{number}")
+                    index[str(path)] = [number, *_state(status)]
+            (self._store / "index").write_text(json.dumps(index))  # last: without it the copies are not complete
+        except OSError:
+            _remove(self._store)
+            raise
 
     def close(self) -> None:
         """Put back what has changed, and remove the copies. Harmless to repeat."""
@@ -228,7 +240,7 @@ def _mounts() -> list[Path]:
 
 def _layers(store: Path, folders: Sequence[Path]) -> dict[str, list[str]]:
     return {
-        str(folder): [str(store / f"{number}" / name) for name in ("upper", "work")]
+        str(folder): [str(store / f"{number}" / name) for name in (_UPPER, _WORK)]
         for number, folder in enumerate(folders)
     }
 
@@ -291,8 +303,9 @@ def _keep_caches(upper: Path, folder: Path) -> None:
 
 
 def _remove(store: Path) -> None:
-    for path in store.glob("*/work/work"):  # the kernel makes it unreadable
-        path.chmod(0o700)
+    for layer in store.glob("*"):
+        with suppress(OSError):
+            (layer / _WORK / "work").chmod(0o700)  # the kernel makes it unreadable
     shutil.rmtree(store, ignore_errors=True)
 
 
