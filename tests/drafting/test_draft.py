@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
+from tests_counts import COUNTED_TRAINING
 
-from tuner.count import Signature, TrainingCounts
 from tuner.drafting.asking import searches
 from tuner.drafting.draft import Draft, draft, environment, searching, widened
 from tuner.drafting.printed import Found, PrintedLines
@@ -33,22 +33,7 @@ DATA = Path(__file__).parents[1] / "data/progress"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 USES = [Used(device=Device(name="cpu:0", model="a CPU"), util_pct=51.0, mem_peak_mib=300.0, worked=True)]
 STEPS = tuple(Progress(iteration=number, t_s=float(number)) for number in range(3))
-TRAINING = TrainingCounts(
-    signature=Signature(
-        samples_per_step=32.0,
-        sample="[8] float32",
-        parameters=100,
-        shapes="a",
-        is_split=False,
-        optimizer="SGD",
-        learning_rate=0.1,
-        weight_decays=(0.0,),
-        precision="float32",
-    ),
-    witness="loader and module",
-    ranks=2,
-    data_ranks=2,
-)
+TRAINING = replace(COUNTED_TRAINING, ranks=2, data_ranks=2)
 COUNTED = Watched(training=TRAINING, reports=STEPS, seconds=9.0)
 
 

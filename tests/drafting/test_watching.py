@@ -3,10 +3,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from tests_counts import COUNTED_TRAINING
 from tests_devices import RecordedProbe, ReplayedSource
 from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
-from tuner.count import Signature, TrainingCounts
 from tuner.drafting.watching import Watched, iteration_s, watch
 from tuner.errors import TrainerError
 from tuner.probe.count_files import COUNTED
@@ -14,20 +14,6 @@ from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import OutputLine
 from tuner.study.spec import ProbeSpec
 
-TRAINING = TrainingCounts(
-    signature=Signature(
-        samples_per_step=32.0,
-        sample="[8] float32",
-        parameters=100,
-        shapes="a",
-        is_split=False,
-        optimizer="SGD",
-        learning_rate=0.1,
-        weight_decays=(0.0,),
-        precision="float32",
-    ),
-    witness="loader and module",
-)
 CPU = Device(name="cpu:0", model="a CPU")
 TRACEBACK = (
     "Traceback (most recent call last):",
@@ -143,7 +129,7 @@ def told(t_s: float, **fields: object) -> OutputLine:
 def counted(t_s: float, step: int) -> list[OutputLine]:
     """Return what is told of a step that was counted inside."""
     marks = {"type": "iteration", COUNTED: True, "iteration": step, "samples": 32 * step}
-    return [told(t_s, **marks), told(t_s, type="training", counts=asdict(TRAINING))]
+    return [told(t_s, **marks), told(t_s, type="training", counts=asdict(COUNTED_TRAINING))]
 
 
 def test_what_is_counted_inside_goes_before_printed_lines(tmp_path: Path) -> None:
@@ -151,7 +137,7 @@ def test_what_is_counted_inside_goes_before_printed_lines(tmp_path: Path) -> Non
     inside = [line for step in range(3, 60) for line in counted(26.0 + step, step)]
     lines = sorted([*steps(100), begun, *inside], key=lambda line: line.t_s)
     watched = World(tmp_path, lines).watch()
-    assert (watched.found, watched.training, watched.uncounted) == (None, TRAINING, None)
+    assert (watched.found, watched.training, watched.uncounted) == (None, COUNTED_TRAINING, None)
     assert watched.reports[0].iteration == 3
     assert watched.seconds > 29  # printed lines alone would have been enough before
 

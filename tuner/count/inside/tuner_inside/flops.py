@@ -17,6 +17,11 @@ STEP = 5
 _state = {"mode": None, "flops": None, "over": not os.environ.get(WANTED)}
 
 
+def is_over():
+    """Return whether nothing is left to count: then a step costs no further call."""
+    return _state["over"]
+
+
 def counted():
     """Return the operations of one step of this process; None where they are not known."""
     return _state["flops"]
@@ -36,8 +41,6 @@ def after_step(steps, modules, evaluates):
         modules: the trained modules.
         evaluates: the seconds that evaluations took so far; a step with one in it is not counted.
     """
-    if _state["over"]:
-        return
     mode = _state["mode"]
     if mode is not None:
         _state.update(mode=None, over=True)

@@ -257,7 +257,8 @@ def after_step(optimizer, *_):
     elif not tally.calls and tally.level < MOST_LEVELS and not tally.rows:
         tally.level += 1
         tally.watch(children(tally.modules))
-    flops.after_step(tally.steps, tally.modules, tally.evaluates_s + bool(tally.evaluates_from_s))
+    if not flops.is_over():
+        flops.after_step(tally.steps, tally.modules, tally.evaluates_s + bool(tally.evaluates_from_s))
     if tally.steps <= FIRST_STEPS or now_s - tally.told_s >= TOLD_EVERY_S:
         tally.told_s = now_s
         _tell(tally, now_s)
