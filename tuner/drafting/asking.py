@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 from tuner.count import Flag, as_parameter
 from tuner.drafting.command_lines import settings
+from tuner.drafting.named_values import named_values, typed_value
 from tuner.drafting.searches import Known, SearchedFlag, balanced, nothing_known, proposed, sized, switched
 from tuner.errors import StudyError
-from tuner.study import LADDER, Value, doublings
+from tuner.study import LADDER, doublings
 
 
 def searches(known: Known, asked: Sequence[str] = ()) -> tuple[SearchedFlag, ...]:
@@ -27,12 +27,15 @@ def searches(known: Known, asked: Sequence[str] = ()) -> tuple[SearchedFlag, ...
     return balanced(known, chosen)
 
 
-def check(asked: Sequence[str]) -> None:
-    """Raise StudyError for a `--search` of another form, before anything runs."""
+def check(asked: Sequence[str], words: Sequence[str]) -> None:
+    """Raise StudyError for a `--search` that cannot be used with the words of a command, before anything runs."""
     for text in asked:
         flag, equals, values = text.partition("=")
         if not re.fullmatch(r"[A-Za-z][\w./-]*(?::[\w.-]+)?", flag.lstrip("-")) or (equals and not values.strip(", ")):
             raise StudyError(f"--search {text}: write FLAG=8,16,32 or FLAG=8..1024")
+        if values and ".." not in values:
+            typed = next((setting.value for setting in settings(words) if setting.is_called(flag.lstrip("-"))), "")
+            named_values(flag.lstrip("-"), values, typed_value(typed))
 
 
 def _asked(text: str, known: Known) -> SearchedFlag:
@@ -59,10 +62,10 @@ def _asked(text: str, known: Known) -> SearchedFlag:
     if setting is None and {value.strip().lower() for value in values.split(",")} <= words:
         plain = SearchedFlag(flag=flag, values=(False, True), typed=f"--{flag}" in known.words, is_switch=True)
         return (switched(listed, known) if listed else None) or plain  # spelt as the script spells its own value
-    own = _value(setting.value) if setting and setting.value != f"{{{setting.parameter}}}" else None
+    own = typed_value(setting.value) if setting and setting.value != f"{{{setting.parameter}}}" else None
     if listed and not setting and listed.value:
-        own = _value(listed.value)
-    if bounds := re.fullmatch(r"(\d{1,15})\.\.(\d{1,15})", values):
+        own = typed_value(listed.value)
+    if bounds := re.fullmatch(r"([0-9]{1,15})\.\.([0-9]{1,15})", values):
         first, last = int(bounds[1]), int(bounds[2])
         if not 0 < first < last:
             raise StudyError(f"--search {text}: write the smaller bound first, and at least 1")
@@ -70,20 +73,13 @@ def _asked(text: str, known: Known) -> SearchedFlag:
         return SearchedFlag(flag=flag, values=doublings(first, last), typed=own, auto=auto)
     if ".." in values:
         raise StudyError(f"--search {text}: both bounds of FLAG=8..1024 are whole numbers; or list values, as 0.1,0.2")
-    named = tuple(dict.fromkeys(_value(value.strip()) for value in values.split(",") if value.strip()))
+    named = named_values(flag, values, own)
     return SearchedFlag(flag=flag, values=named if own is None or own in named else (own, *named), typed=own)
 
 
 def _is_in(words: Sequence[str], flag: str) -> bool:
     """Return whether the command names a flag, or has its placeholder."""
     return f"{{{as_parameter(flag)}}}" in " ".join(words) or any(setting.is_called(flag) for setting in settings(words))
-
-
-def _value(text: str) -> Value:
-    for read in (int, float):
-        with suppress(ValueError):
-            return read(text)
-    return text
 
 
 def ask_searches(known: Known, *, say: Callable[[str], None], ask: Callable[[str], str]) -> tuple[SearchedFlag, ...]:
@@ -114,6 +110,7 @@ def ask_searches(known: Known, *, say: Callable[[str], None], ask: Callable[[str
 def _changed(kept: Mapping[str, SearchedFlag], texts: Sequence[str], known: Known) -> dict[str, SearchedFlag]:
     """Return the flags with the changes that a person types. Raises StudyError for what cannot be used."""
     left_out = {as_parameter(text.strip("-=")) for text in texts if text.endswith("=")}
+    check([text for text in texts if not text.endswith("=")], known.words)
     named = [_asked(text, known) for text in texts if not text.endswith("=")]
     chosen = {name: search for name, search in kept.items() if as_parameter(search.flag) not in left_out}
     chosen |= {search.parameter: search for search in named}

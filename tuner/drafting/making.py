@@ -115,7 +115,7 @@ def made_study(
         say(f"{file} was made from this command, and is taken as it is; --force makes it anew")
         return Made(name=name, file=file)
     wanted.check_free(file)
-    check(wanted.search or [])
+    check(wanted.search or [], typed.words)
     drafted = draft(typed, devices=wanted.devices, preset=wanted.preset, python=wanted.python)
     folder = wanted.runs / name
     if (folder / "study.db").exists():
