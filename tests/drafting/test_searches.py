@@ -169,7 +169,7 @@ def test_the_value_of_the_command_is_always_among_the_values_and_the_first() -> 
 )
 def test_a_search_of_another_form_is_refused(asked: list[str], words: str) -> None:
     def read() -> None:
-        check(asked, COMMAND)
+        check(asked, Known(words=COMMAND, cores=4))
         searches(Known(words=COMMAND, cores=4), asked)
 
     with pytest.raises(StudyError, match=words):
@@ -179,7 +179,7 @@ def test_a_search_of_another_form_is_refused(asked: list[str], words: str) -> No
 @given(st.sampled_from(["num_envs", "lr", "opt", "seed"]), st.text(min_size=1))
 def test_values_that_a_study_cannot_hold_are_refused_before_a_run(flag: str, text: str) -> None:
     with suppress(StudyError):
-        check([f"{flag}={text}"], COMMAND)
+        check([f"{flag}={text}"], Known(words=COMMAND, cores=4))
         for search in searches(Known(words=COMMAND, cores=4), [f"{flag}={text}"]):
             assert ParameterSpec.model_validate({"choices": search.values})
             assert all(written(value).isprintable() for value in search.values)
