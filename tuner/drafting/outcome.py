@@ -178,7 +178,7 @@ def gain(best: Standing, mine: Standing, view: CaseView) -> tuple[float, float |
     """
     is_speed = view.objective in SPEEDS
     (fast, fast_error), (slow, slow_error) = (
-        (config.value, config.error) if is_speed else (config.samples_per_s, config.speed_error)
+        (config.value, config.told_error) if is_speed else (config.samples_per_s, config.told_speed_error)
         for config in (best, mine)
     )
     if not fast or not slow:
@@ -233,7 +233,7 @@ def _speed(config: Standing | None, view: CaseView) -> str:
         return "not measured"
     if view.objective in SPEEDS:
         digits = 0 if config.value >= LARGE else None
-        return f"{with_error(config.value, config.error, digits)} {SPEEDS[view.objective]}"
+        return f"{with_error(config.value, config.told_error, digits)} {SPEEDS[view.objective]}"
     speed = "" if config.samples_per_s is None else f", {figure(config.samples_per_s)} samples/s"
     return f"{config.value:.1f} {view.objective}{speed}"
 
