@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 from tuner.count import Flag, as_parameter
-from tuner.drafting.command_lines import settings
+from tuner.drafting.named_values import named_values, typed_value
 from tuner.drafting.searches import Known, SearchedFlag, balanced, nothing_known, proposed, sized, switched
 from tuner.errors import StudyError
-from tuner.study import LADDER, Value, doublings
+from tuner.study import LADDER, doublings
 
 
 def searches(known: Known, asked: Sequence[str] = ()) -> tuple[SearchedFlag, ...]:
@@ -27,12 +26,22 @@ def searches(known: Known, asked: Sequence[str] = ()) -> tuple[SearchedFlag, ...
     return balanced(known, chosen)
 
 
-def check(asked: Sequence[str]) -> None:
-    """Raise StudyError for a `--search` of another form, before anything runs."""
+def check(asked: Sequence[str], known: Known) -> None:
+    """Raise StudyError for a `--search` that no study of a command can hold, before anything runs."""
     for text in asked:
         flag, equals, values = text.partition("=")
         if not re.fullmatch(r"[A-Za-z][\w./-]*(?::[\w.-]+)?", flag.lstrip("-")) or (equals and not values.strip(", ")):
             raise StudyError(f"--search {text}: write FLAG=8,16,32 or FLAG=8..1024")
+        if values and ".." not in values:
+            setting = known.setting(flag.lstrip("-"))
+            named_values(flag.lstrip("-"), values, setting and typed_value(setting.value))
+
+
+def placed(asked: Sequence[str], known: Known) -> Iterator[SearchedFlag]:
+    """Yield the searches whose placeholders are typed in the command: even its first run needs a value for them."""
+    for text in asked:
+        if _has_placeholder(known, text.partition("=")[0].lstrip("-")):
+            yield _asked(text, known)
 
 
 def _asked(text: str, known: Known) -> SearchedFlag:
@@ -40,10 +49,12 @@ def _asked(text: str, known: Known) -> SearchedFlag:
     flag, equals, values = text.partition("=")
     flag = flag.lstrip("-")
     listed = next((own for own in known.flags if flag in own.names or as_parameter(flag) == own.parameter), None)
-    if listed is None and known.knows_all and not _is_in(known.words, flag):
+    has_placeholder = _has_placeholder(known, flag)
+    listed = None if has_placeholder else listed
+    setting = known.setting(listed.names[0] if listed else flag)
+    if listed is None and known.knows_all and not setting and not has_placeholder:
         names = ", ".join(sorted(own.names[0] for own in known.flags)) or "none"
         raise StudyError(f"--search {text}: the script has no flag {flag}; {known.reader or 'no parser'} read: {names}")
-    setting = known.typed.get(listed.parameter if listed else as_parameter(flag))
     flag = listed.names[0] if listed else flag
     if not equals:
         free = replace(known, free_batch=True)
@@ -59,10 +70,10 @@ def _asked(text: str, known: Known) -> SearchedFlag:
     if setting is None and {value.strip().lower() for value in values.split(",")} <= words:
         plain = SearchedFlag(flag=flag, values=(False, True), typed=f"--{flag}" in known.words, is_switch=True)
         return (switched(listed, known) if listed else None) or plain  # spelt as the script spells its own value
-    own = _value(setting.value) if setting and setting.value != f"{{{setting.parameter}}}" else None
+    own = typed_value(setting.value) if setting and setting.value != f"{{{setting.parameter}}}" else None
     if listed and not setting and listed.value:
-        own = _value(listed.value)
-    if bounds := re.fullmatch(r"(\d{1,15})\.\.(\d{1,15})", values):
+        own = typed_value(listed.value)
+    if bounds := re.fullmatch(r"([0-9]{1,15})\.\.([0-9]{1,15})", values):
         first, last = int(bounds[1]), int(bounds[2])
         if not 0 < first < last:
             raise StudyError(f"--search {text}: write the smaller bound first, and at least 1")
@@ -70,20 +81,12 @@ def _asked(text: str, known: Known) -> SearchedFlag:
         return SearchedFlag(flag=flag, values=doublings(first, last), typed=own, auto=auto)
     if ".." in values:
         raise StudyError(f"--search {text}: both bounds of FLAG=8..1024 are whole numbers; or list values, as 0.1,0.2")
-    named = tuple(dict.fromkeys(_value(value.strip()) for value in values.split(",") if value.strip()))
+    named = named_values(flag, values, own)
     return SearchedFlag(flag=flag, values=named if own is None or own in named else (own, *named), typed=own)
 
 
-def _is_in(words: Sequence[str], flag: str) -> bool:
-    """Return whether the command names a flag, or has its placeholder."""
-    return f"{{{as_parameter(flag)}}}" in " ".join(words) or any(setting.is_called(flag) for setting in settings(words))
-
-
-def _value(text: str) -> Value:
-    for read in (int, float):
-        with suppress(ValueError):
-            return read(text)
-    return text
+def _has_placeholder(known: Known, flag: str) -> bool:
+    return f"{{{as_parameter(flag)}}}" in " ".join((*known.env.values(), *known.words))
 
 
 def ask_searches(known: Known, *, say: Callable[[str], None], ask: Callable[[str], str]) -> tuple[SearchedFlag, ...]:
@@ -114,6 +117,7 @@ def ask_searches(known: Known, *, say: Callable[[str], None], ask: Callable[[str
 def _changed(kept: Mapping[str, SearchedFlag], texts: Sequence[str], known: Known) -> dict[str, SearchedFlag]:
     """Return the flags with the changes that a person types. Raises StudyError for what cannot be used."""
     left_out = {as_parameter(text.strip("-=")) for text in texts if text.endswith("=")}
+    check([text for text in texts if not text.endswith("=")], known)
     named = [_asked(text, known) for text in texts if not text.endswith("=")]
     chosen = {name: search for name, search in kept.items() if as_parameter(search.flag) not in left_out}
     chosen |= {search.parameter: search for search in named}

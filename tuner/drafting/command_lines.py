@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path, PurePath
@@ -112,8 +112,8 @@ class Setting:
     name: str
     """The flag's name as typed, without leading dashes."""
     value: str
-    word: int
-    """The position of the word that holds the value."""
+    word: int = -1
+    """The position of the word that holds the value; -1 for a variable before the command."""
     full: str = ""
     """The long name of a flag that is typed in short, where the script's help says it."""
 
@@ -128,14 +128,16 @@ class Setting:
         return any(flag.replace("-", "_") in names for names in same)
 
 
-def settings(words: Sequence[str], flags: Sequence[Flag] = ()) -> list[Setting]:
+def settings(words: Sequence[str], flags: Sequence[Flag] = (), names: Collection[str] = ()) -> list[Setting]:
     """Return the settings of a command line: `--name value`, `--name=value` and `name=value`.
 
     `flags` are those of the script. They say which flag `-b` is, and that the word after a switch is no value.
+    `names` are known to be settings: then two words such as `data_num_workers 2` behind the program are one, too.
     """
     known = {name: flag for flag in flags for name in flag.names}
     program = program_place(words) or 0
     known_settings: list[Setting] = []
+    pairs: list[Setting] = []
     for place, word in enumerate(words):
         flag, override = _FLAG.fullmatch(word), _OVERRIDE.fullmatch(word)
         own = known.get(flag["name"]) if flag and place > program else None
@@ -146,7 +148,9 @@ def settings(words: Sequence[str], flags: Sequence[Flag] = ()) -> list[Setting]:
             known_settings.append(Setting(name=flag["name"], value=words[place + 1], word=place + 1, full=full))
         elif override and place > 0:
             known_settings.append(Setting(name=override["name"], value=override["value"], word=place))
-    return known_settings
+        elif word in names and program < place < len(words) - 1 and not _is_flag(words[place + 1]):
+            pairs.append(Setting(name=word, value=words[place + 1], word=place + 1))
+    return known_settings + [pair for pair in pairs if not any(own.is_called(pair.name) for own in known_settings)]
 
 
 def _takes(flag: Flag | None, word: str) -> bool:
@@ -194,12 +198,12 @@ def template(
     """Put placeholders into a command line. Words that stay have their braces doubled; see `literal_text`.
 
     `searched` maps a flag, spelled as the user or the script names it, to its placeholder: `{num_workers}`, or
-    `{flag:amp}` for a flag without a value. A flag is appended if the command lacks it and neither the command nor a
-    value of its environment variables holds the placeholder. `flags` are those of the script.
+    `{flag:amp}` for a flag without a value. A flag is appended if the command lacks it and neither the command nor one
+    of `variables`, the values of its environment variables, holds the placeholder. `flags` are those of the script.
     """
     literal = [literal_text(word, searched) for word in words]
     replaced: list[tuple[str, str]] = []
-    known, written = settings(words, flags), (*words, *variables)
+    known, written = settings(words, flags, searched), (*words, *variables)
     for setting in known:
         own = (to for flag, to in searched.items() if setting.is_called(flag))
         fact = next(own, _launch_fact(setting, words))
@@ -221,12 +225,17 @@ def template(
 
 
 def retyped(
-    words: Sequence[str], literal: Sequence[str], values: Mapping[str, object], own: Mapping[str, object]
+    words: Sequence[str],
+    literal: Sequence[str],
+    values: Mapping[str, object],
+    own: Mapping[str, object],
+    facts: Mapping[str, object],
 ) -> tuple[str, ...] | None:
     """Return a typed command with the values of a config: the words of its template without what the tuner decides.
 
-    A flag that the command lacks is added only where its value is not the `own` one, which the script uses anyway.
-    Returns None where the template was changed, so that it no longer belongs to the typed command.
+    `facts` are the values of placeholders that are typed, such as `{out_dir}`. A flag that the command lacks is added
+    only where its value is not the `own` one, which the script uses anyway. Returns None where the template was
+    changed, so that it no longer belongs to the typed command.
     """
     kept: list[str] = []
     typed_left, left = list(words), list(literal)
@@ -240,7 +249,7 @@ def retyped(
             typed = literal_text(typed_left.pop(0), {})
             kept.append(word if names - LAUNCH_FACTS else typed)
     changed = {name: value for name, value in values.items() if own.get(name) != value}
-    return None if typed_left else (*fill(kept, values), *fill(left, changed))
+    return None if typed_left else (*fill(kept, {**facts, **values}), *fill(left, changed))
 
 
 def _added(flag: str, placeholder: str, words: Sequence[str]) -> list[str]:

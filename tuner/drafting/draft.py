@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.count import Flag
+from tuner.count import Flag, as_parameter
 from tuner.devices.found import open_devices
 from tuner.drafting import command_lines
 from tuner.drafting.command_lines import TypedCommand
@@ -63,7 +63,9 @@ class Draft:
     @property
     def unset(self) -> dict[str, Value]:
         """The searched flags that the command does not name, with the values that the script has without them."""
-        typed = {setting.parameter for setting in command_lines.settings(self.command.words, self.flags)}
+        names = [search.flag for search in self.searched]
+        typed = {setting.parameter for setting in command_lines.settings(self.command.words, self.flags, names)}
+        typed |= {as_parameter(name) for name in self.command.env}
         return {
             search.parameter: search.typed
             for search in self.searched
@@ -146,25 +148,25 @@ def draft(
     devices: str | None = None,
     preset: str | None = None,
     python: str | None = None,
+    placed: Sequence[SearchedFlag] = (),
 ) -> Draft:
-    """Read a command line that nobody has watched yet: nothing is searched. Raises DeviceError for unknown devices."""
+    """Read a command line that nobody has watched yet. Only `placed` is searched, whose placeholders are typed.
+
+    Raises DeviceError for unknown devices.
+    """
     python = python or environment(command.words[0])
     likely = (preset,) if preset else command.presets
-    texts = {name: command_lines.literal_text(text, _placeholders_in(text)) for name, text in command.env.items()}
     drafted = Draft(
         command=command,
-        env={**(PRESETS[likely[0]].env if likely else {}), **texts},
+        env=PRESETS[likely[0]].env if likely else {},
         template=command_lines.Template(words=(), replaced=()),
-        searches=(),
+        searches=tuple(placed),
         devices=devices or _devices(command_lines.ranks(command.words)),
         likely=likely,
         python=python,
     )
+    drafted = replace(drafted, env=_with_placeholders(drafted))
     return replace(drafted, template=_template(drafted))
-
-
-def _placeholders_in(text: str) -> dict[str, str]:
-    return {placeholder: placeholder for placeholder in re.findall(r"\{[A-Za-z_]\w*\}", text)}
 
 
 def searching(drafted: Draft, searches: Sequence[SearchedFlag], known: Known) -> Draft:
@@ -172,7 +174,8 @@ def searching(drafted: Draft, searches: Sequence[SearchedFlag], known: Known) ->
     named = {search.flag for search in searches}
     left = tuple(search for search in proposed(known) if search.is_precision and search.flag not in named)
     searched = replace(drafted, searches=tuple(searches), precision=left, flags=tuple(known.flags))
-    searched = replace(searched, template=_template(searched), env=_with_placeholders(searched))
+    searched = replace(searched, env=_with_placeholders(searched))
+    searched = replace(searched, template=_template(searched))
     _check_added(searched.command.words, searched.template)
     return searched
 
@@ -181,13 +184,16 @@ def _template(drafted: Draft) -> command_lines.Template:
     placeholders = {search.flag: search.placeholder for search in drafted.searches if not search.file}
     folder = {"hydra.run.dir": "{out_dir}"} if drafted.command.uses_hydra else {}
     typed = drafted.command
-    return command_lines.template(typed.words, {**placeholders, **folder}, typed.env.values(), drafted.flags)
+    return command_lines.template(typed.words, {**placeholders, **folder}, drafted.env.values(), drafted.flags)
 
 
 def _with_placeholders(drafted: Draft) -> dict[str, str]:
+    """Return the variables with placeholders: typed ones, and one for each searched variable that no word sets."""
     placeholders = {search.flag: search.placeholder for search in drafted.searches}
+    set_by_words = {setting.name for setting in command_lines.settings(drafted.command.words, drafted.flags)}
+    variables = {name: placeholders[name] for name in drafted.command.env.keys() & placeholders.keys() - set_by_words}
     typed = {name: command_lines.literal_text(value, placeholders) for name, value in drafted.command.env.items()}
-    return {**drafted.env, **typed}
+    return {**drafted.env, **typed, **variables}
 
 
 def _check_added(words: Sequence[str], filled: command_lines.Template) -> None:

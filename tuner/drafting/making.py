@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.drafting.asking import ask_searches, check, searches, shown
+from tuner.drafting.asking import ask_searches, check, placed, searches, shown
 from tuner.drafting.command_lines import typed_command
 from tuner.drafting.draft import Draft, draft, searching
 from tuner.drafting.run_flags import known_of, widened
-from tuner.drafting.searches import nothing_varies
+from tuner.drafting.searches import Known, nothing_varies
 from tuner.drafting.watching import Used, Watched, devices_of, first_run, iteration_s
 from tuner.drafting.writing import (
     BUSY,
@@ -114,8 +114,10 @@ def made_study(
         say(f"{file} was made from this command, and is taken as it is; --force makes it anew")
         return Made(name=name, file=file)
     wanted.check_free(file)
-    check(wanted.search or [])
-    drafted = draft(typed, devices=wanted.devices, preset=wanted.preset, python=wanted.python)
+    known = Known(words=typed.words, env=typed.env, cores=1)
+    check(wanted.search or [], known)
+    named = [*placed(wanted.search or [], known)]
+    drafted = draft(typed, devices=wanted.devices, preset=wanted.preset, python=wanted.python, placed=named)
     folder = wanted.runs / name
     if (folder / "study.db").exists():
         say(f"{folder} has trials of another {file}: they stay, and may count otherwise; --name begins anew")

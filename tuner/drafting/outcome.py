@@ -1,6 +1,7 @@
 """Says what a search has found for a command: its speed beside the user's own, what changes, and the line to copy."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import hypot, sqrt
 from pathlib import Path
 from statistics import fmean
@@ -9,13 +10,13 @@ from types import MappingProxyType
 from tuner.count import TrainingCounts, differences
 from tuner.drafting.command_lines import literal_text, retyped, typed_command
 from tuner.export import SPEEDS, CaseView, figure, with_error
-from tuner.probe import WITHOUT_PAUSE, duration, over
+from tuner.probe import WITHOUT_PAUSE, duration, over, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, Config, escaped, launch_digest, shell_join
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.config_files import copy_name, with_copies
-from tuner.trainers.template import fill
+from tuner.trainers.template import fill, placeholders
 
 LEAST_SHARE = 0.01
 """A smaller share of the time is not named."""
@@ -72,7 +73,13 @@ def _changes(
         elif str(before[name]) != str(after[name]):
             yield f"  {name}: {before[name]} → {after[name]}{whys.get(name, '')}"
     copies = {name: copy_name(Path(name)) for name in trainer.copies(best.config)}
-    if line := command_line(command, bench.spec.trainer.command, after, before, copies):
+    case = Case(name=view.name)
+    with reserved_port() as port:
+        slot = replace(bench.slot(case, f"best/{case.name}"), port=port, to_train=True)
+    facts = trainer.values(case, best.config, slot)
+    if line := command_line(command, bench.spec.trainer.command, after, before, copies=copies, facts=facts):
+        if str(slot.out_dir) in line:  # a shell that writes there makes no folder
+            slot.out_dir.mkdir(parents=True, exist_ok=True)
         for name, text in trainer.copies(best.config).items():
             written = trainer.folder / copies[name]
             written.write_text(text, encoding="utf-8")
@@ -86,18 +93,23 @@ def command_line(
     template: Sequence[str],
     values: Mapping[str, object],
     own: Mapping[str, object],
+    *,
     copies: Mapping[str, Path | str] = MappingProxyType({}),
+    facts: Mapping[str, object] = MappingProxyType({}),
 ) -> str | None:
     """Return a typed command with the values of a config in shell quoting: a shell starts what was measured.
 
     `template` is the study's command, and `own` are the values with which the command was typed. `copies`:
-    a file as the command names it → the one to take. Returns None where the template no longer belongs to the command.
+    a file as the command names it → the one to take. `facts` are the values of placeholders such as `{out_dir}`.
+    Returns None where the template no longer belongs to the command.
     """
     typed = typed_command(command)
-    if not (line := retyped(typed.words, template, values, own)):
+    if not (line := retyped(typed.words, template, values, own, facts)):
         return None
     placed = {name: f"{{{name}}}" for name in values}
-    filled = {name: text for name, value in typed.env.items() for text in fill((literal_text(value, placed),), values)}
+    searched = {name: placed[name] for name in typed.env.keys() & values.keys() - placeholders(template)}
+    texts = {name: literal_text(value, placed) for name, value in typed.env.items()} | searched
+    filled = {name: text for name, value in texts.items() for text in fill((value,), {**facts, **values})}
     return shell_join(map(escaped, with_copies(line, copies)), {name: escaped(value) for name, value in filled.items()})
 
 

@@ -14,7 +14,7 @@ from tuner.drafting.draft import Draft
 from tuner.drafting.searches import Known, Role, SearchedFlag
 from tuner.drafting.watching import Used, Watched
 from tuner.study import Value
-from tuner.trainers.config_files import is_config, values_in
+from tuner.trainers.config_files import is_config, is_named, values_in
 from tuner.trainers.template import Expression
 
 WAITS_PCT = 50.0
@@ -31,6 +31,7 @@ def known_of(
     """Return what is known of a command that was watched. A typed flag goes before the setting in a file."""
     known = Known(
         words=drafted.command.words,
+        env=drafted.command.env,
         cores=max(1, usable_cores() // max(1, len(uses))),
         training=watched.training,
         on_gpu=any(use.device.is_gpu for use in uses),
@@ -39,7 +40,7 @@ def known_of(
     )
     known = _with_flags(known, watched.processes, drafted.command)
     typed = {flag.parameter for flag in known.flags if flag.typed}
-    in_files = [flag for flag in _flags_in_files(watched.processes) if flag.parameter not in typed]
+    in_files = [flag for flag in _flags_in_files(watched.processes, known.words) if flag.parameter not in typed]
     return replace(known, flags=(*known.flags, *in_files))
 
 
@@ -61,15 +62,15 @@ def _with_flags(known: Known, processes: Sequence[ProcessCounts], command: Typed
     return replace(known, knows_all=not reads_words and any(process.trains for process in processes))
 
 
-def _flags_in_files(processes: Sequence[ProcessCounts]) -> Iterator[Flag]:
-    """Yield the values of the configuration files that the command names and the script has read.
+def _flags_in_files(processes: Sequence[ProcessCounts], words: Sequence[str]) -> Iterator[Flag]:
+    """Yield the values of the configuration files that a word of the command names and the script has read.
 
     The name of such a flag is `train.yaml:train.batch_size`: the file as the command names it, and the keys.
     """
     files = {word: path for process in processes for path, word in process.files.items()}
     for word, path in files.items():
         name = word.rpartition("=")[2] if word.startswith("-") else word
-        for keys, value in values_in(Path(path)).items() if is_config(path) else ():
+        for keys, value in values_in(Path(path)).items() if is_config(path) and is_named(name, words) else ():
             yield Flag(names=(f"{name}:{keys}",), value=str(value))
 
 

@@ -4,8 +4,8 @@ Names of flags only order the proposals; what is counted inside a training decid
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import prod
 from pathlib import PurePath
@@ -151,6 +151,8 @@ class Known:
     """What is known of a command once it has been watched."""
 
     words: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    """The variables before the command."""
     cores: int
     """The cores of a rank."""
     flags: Sequence[Flag] = ()
@@ -171,6 +173,13 @@ class Known:
     def typed(self) -> dict[str, Setting]:
         """Parameter → its setting in the command."""
         return {setting.parameter: setting for setting in settings(self.words, self.flags)}
+
+    def setting(self, flag: str) -> Setting | None:
+        """Return the setting of a flag, a word or a variable of this name; None where the command has none."""
+        own = [setting for setting in settings(self.words, self.flags, [flag]) if setting.is_called(flag)]
+        if not own and flag in self.env:
+            return Setting(name=flag, value=self.env[flag])
+        return own[-1] if own else None
 
     @property
     def waits_for_data(self) -> bool:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 
 from tuner.probe import SCORE_GROUP
 from tuner.study import MOST_CASES, Name, Seconds, Strict, Value, Variables, shell_split
-from tuner.trainers.config_files import is_config
+from tuner.trainers.config_files import is_config, is_named
 from tuner.trainers.presets import with_preset
 from tuner.trainers.template import Expression, flags, placeholders
 
@@ -159,7 +159,7 @@ def _are_configs(files: dict[str, dict[Name, str]], info: ValidationInfo) -> dic
     for name in files:
         if not is_config(name):
             raise ValueError(f"{name}: only YAML, TOML and JSON files can be changed")
-        if words and not any(word == name or word.endswith(f"={name}") for word in words):
+        if words and not is_named(name, words):
             raise ValueError(f"{name}: no word of the command names this file")
     return files
 
