@@ -15,6 +15,8 @@ TRAINING = "training"
 COUNTED = "counted"
 """The field of a message whose samples were counted inside the training."""
 
+NOT_OURS = "a record of the counts has another form, so another program has written it"
+
 
 class CountFiles:
     """Reads the files of one probe, from before they exist to their last lines."""
@@ -34,8 +36,13 @@ class CountFiles:
 
     def read(self) -> list[str]:
         """Return the new messages as JSON texts: iterations of all ranks, and what is trained."""
-        if not self._feed():
-            return []
+        try:
+            return self._new_messages() if self._said != NOT_OURS and self._feed() else []
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # whatever a record holds
+            self._merger, self._said = Merger(), NOT_OURS
+            return [json.dumps({"type": TRAINING, "why": NOT_OURS})]
+
+    def _new_messages(self) -> list[str]:
         marks = list(self._merger.marks())
         messages: list[dict[str, Any]] = [{"type": "iteration", COUNTED: True, **mark} for mark in marks]
         if marks and (training := self._merger.training()):
