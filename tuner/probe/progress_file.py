@@ -2,9 +2,8 @@
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from tuner.probe.counting import EpochCounter, number
@@ -85,7 +84,7 @@ class ProgressFileReader:
             reports = [report for row in self._new_rows() if (report := self._report(row))]
         except OSError as error:
             self._complain("broken", str(error))
-        messages, self._messages = [*self._messages, *_together(reports)], []
+        messages, self._messages = [*self._messages, *reports[-1:]], []
         return [json.dumps(message) for message in messages]
 
     def _new_rows(self) -> Iterator[FileRow]:
@@ -108,7 +107,7 @@ class ProgressFileReader:
                 self._complain_of(row, column, value)
                 return None
             report[field] = self._counters[field](read) if field in self._counters else read
-        fields = [field for field in ("samples", "samples_per_s", "iteration") if field in self._file.columns]
+        fields = [field for field in ("samples", "iteration") if field in self._file.columns]
         counter = self._counters.get(fields[0]) if fields else None
         doubt = counter and counter.doubt
         if self._rows and self._rows.is_behind:
@@ -130,10 +129,3 @@ class ProgressFileReader:
             self._complaints.add(kind)
             text = plain(quoted(f"progress_file {self._name}: {detail}"))
             self._messages.append({"type": "unread", "detail": text, "missing": kind == "missing"})
-
-
-def _together(reports: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """Return the last of some reports, with their mean speed."""
-    speeds = [report["samples_per_s"] for report in reports if "samples_per_s" in report]
-    mean = {"samples_per_s": fmean(speeds)} if speeds else {}
-    return [{**report, **mean} for report in reports[-1:]]
