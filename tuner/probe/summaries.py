@@ -42,8 +42,7 @@ class Estimate:
     """The part of `error` from the ends of thin pieces; more iterations do not reduce this part."""
 
 
-@dataclass(frozen=True, slots=True)
-class Averaged:
+class Averaged(NamedTuple):
     """A value that averages a quantity over an interval."""
 
     begin_s: float

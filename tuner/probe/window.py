@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
 from statistics import fmean, median, stdev
+from typing import NamedTuple
 
 from tuner.probe.result import Change, Pause, Progress, Thin
 from tuner.probe.steady import Block, last_level
@@ -84,8 +85,7 @@ LEAST_SPANS = 4
 """The fewest spans that show whether speeds are steady, and the fewest iterations that show how long a usual one is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """A part of a window in which every second stands for the same amount of training."""
 
     begin_s: float
