@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.probe.probe_plan import ProgressFile
-from tuner.probe.progress_file import ProgressFileReader
+from tuner.probe.progress_files import ProgressFileReader
 
 COLUMNS = {"iteration": "step", "samples": "seen"}
 

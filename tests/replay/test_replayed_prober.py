@@ -16,7 +16,7 @@ from tuner.probe.metrics import error, value
 from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.probe.protocols import Answer, Next, Stop, never
 from tuner.probe.result import ProbeResult
-from tuner.replay.replaying import ReplayedProber, TableTrainer
+from tuner.replay import ReplayedProber, TableTrainer
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec
 

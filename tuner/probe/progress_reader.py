@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import nan
 from typing import Any
 
-from tuner.probe.count_files import COUNTED
 from tuner.probe.counting import (
     EVALUATES,
     MOST,
@@ -21,6 +20,7 @@ from tuner.probe.counting import (
 from tuner.probe.evidence import quoted
 from tuner.probe.output import record
 from tuner.probe.probe_plan import SCORE_GROUP, LinePatterns
+from tuner.probe.progress_files import COUNTED
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Pause, Progress, Score, Thin
 
