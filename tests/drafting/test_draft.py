@@ -13,12 +13,11 @@ from ruamel.yaml import YAML
 from tests_counts import COUNTED_TRAINING
 
 from tuner.drafting.asking import searches
-from tuner.drafting.draft import Draft, draft, environment, searching, widened
+from tuner.drafting.command_lines import typed_command
+from tuner.drafting.draft import Draft, draft, environment, searching
 from tuner.drafting.printed import Found, PrintedLines
-from tuner.drafting.run_flags import known_of
-from tuner.drafting.typed import typed_command
-from tuner.drafting.uses import Used, devices_of, used
-from tuner.drafting.watching import Watched
+from tuner.drafting.run_flags import known_of, widened
+from tuner.drafting.watching import Used, Watched, devices_of, used
 from tuner.drafting.writing import preset_text, samples_in_words, study_text
 from tuner.errors import StudyError
 from tuner.probe.output import LineSplitter

@@ -13,14 +13,13 @@ from ruamel.yaml import YAML
 
 from tuner.cli.plan import script
 from tuner.drafting.asking import placed, searches
+from tuner.drafting.command_lines import typed_command
 from tuner.drafting.draft import Draft, draft, searching
 from tuner.drafting.outcome import command_line
 from tuner.drafting.printed import PrintedLines
 from tuner.drafting.run_flags import known_of
 from tuner.drafting.searches import Known
-from tuner.drafting.typed import typed_command
-from tuner.drafting.uses import Used
-from tuner.drafting.watching import Watched
+from tuner.drafting.watching import Used, Watched
 from tuner.drafting.writing import made_from, study_text, typed_in
 from tuner.errors import StudyError
 from tuner.probe.probe_plan import Device

@@ -11,7 +11,7 @@ from tests_probe import DEVICES, PATTERN, iterations, probe
 
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import LinePatterns
-from tuner.probe.protocols import Answer, Go
+from tuner.probe.protocols import Answer, Next
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.steady import change_point, last_level, student_tail
 from tuner.search.verdict import settled
@@ -23,7 +23,7 @@ SLOW_PCT, STEADY_PCT = 5.0, 40.0
 
 
 def precise(so_far: ProbeResult | None, objective: str = "min_avg_util") -> Answer:
-    return settled(so_far, [objective], LIMITS) if so_far else Go()
+    return settled(so_far, [objective], LIMITS) if so_far else Answer(Next.GO)
 
 
 def compiled(slow: int, slow_s: float = 3.0, steady_s: float = 0.3) -> tuple[ProbeResult, float]:

@@ -10,14 +10,12 @@ from tests_scaling import point, results
 
 from tuner.errors import TunerError
 from tuner.tools.scaling.comparing import Prices, comparison_tsv, lines, number, read_prices, recommendation
-from tuner.tools.scaling.laws import Quantity
 from tuner.tools.scaling.results import Results
-from tuner.tools.scaling.scaling_pictures import pictures
+from tuner.tools.scaling.scaling_table import Quantity
 
 BOTH = (0, 1)
 PAIR = results(
     point("single", 1000.0, error=10.0),
-    point("apart", 1990.0, gpus=BOTH, route="nvlink", error=10.0),
     point("joined", 1900.0, gpus=BOTH, route="nvlink", error=10.0),
     point("joined", 1200.0, gpus=BOTH, route="host", error=10.0),
 )
@@ -81,21 +79,10 @@ def test_the_table_has_every_number() -> None:
     rows = list(csv.DictReader(io.StringIO(comparison_tsv(lines(machines(pair=PAIR), PRICES), "EUR")), delimiter="\t"))
     assert [row["route"] for row in rows] == ["", "nvlink", "host"]
     assert float(rows[1]["speed_up"]) == pytest.approx(1.9)
-    assert float(rows[1]["communication_ms"]) == pytest.approx(128_000 / 1900 - 128_000 / 1990, rel=1e-4)
+    lost_ms = float(rows[1]["communication_and_synchronisation_ms"])
+    assert lost_ms == pytest.approx(128_000 / 1900 - 64_000 / 1000, rel=1e-4)
     assert float(rows[2]["EUR_per_million_samples"]) == pytest.approx(7.2 / 3600 / 1200 * 1e6, rel=1e-4)
     assert "EUR_per_hour" not in comparison_tsv(lines(machines(pair=PAIR), None), None)
-
-
-def test_the_pictures_show_each_machine() -> None:
-    drawn = {one.name: one for one in pictures(lines(machines(pair=PAIR, lone=LONE), PRICES), "EUR")}
-    assert drawn.keys() == {"speed-up-weak", "efficiency-weak", "losses", "money"}
-    curves = {trace["name"]: trace["y"] for trace in drawn["speed-up-weak"].data}
-    assert curves == {
-        "ideal": [1, 2],
-        "pair: fusion 64 over NVLink": [1.0, 1.9],
-        "pair: fusion 64 over the host's memory": [1.0, 1.2],
-    }
-    assert pictures(lines(machines(lone=LONE), None), None) == []
 
 
 ALIASES = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{f'*{a}, ' * 9}]\n" for a, b in pairwise("abcdefghij"))

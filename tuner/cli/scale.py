@@ -14,7 +14,7 @@ from rich.table import Table
 
 from tuner import __version__
 from tuner.cli.case_tables import print_tables
-from tuner.cli.options import RUNS, Runs, devices_option, finite, need_report, open_console, written
+from tuner.cli.options import RUNS, Runs, devices_option, finite, open_console, written
 from tuner.cli.work import EXIT_INTERRUPTED, Settings, first_config, interruptible, output_lines
 from tuner.devices.found import describe_machine, links, open_devices
 from tuner.errors import DeviceError, StudyError, TunerError
@@ -25,7 +25,7 @@ from tuner.running.workbench import chosen_cases, open_workbench
 from tuner.study import grouped
 from tuner.tools.scaling import campaign, comparing, scaling_table
 from tuner.tools.scaling.results import Measurement, Results, read
-from tuner.tools.scaling.subjects import LINKS, NAMES, built_in, of_study
+from tuner.tools.scaling.subjects import NAMES, built_in, of_study
 from tuner.tools.scaling.switching import Move, advice, printed_step_s
 
 SHORT_NUMBERS = "k, M and G stand for a thousand, a million and a billion."
@@ -67,9 +67,9 @@ def show_scaling(console: Console, results: Results) -> None:
         if own:
             console.print(f"{subject.name}{f', size in {subject.unit}' if subject.unit else ''}")
             print_tables(console, _speeds(own), _steps(own), *([_losses(several)] if several else []))
-    if links := scaling_table.link_table(results, LINKS):
+    if links := scaling_table.link_table(results):
         print_tables(console, _links(links))
-    for line in comparing.scaling_sentences(results, rows, scaling_table.fits(rows)):
+    for line in comparing.scaling_sentences(results, rows):
         console.print(line)
 
 
@@ -209,7 +209,7 @@ def scale(
     if interrupted.is_set():
         console.print(f"interrupted; rerun with --out {path} to resume")
         raise typer.Exit(EXIT_INTERRUPTED)
-    console.print(f"`tuner compare {path}` says whether more devices are worth it, and draws the curves")
+    console.print(f"`tuner compare {path}` says whether more devices are worth it")
 
 
 def _built_in(
@@ -253,13 +253,12 @@ Files = Annotated[list[Path], typer.Argument(dir_okay=False, help="Files that `t
 PricesFile = Annotated[
     Path | None, typer.Option("--prices", dir_okay=False, help="A YAML file with the price of a device for an hour.")
 ]
-PageFolder = Annotated[Path, typer.Option(file_okay=False, help="The folder for compare.html and compare.tsv.")]
+PageFolder = Annotated[Path, typer.Option(file_okay=False, help="The folder for compare.tsv.")]
 
 
 def compare(files: Files, prices: PricesFile = None, out: PageFolder = RUNS / "compare") -> None:
     """Compare machines: speed-up, efficiency, samples for the money, and what to choose."""
     console = open_console()
-    need_report("tuner compare")
     machines = _machines(files)
     models = [(name, results.devices[0]) for name, results in machines.items()]
     costs = None if prices is None else comparing.read_prices(prices, models)
@@ -270,15 +269,11 @@ def compare(files: Files, prices: PricesFile = None, out: PageFolder = RUNS / "c
             f"{', '.join(map(str, files))}: no baseline of a single device, so there is nothing to compare; "
             "`tuner scale --gpus 1,2` measures one, too"
         )
-    sentences = list(comparing.recommendation(rows, currency or ""))
     show_comparison(console, rows, currency)
-    for line in sentences:
+    for line in comparing.recommendation(rows, currency or ""):
         console.print(line)
-    from tuner.tools.scaling.scaling_pictures import page  # noqa: PLC0415 - the extra `report` brings plotly and jinja2
-
-    text = page(machines, rows, sentences, currency)
-    texts = {"compare.html": text.encode(), "compare.tsv": comparing.comparison_tsv(rows, currency).encode()}
-    written(console, write_files(out.resolve(), texts))
+    text = comparing.comparison_tsv(rows, currency)
+    written(console, write_files(out.resolve(), {"compare.tsv": text.encode()}))
 
 
 def _machines(files: list[Path]) -> dict[str, Results]:

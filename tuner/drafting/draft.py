@@ -11,18 +11,11 @@ from typing import Any
 from tuner.count import Flag, as_parameter
 from tuner.devices.found import open_devices
 from tuner.drafting import command_lines
-from tuner.drafting.roles import Role
-from tuner.drafting.searches import Known, SearchedFlag, proposed
-from tuner.drafting.typed import TypedCommand
-from tuner.drafting.uses import Used
+from tuner.drafting.command_lines import TypedCommand
+from tuner.drafting.searches import Known, Role, SearchedFlag, proposed
 from tuner.errors import StudyError
 from tuner.study import Config, Value
 from tuner.trainers.presets import PRESETS
-
-WAITS_PCT = 50.0
-"""Where all devices are less busy, in percent, more workers than cores are tried."""
-MOST_WORKERS = 64
-"""So many at most."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,31 +194,6 @@ def _with_placeholders(drafted: Draft) -> dict[str, str]:
     variables = {name: placeholders[name] for name in drafted.command.env.keys() & placeholders.keys() - set_by_words}
     typed = {name: command_lines.literal_text(value, placeholders) for name, value in drafted.command.env.items()}
     return {**drafted.env, **typed, **variables}
-
-
-def widened(drafted: Draft, uses: Sequence[Used]) -> Draft:
-    """Return a draft with values that are worth a probe by what was watched.
-
-    Sizes that may grow do so until memory is used up. More workers than cores help where devices and cores wait. There
-    the flags of the loader come first, because a search tries the first flags first.
-    """
-    waits = all(use.util_pct is not None and use.util_pct < WAITS_PCT for use in uses)
-    totals = [(use.device.mem_total_mib, use.mem_peak_mib) for use in uses if use.device.is_gpu]
-    room = min((total / used for total, used in totals if total and used), default=0.0)
-
-    def grown(search: SearchedFlag) -> SearchedFlag:
-        sizes: list[int] = [value for value in search.values if isinstance(value, int)]
-        if not search.grows:
-            return search
-        if Role.WORKERS.has(search.flag) and waits:
-            sizes += [more for factor in (2, 4) if (more := max(sizes) * factor) <= MOST_WORKERS]
-        elif not Role.WORKERS.has(search.flag) and isinstance(typed := search.typed, int):
-            doubled = (typed << power for power in range(12))
-            sizes += [size for size in doubled if max(sizes) < size <= 2 * room * typed]
-        return replace(search, values=tuple(dict.fromkeys(sizes)))
-
-    first = sorted(drafted.searches, key=lambda search: waits and not search.is_of_loader)
-    return replace(drafted, searches=tuple(map(grown, first)))
 
 
 def _check_added(words: Sequence[str], filled: command_lines.Template) -> None:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.drafting.asking import ask_searches, check, placed, searches, shown
-from tuner.drafting.draft import Draft, draft, searching, widened
-from tuner.drafting.run_flags import known_of
+from tuner.drafting.command_lines import typed_command
+from tuner.drafting.draft import Draft, draft, searching
+from tuner.drafting.run_flags import known_of, widened
 from tuner.drafting.searches import Known, nothing_varies
-from tuner.drafting.typed import typed_command
-from tuner.drafting.uses import Used, devices_of
-from tuner.drafting.watching import Watched, first_run, iteration_s
+from tuner.drafting.watching import Used, Watched, devices_of, first_run, iteration_s
 from tuner.drafting.writing import (
     BUSY,
     counted_in_words,

@@ -4,7 +4,7 @@ import re
 
 from pydantic import ValidationError
 
-from tuner.drafting.roles import Role
+from tuner.drafting.searches import Role
 from tuner.errors import StudyError
 from tuner.study import ParameterSpec, Value, complaints
 

@@ -8,8 +8,7 @@ from statistics import fmean
 from types import MappingProxyType
 
 from tuner.count import TrainingCounts, differences
-from tuner.drafting.command_lines import literal_text, retyped
-from tuner.drafting.typed import typed_command
+from tuner.drafting.command_lines import literal_text, retyped, typed_command
 from tuner.export import SPEEDS, CaseView, figure, with_error
 from tuner.probe import WITHOUT_PAUSE, duration, over, reserved_port
 from tuner.running.workbench import Workbench

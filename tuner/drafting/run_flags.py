@@ -1,4 +1,4 @@
-"""Which flags a command's script has, with the values in force: as its parser has told in the run, or as globals."""
+"""What the first run shows of a command's flags: which there are, their values in force, and values worth a probe."""
 
 import ast
 import re
@@ -9,15 +9,18 @@ from pathlib import Path, PurePath
 
 from tuner.count import Flag, ProcessCounts
 from tuner.devices.cpu import usable_cores
+from tuner.drafting.command_lines import TypedCommand, text_of
 from tuner.drafting.draft import Draft
-from tuner.drafting.searches import Known
-from tuner.drafting.typed import TypedCommand, text_of
-from tuner.drafting.uses import Used
-from tuner.drafting.watching import Watched
+from tuner.drafting.searches import Known, Role, SearchedFlag
+from tuner.drafting.watching import Used, Watched
 from tuner.study import Value
 from tuner.trainers.config_files import is_config, is_named, values_in
 from tuner.trainers.template import Expression
 
+WAITS_PCT = 50.0
+"""Where all devices are less busy, in percent, more workers than cores are tried."""
+MOST_WORKERS = 64
+"""So many at most."""
 _GLOBALS = re.compile(r"globals\(\)|configurator\.py")
 """What a script has that takes its flags from its own global settings, as nanoGPT does."""
 
@@ -102,3 +105,28 @@ def _constants(source: str) -> Iterator[tuple[str, Value]]:
                 with suppress(ValueError):
                     number = Expression(ast.unparse(value)).value({}) or 0.0
                     yield name, int(number) if number.is_integer() else number
+
+
+def widened(drafted: Draft, uses: Sequence[Used]) -> Draft:
+    """Return a draft with values that are worth a probe by what was watched.
+
+    Sizes that may grow do so until memory is used up. More workers than cores help where devices and cores wait. There
+    the flags of the loader come first, because a search tries the first flags first.
+    """
+    waits = all(use.util_pct is not None and use.util_pct < WAITS_PCT for use in uses)
+    totals = [(use.device.mem_total_mib, use.mem_peak_mib) for use in uses if use.device.is_gpu]
+    room = min((total / used for total, used in totals if total and used), default=0.0)
+
+    def grown(search: SearchedFlag) -> SearchedFlag:
+        sizes: list[int] = [value for value in search.values if isinstance(value, int)]
+        if not search.grows:
+            return search
+        if Role.WORKERS.has(search.flag) and waits:
+            sizes += [more for factor in (2, 4) if (more := max(sizes) * factor) <= MOST_WORKERS]
+        elif not Role.WORKERS.has(search.flag) and isinstance(typed := search.typed, int):
+            doubled = (typed << power for power in range(12))
+            sizes += [size for size in doubled if max(sizes) < size <= 2 * room * typed]
+        return replace(search, values=tuple(dict.fromkeys(sizes)))
+
+    first = sorted(drafted.searches, key=lambda search: waits and not search.is_of_loader)
+    return replace(drafted, searches=tuple(map(grown, first)))

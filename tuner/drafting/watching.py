@@ -1,4 +1,4 @@
-"""Runs a command until it is clear what it prints, and ends it."""
+"""Runs a command until its progress is understood, and says how it used the devices."""
 
 import re
 from collections import deque
@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 from tuner.count import ProcessCounts, TrainingCounts
 from tuner.devices.found import open_devices
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import Found, PrintedLines
-from tuner.drafting.uses import Used, used
 from tuner.errors import TrainerError
 from tuner.probe import (
+    IDLE_PCT,
     Clock,
+    Device,
     DeviceSample,
     Evidence,
     FailureKind,
@@ -32,8 +34,8 @@ from tuner.probe import (
     Slot,
     duration,
 )
-from tuner.probe.count_files import COUNTED, counts, read_processes
 from tuner.probe.output import record
+from tuner.probe.progress_files import COUNTED, counts, read_processes
 from tuner.running.prober import run_in
 from tuner.running.workbench import launch_variables
 from tuner.study import StudySpec
@@ -54,12 +56,24 @@ WAYS = (
     "tuner/progress.py beside it and call report()"
 )
 """How a command can be made to show its progress where nothing counts inside."""
+USED_MIB = 300.0
+"""A card is used if its memory grows by more than this, in MiB: the least that a process of CUDA takes."""
 LONGER = 3.0
 """A training whose optimizer steps is watched for so many times the limit, because slow steps need it."""
 _TERMINAL = re.compile(
     r"EOFError: EOF when reading a line|not a (?:tty|terminal|TTY)|Inappropriate ioctl|termios\.error|_curses\.error"
     r"|/dev/tty"
 )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Used:
+    """How a command used one device while it was watched."""
+
+    device: Device
+    util_pct: float | None
+    mem_peak_mib: float | None
+    worked: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -257,3 +271,37 @@ def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> tuple[
         ),
     )
     return watched, used(watched.reports, watched.samples, source.devices)
+
+
+def used(reports: Sequence[Progress], samples: Sequence[DeviceSample], devices: Sequence[Device]) -> list[Used]:
+    """Return how a command used each device, from its first iteration on."""
+    begin_s = reports[0].t_s if len(reports) > 1 else 0.0
+    return [
+        _used(device, [sample for sample in samples if sample.device == place], begin_s)
+        for place, device in enumerate(devices)
+    ]
+
+
+def _used(device: Device, samples: Sequence[DeviceSample], begin_s: float) -> Used:
+    shares = [sample.util_pct for sample in samples if sample.util_pct is not None and sample.t_s >= begin_s]
+    memory = [sample.mem_used_mib for sample in samples if sample.mem_used_mib is not None]
+    util_pct = fmean(shares) if shares else None
+    grew = bool(memory) and max(memory) - memory[0] > USED_MIB
+    worked = (util_pct or 0.0) > 0 or grew if device.is_gpu else (util_pct or 0.0) >= IDLE_PCT
+    return Used(device=device, util_pct=util_pct, mem_peak_mib=max(memory, default=None), worked=worked)
+
+
+def devices_of(watched: str, ranks: int | None, uses: Sequence[Used]) -> str:
+    """Return the devices that a command has used, as a study names them.
+
+    Args:
+        watched: the devices that were watched, as a study names them.
+        ranks: the processes whose optimizer steps, where these are counted: on the CPU, each is a rank.
+        uses: how each device was used.
+    """
+    working = [use.device for use in uses if use.worked]
+    if not uses[0].device.is_gpu and (ranks or len(working) not in {0, len(uses)}):
+        return f"cpu:{ranks or len(working)}"
+    if len(working) in {0, len(uses)}:
+        return watched
+    return ",".join(device.name.removeprefix("cuda:") for device in working)

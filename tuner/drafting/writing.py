@@ -14,8 +14,7 @@ from ruamel.yaml.representer import SafeRepresenter
 from tuner.count import ENVIRONMENTS, PARTS, TrainingCounts
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import Found
-from tuner.drafting.uses import Used
-from tuner.drafting.watching import Watched, iteration_s
+from tuner.drafting.watching import Used, Watched, iteration_s
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S
 from tuner.study import literal_line, literal_words
 from tuner.trainers.presets import ACCUMULATED, PRESETS

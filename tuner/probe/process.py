@@ -14,12 +14,11 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from tuner.errors import LaunchError, TrainerError
 from tuner.probe import guard
-from tuner.probe.count_files import CountFiles
 from tuner.probe.guard import MARK, identity
 from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Mask, Tail, unwritable
 from tuner.probe.own_files import Protection, folders_of, protected
 from tuner.probe.probe_plan import ProbePlan, search_path
-from tuner.probe.progress_file import ProgressFileReader
+from tuner.probe.progress_files import CountFiles, ProgressFileReader
 from tuner.probe.protocols import Clock, OutputLine
 from tuner.study import open_anew, shell_join
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import nan
 from typing import Any
 
-from tuner.probe.count_files import COUNTED
 from tuner.probe.counting import (
     EVALUATES,
     MOST,
@@ -21,6 +20,7 @@ from tuner.probe.counting import (
 from tuner.probe.evidence import quoted
 from tuner.probe.output import record
 from tuner.probe.probe_plan import SCORE_GROUP, LinePatterns
+from tuner.probe.progress_files import COUNTED
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Pause, Progress, Score, Thin
 
@@ -60,8 +60,9 @@ class ProgressReader:
 
     A line without a finite, growing iteration is not a report. If no pattern has the group `iteration`, each printed
     match counts as one iteration, except where it repeats the samples of an earlier match. Other fields that are not
-    finite or have decreased are unknown in their report. Where only speeds are printed, the samples are those speeds
-    times the seconds since the line before. `origin_s` is the monotonic time at which the probe's clock is 0.
+    finite or have decreased are unknown in their report.
+
+    `origin_s` is the monotonic time at which the probe's clock is 0.
     """
 
     def __init__(self, patterns: LinePatterns, origin_s: float) -> None:
@@ -80,10 +81,6 @@ class ProgressReader:
         """The number of times that a printed line has matched a pattern."""
         self.doubt: str | None = None
         """Why the samples may be wrong: something that was counted once made no sense, so no later count is trusted."""
-        self.adds_speeds = False
-        """Whether the samples are worked out from printed speeds."""
-        self._added: dict[int | None, tuple[float, float]] = {}
-        """The samples that were worked out so, and the time up to which."""
         self._pause: Pause | None = None
         """What the lines since the last report tell of."""
         self._reports = self._counts_inside = False
@@ -137,13 +134,10 @@ class ProgressReader:
         pause, self._pause = self._pause, None
         began_s = self._highest.get((rank, "t_s"), 0.0)
         t_s = self._time_s(rank, number(fields.get("t_s")), line)
-        samples, speed = _count(fields.get("samples")), number(fields.get("samples_per_s"))
-        if samples is None and speed is not None:
-            samples = self._add_speed(rank, speed, t_s)
         return Progress(
             iteration=int(iteration),
             rank=rank,
-            samples=self._total(rank, samples),
+            samples=self._total(rank, _count(fields.get("samples"))),
             busy_s=self._grown(rank, "busy_s", number(fields.get("busy_s"))),
             alloc_retries=_whole(self._grown(rank, "alloc_retries", _count(fields.get("alloc_retries")))),
             t_s=t_s,
@@ -158,13 +152,6 @@ class ProgressReader:
         if samples is not None and samples < before:
             self._suspect(f"`samples` fell from {before:.0f} to {samples}, so it is not the total since the start")
         return _whole(self._grown(rank, "samples", samples))
-
-    def _add_speed(self, rank: int | None, speed: float, t_s: float) -> int:
-        """Return the samples so far by printed speeds, which are those since the line before."""
-        self.adds_speeds = True
-        samples, since_s = self._added.get(rank, (0.0, t_s))
-        self._added[rank] = samples + speed * (t_s - since_s), t_s
-        return round(self._added[rank][0])
 
     def _suspect(self, why: str | None) -> None:
         self.doubt = self.doubt or why

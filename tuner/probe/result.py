@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from tuner.count import TrainingCounts
 from tuner.probe.kinds import FailureKind
@@ -35,8 +36,7 @@ def unreadable(why: str) -> Failure:
     return Failure(kind=FailureKind.GPU_LOST, rule="unreadable", detail=why)
 
 
-@dataclass(frozen=True, slots=True)
-class Thin:
+class Thin(NamedTuple):
     """The last part of an iteration, where a session does only a share of the work, because all of it is alike."""
 
     from_s: float
@@ -45,8 +45,7 @@ class Thin:
     """How many seconds of training each second of this part stands for; more than 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(NamedTuple):
     """What the output tells of within an iteration beside training; it counts only if the iteration was long."""
 
     what: str
@@ -78,8 +77,7 @@ class Progress:
     """Whether all reports before it do not count, because counting inside the training has begun."""
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(NamedTuple):
     """How well the trained agent or model does at a moment, as the trainer says; greater is better."""
 
     t_s: float

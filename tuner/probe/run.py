@@ -4,20 +4,15 @@ import platform
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from tuner.probe.metrics import spread
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import (
-    Answer,
     Clock,
-    Enough,
-    Interrupted,
-    LastIteration,
     Launch,
-    More,
-    OtherTraining,
-    Pruned,
+    Next,
     Recorder,
     RunningTrainer,
     Stop,
@@ -42,6 +37,13 @@ from tuner.probe.window import Window, find_window
 
 POLL_S = 0.05
 """A probe waits at most this many seconds for a line before it asks again whether to go on."""
+_END_OF_ANSWER = {
+    Next.ENOUGH: ProbeEnd.ENOUGH,
+    Next.PRUNED: ProbeEnd.STOPPED,
+    Next.OTHER_TRAINING: ProbeEnd.OTHER_TRAINING,
+    Next.INTERRUPTED: ProbeEnd.INTERRUPTED,
+}
+"""How an answer ends a probe; after any other one the probe goes on."""
 _HEALTHY = {ProbeEnd.ENOUGH, ProbeEnd.STOPPED, ProbeEnd.EXITED}
 """After these ends the session that served the probe may serve another probe."""
 
@@ -54,6 +56,13 @@ def run(plan: ProbePlan, *, launch: Launch, recorder: Recorder, clock: Clock, st
     Raises OutputError or TrainerError when the tuner's own side fails.
     """
     return _Probe(plan, recorder, clock).run(launch, stop)
+
+
+class _Ending(NamedTuple):
+    """How a probe ended, and why it was given up if it was."""
+
+    end: ProbeEnd
+    why: str | None = None
 
 
 class _Probe:
@@ -128,26 +137,27 @@ class _Probe:
     def _now_s(self) -> float:
         return self._clock.now() - self._origin_s
 
-    def _follow(self, trainer: RunningTrainer, stop: Stop) -> tuple[ProbeEnd, str | None]:
-        """Read until the probe is over; return how it ended and, where it was pruned, why."""
+    def _follow(self, trainer: RunningTrainer, stop: Stop) -> _Ending:
+        """Return how the probe ended, once it is over; read the trainer's lines until then."""
         while True:
             exited = trainer.exit_code() is not None  # first, so that the last lines before the exit are read below
             lines = trainer.lines(0.0 if exited else POLL_S)
             now_s = self._now_s()  # before `stop`, because `stop` may wait for a database while the trainer goes on
-            advanced = self._watch.feed(lines, now_s)
+            advanced = self._watch.feed(lines)
             answer = stop(self._measured(ran_out=False) if advanced else None)
-            if ended := _ended_by(answer):
-                return ended
-            if advanced and self._watch.has_enough and answer != More():
-                return ProbeEnd.ENOUGH, None
-            if over := self._watch.over(now_s):
-                return over, None
+            wants_more = answer.next is Next.MORE
+            if end := _END_OF_ANSWER.get(answer.next):
+                return _Ending(end, answer.why)
+            if advanced and self._watch.has_enough and not wants_more:
+                return _Ending(ProbeEnd.ENOUGH)
+            if end := self._watch.over(now_s):
+                return _Ending(end)
             if self._recorder.lost is not None:
-                return ProbeEnd.LOST, None
-            if answer == LastIteration() or (advanced and self._watch.next_is_last(more=answer == More())):
+                return _Ending(ProbeEnd.LOST)
+            if answer.next is Next.LAST_ITERATION or (advanced and self._watch.next_is_last(more=wants_more)):
                 trainer.last_iteration(self._watch.marks[-1].iteration + 1)
             if exited:
-                return ProbeEnd.EXITED, None
+                return _Ending(ProbeEnd.EXITED)
 
     def _measured(self, *, ran_out: bool, ended: bool = False) -> ProbeResult:
         """Return the result as far as the marks and samples so far show it."""
@@ -155,7 +165,7 @@ class _Probe:
         if window is None or (window.is_queued and not ended):
             return known
         shares = busy_shares(self._watch.progress, window, len(self._plan.slot.devices))
-        doubt = self._reader.doubt or doubtful(window, adds_speeds=self._reader.adds_speeds)
+        doubt = self._reader.doubt or doubtful(window)
         speed, devices = Estimate() if doubt else rate(window), self._summaries(window, shares)
         steps = Estimate() if self._reader.doubt or window.is_queued else pace(window)
         return replace(
@@ -215,20 +225,6 @@ class _Probe:
         newest = {rank: retries for rank, retries in known if retries is not None}
         counted = self._watch.training.alloc_retries if self._watch.training else None
         return sum(newest.values()) if newest else counted
-
-
-def _ended_by(answer: Answer) -> tuple[ProbeEnd, str | None] | None:
-    """Return how an answer ends the probe and, where it was pruned, why; None where the probe goes on."""
-    match answer:
-        case Interrupted():
-            return ProbeEnd.INTERRUPTED, None
-        case Enough():
-            return ProbeEnd.ENOUGH, None
-        case Pruned(why):
-            return ProbeEnd.STOPPED, why
-        case OtherTraining(why):
-            return ProbeEnd.OTHER_TRAINING, why
-    return None
 
 
 def _exists(path: Path) -> bool:

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean, stdev
+from typing import NamedTuple
 
 
 def over(rule: Callable[[Sequence[float]], float], numbers: Iterable[float | None]) -> float | None:
@@ -119,8 +119,7 @@ MAX_CORRELATION = 0.8
 """The largest correlation that is used. Larger estimates are noise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usual:
+class Usual(NamedTuple):
     """How much a quantity usually varies from iteration to iteration."""
 
     scatter: float
@@ -142,8 +141,7 @@ a series, 92 to 99 % hold the whole mean within twice the error with the correla
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """The mean of a quantity over one or more whole iterations, and their length."""
 
     seconds: float

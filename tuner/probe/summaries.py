@@ -23,7 +23,7 @@ from tuner.probe.steady import (
     standard_error,
     with_change,
 )
-from tuner.probe.window import JUMP, LEAST_SPANS, Mark, Piece, Window
+from tuner.probe.window import JUMP, Mark, Piece, Window
 
 NVML_PAST_S = 0.4
 """How far NVML's utilisation may reach back, in seconds: it is a mean over 0.2 s that ended up to 0.2 s earlier.
@@ -42,8 +42,7 @@ class Estimate:
     """The part of `error` from the ends of thin pieces; more iterations do not reduce this part."""
 
 
-@dataclass(frozen=True, slots=True)
-class Averaged:
+class Averaged(NamedTuple):
     """A value that averages a quantity over an interval."""
 
     begin_s: float
@@ -349,7 +348,7 @@ def _between(samples: Sequence[DeviceSample], begin_s: float, end_s: float) -> S
 
 
 NO_RATE = "samples/s is unknown"
-"""A note begins with these words if the trainer prints samples or speeds that do not count."""
+"""A note begins with these words if the trainer prints samples that do not count."""
 WITHOUT_PAUSE = "the numbers are those without it"
 """The end of the note about what a pause costs."""
 LOADED = "other processes used"
@@ -358,20 +357,12 @@ BUSY_PCT = 10.0
 """From this share of the processors on, in percent, the result of a probe on the CPU says what others used."""
 
 
-def doubtful(window: Window, *, adds_speeds: bool) -> str | None:
-    """Return why the samples of a window may be wrong; None where nothing speaks against them.
-
-    `adds_speeds`: the samples are worked out from printed speeds.
-    """
+def doubtful(window: Window) -> str | None:
+    """Return why the samples of a window may be wrong; None where nothing speaks against them."""
     if window.is_queued:
         return "the batches that the loader had ready before the first iteration were not used up"
     if window.counts_samples and window.has_jumps:
         return f"iterations came {JUMP:.0f} times as fast for a while, as lines of an earlier run do"
-    if adds_speeds and not window.has_steady_iterations:
-        return (
-            f"the printed speeds are averages over more than the time since the line before, or fewer than "
-            f"{LEAST_SPANS}; samples or samples_per_iteration would count"
-        )
     if window.counts_samples and window.samples_per_s is None:
         return "`samples` is not the total since the start"
     return None

@@ -11,11 +11,11 @@ from statistics import median
 from typing import Any
 
 from tuner.count import TrainingCounts
-from tuner.probe.count_files import counts
 from tuner.probe.evidence import NO_OUTPUT, OUT_OF_MEMORY, Evidence
 from tuner.probe.kinds import KILLED, FailureKind
 from tuner.probe.output import record
 from tuner.probe.probe_plan import Device
+from tuner.probe.progress_files import counts
 from tuner.probe.progress_reader import ProgressReader, Unmatched
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import STOPPED, Failure, ProbeResult, Progress, unreadable
@@ -74,7 +74,6 @@ class Watch:
 
     def __init__(self, limits: ProbeSpec, reader: ProgressReader, ranks: int) -> None:
         self._limits, self._reader, self._ranks = limits, reader, ranks
-        self._block_s = reader.patterns.block_s
         self._first_line_s: float | None = None
         self._last_line_s = self._paused_s = 0.0
         self.evidence = Evidence()
@@ -86,8 +85,8 @@ class Watch:
         self.progress: list[Progress] = []
         self.marks: list[Mark] = []
 
-    def feed(self, lines: Sequence[OutputLine], now_s: float) -> bool:
-        """Take lines and the time into account; return whether all ranks have completed another iteration."""
+    def feed(self, lines: Sequence[OutputLine]) -> bool:
+        """Take lines into account; return whether all ranks have completed another iteration."""
         before, latest = len(self.marks), self.progress[-1:]
         for line in lines:
             self._last_line_s = line.t_s
@@ -106,7 +105,6 @@ class Watch:
             self.marks = counted(marks(self.progress, self._ranks), self._reader.patterns.samples_per_iteration)
             if len(self.marks) > max(before, 1):
                 self.evidence.forget(before_s=self.marks[-2].t_s)
-        self._close_blocks(now_s)
         return len(self.marks) > before
 
     def _hear(self, message: Mapping[str, Any], t_s: float) -> None:
@@ -118,16 +116,6 @@ class Watch:
             case "training":
                 self.training = counts(message.get("counts")) or self.training
                 self._paused_s = t_s if message.get("paused") else self._paused_s
-
-    def _close_blocks(self, now_s: float) -> None:
-        """Count blocks of time as iterations where the trainer reports none.
-
-        No block is counted once a rank may be dead.
-        """
-        if self._block_s is None or self._first_line_s is None or self.evidence.fatal_t_s is not None:
-            return
-        while (end_s := self._first_line_s + (len(self.marks) + 1) * self._block_s) <= now_s:
-            self.marks.append(Mark(iteration=len(self.marks), t_s=end_s))
 
     @property
     def has_enough(self) -> bool:
@@ -152,7 +140,7 @@ class Watch:
         The running iteration is assumed to take at least half as long as the shortest iteration. `more` says that the
         probe needs more iterations than usual.
         """
-        if self._block_s is not None or not self._measures:
+        if not self._measures:
             return False
         shortest_s = min(later.t_s - earlier.t_s for earlier, later in pairwise(self.marks))
         window_s = self._window_s + shortest_s / 2
@@ -178,8 +166,8 @@ class Watch:
 
     @property
     def _silent(self) -> bool:
-        """Whether no pattern has matched and no report has come. Blocks of time need neither."""
-        return not self.progress and not self._reader.matched and self._block_s is None
+        """Whether no pattern has matched and no report has come."""
+        return not self.progress and not self._reader.matched
 
     def failure(
         self,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
 from statistics import fmean, median, stdev
+from typing import NamedTuple
 
 from tuner.probe.result import Change, Pause, Progress, Thin
 from tuner.probe.steady import Block, last_level
@@ -84,8 +85,7 @@ LEAST_SPANS = 4
 """The fewest spans that show whether speeds are steady, and the fewest iterations that show how long a usual one is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """A part of a window in which every second stands for the same amount of training."""
 
     begin_s: float
@@ -164,7 +164,7 @@ class Window:
 
     @property
     def counts_samples(self) -> bool:
-        """Whether the trainer counts samples or prints speeds, or the study says how many an iteration has."""
+        """Whether the trainer counts samples, or the study says how many an iteration has."""
         return any(mark.samples is not None for mark in self.marks)
 
     @property
@@ -172,21 +172,6 @@ class Window:
         """Whether iterations came ten times as fast for a while, as lines of an earlier run do."""
         speeds = [block.value for block in self.paces()]
         return len(speeds) >= LEAST_SPANS and max(speeds) >= JUMP * median(speeds)
-
-    @property
-    def has_steady_iterations(self) -> bool:
-        """Whether an iteration has about equally many samples throughout the window.
-
-        Samples from printed speeds have that only if these are the speeds since the line before. In real runs on a busy
-        machine such samples varied by a standard deviation of 0.01 of their mean (rsl_rl), and those from averages
-        since the start (CleanRL, Stable-Baselines3) by 0.23 to 0.76.
-        """
-        spans = [(span.last.iteration - span.first.iteration, span._grown) for span in self.spans()]
-        made = [grown / iterations for iterations, grown in spans if grown]
-        if len(made) < max(LEAST_SPANS, len(spans)):
-            return False
-        early, late = fmean(made[: len(made) // 2]), fmean(made[len(made) // 2 :])
-        return stdev(made) <= 0.1 * fmean(made) and abs(late - early) <= 0.03 * early
 
     @property
     def _counted(self) -> "Window":

@@ -59,8 +59,6 @@ class Setup:
     """The memory of one GPU that is in use while the usual number of trials runs."""
     duty_pct: KnownFact[float] | None = None
     """The mean utilisation of the GPUs over the whole study."""
-    sampler: KnownFact[str] | None = None
-    pruner: KnownFact[str] | None = None
 
     def or_else(self, fallback: "Setup") -> "Setup":
         """Return this setup, with the facts of `fallback` where this one has none."""

@@ -13,12 +13,9 @@ from tuner.probe import (
     SAMPLES_PER_S,
     Answer,
     Blame,
-    Enough,
     Failure,
     FailureKind,
-    Go,
-    Interrupted,
-    More,
+    Next,
     ProbeResult,
     over,
     student_tail,
@@ -57,12 +54,12 @@ class RunFollower:
     def __call__(self, so_far: ProbeResult | None) -> Answer:
         """Take over the newest score, and say whether the run goes on."""
         if self._interrupted():
-            return Interrupted()
+            return Answer(Next.INTERRUPTED)
         if so_far is None:
-            return Go()
+            return Answer(Next.GO)
         self.trained_s = so_far.total_s - (so_far.start_up_s or so_far.total_s)
         self.note(so_far)
-        return Enough() if self.is_complete else More()
+        return Answer(Next.ENOUGH) if self.is_complete else Answer(Next.MORE)
 
     @property
     def is_complete(self) -> bool:

@@ -13,9 +13,8 @@ from tuner.errors import StudyError, TunerError
 from tuner.export import Sheet, tsv
 from tuner.probe import BUSY_PCT, HOUR_S, over
 from tuner.study import Number, Strict, complaints, grouped, read_mapping
-from tuner.tools.scaling.laws import Loss, Quantity, difference
 from tuner.tools.scaling.results import Measurement, Mode, Results, Route, Subject
-from tuner.tools.scaling.scaling_table import Fit, ScalingRow, ceilings, mean_pct, table
+from tuner.tools.scaling.scaling_table import Loss, Quantity, ScalingRow, ceilings, difference, mean_pct, table
 
 ROUTES: dict[Route, str] = {
     "nvlink": "NVLink",
@@ -27,13 +26,12 @@ ROUTES: dict[Route, str] = {
 MODES: dict[Mode, str] = {
     "single": "one device works, alone on the machine",
     "beside": "each device has a program of its own, and all work at the same time",
-    "apart": "the devices wait for each other after each step, and exchange nothing",
     "joined": "the devices exchange gradients or other results, as in training",
 }
 """The words for each way to work."""
 CPU_NOTE = "These are CPU figures: ranks of one processor that exchange data with gloo. They say nothing about GPUs."
 CERTAIN = 2.0
-"""A loss, a lead or a misfit counts from this many standard errors on."""
+"""A loss or a lead counts from this many standard errors on."""
 
 
 def number(quantity: Quantity) -> str:
@@ -56,26 +54,20 @@ def short(quantity: Quantity) -> str:
     return f"{number(quantity.times(1 / (unit or 1.0)))} {letter}".rstrip()
 
 
-def sized(row: ScalingRow | Fit | Measurement) -> str:
+def sized(row: ScalingRow | Measurement) -> str:
     """Return the name of what a row is about."""
     return row.workload if row.size is None else f"{row.workload} {row.size:,}"
 
 
-def scaling_sentences(results: Results, rows: Sequence[ScalingRow], fits: Iterable[Fit]) -> Iterator[str]:
-    """Yield what the losses of each row are, and then each serial part."""
+def scaling_sentences(results: Results, rows: Sequence[ScalingRow]) -> Iterator[str]:
+    """Yield what the losses of each row are, what more devices could gain at most, and what failed."""
     if not results.on_gpu:
         yield CPU_NOTE
     yield from busy_with_others(point for point in results.points if point.mode != "beside")
     for row in rows:
         if row.scaling != "single":
             yield _losses(row, "cards" if results.on_gpu else "ranks")
-    yield from map(_serial, fits)
     yield from ceiling_sentences(rows)
-    yield from failure_sentences(results)
-
-
-def failure_sentences(results: Results) -> Iterator[str]:
-    """Yield which measurements failed, and why."""
     for point in results.points:
         if point.failure:
             cards = ",".join(map(str, point.gpus))
@@ -84,9 +76,9 @@ def failure_sentences(results: Results) -> Iterator[str]:
 
 def ceiling_sentences(rows: Sequence[ScalingRow]) -> Iterator[str]:
     """Yield the most that more devices could gain, where they were not measured themselves."""
-    for row, gpus, speed_up in ceilings(rows):
+    for single, gpus, speed_up in ceilings(rows):
         yield (
-            f"{sized(row)} (strong): {gpus} devices can make at most {number(speed_up)} times "
+            f"{sized(single)} (strong): {gpus} devices can make at most {number(speed_up)} times "
             f"the samples of one. One device with 1/{gpus} of the batch is no faster"
         )
 
@@ -118,15 +110,6 @@ def _losses(row: ScalingRow, devices: str) -> str:
 
 def _over(route: Route | None) -> str:
     return f" over {ROUTES[route]}" if route in {"nvlink", "p2p", "host"} else ""
-
-
-def _serial(fit: Fit) -> str:
-    law = "Amdahl" if fit.scaling == "strong" else "Gustafson"
-    share = number(Quantity(fit.serial.share, fit.serial.error).times(100))
-    text = f"{sized(fit)} ({fit.scaling}){_over(fit.route)}: serial part {share} % ({law})"
-    if fit.serial.misfit is not None and fit.serial.misfit > CERTAIN:
-        text += "; the law does not fit these measurements"
-    return text
 
 
 def topology(links: Sequence[Link]) -> Iterator[str]:
@@ -262,7 +245,7 @@ def _across(lines: Sequence[PricedRow], currency: str) -> Iterator[str]:
 
     Only the same workload, of the same size per GPU, on the same kind of device is compared.
     """
-    alike = [line for line in lines if line.row.scaling != "strong" or line.row.splits_model]
+    alike = [line for line in lines if line.row.scaling != "strong"]
     for group in grouped(alike, lambda line: (line.row.workload, line.row.size, line.on_gpu)).values():
         if len({line.machine for line in group}) < 2:
             continue
