@@ -17,8 +17,9 @@ from pydantic_core import to_jsonable_python
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from tuner.errors import TunerError, installs
+from tuner.errors import StudyError, TunerError, installs
 from tuner.export import has_study, printable
+from tuner.records.urls import database_url
 from tuner.study import RETIRED, StudySpec, load, names, stands_in, without_effect
 
 Text = TypeVar("Text", str, list[str])
@@ -103,13 +104,27 @@ def load_shown(
         url_of: returns the URL of a study's database. If that holds the requested study, no other stands in for it.
     """
     spec = load(study, to_show=to_show)
-    if url_of and stands_in(spec, study):
-        own = load(study, fall_back=False, to_show=True)
-        if has_study(url_of(own.name), own.name):
-            return own
+    if url_of and (own := _own(study, spec, url_of)):
+        return own
     for line in stand_in(spec, study):
         console.print(line)
     return spec
+
+
+def need_own(study: str | None, storage: str | None, runs: Path) -> None:
+    """Raise StudyError where a fallback would stand in for a study, if any, whose database is there."""
+    if study and _own(study, load(study), lambda name: database_url(storage, (runs / name).resolve())):
+        raise StudyError(
+            f"{study}: trainer.root is empty (is MIMICKIT_ROOT set?); its best configs need its own trainer"
+        )
+
+
+def _own(study: str, spec: StudySpec, url_of: Callable[[str], str]) -> StudySpec | None:
+    """Return the study for which `spec` stands in, if its database holds it; otherwise None."""
+    if not stands_in(spec, study):
+        return None
+    own = load(study, fall_back=False, to_show=True)
+    return own if has_study(url_of(own.name), own.name) else None
 
 
 def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
