@@ -63,7 +63,7 @@ def _changes(
         return
     ranks = len(bench.devices)
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best.config, ranks)
-    whys = dict.fromkeys(view.changes_learning(best.config), "; this changes what is learnt")
+    whys = dict.fromkeys(trainer.learning, "; this changes what is learnt")
     whys |= dict.fromkeys(after.keys() - best.config.keys(), "; the total batch stays")
     for name in {**before, **after}:
         if name not in before:
