@@ -86,6 +86,7 @@ def _asked(text: str, known: Known) -> SearchedFlag:
 
 
 def _has_placeholder(known: Known, flag: str) -> bool:
+    """Return whether the command, or a variable before it, has a flag's placeholder."""
     return f"{{{as_parameter(flag)}}}" in " ".join((*known.env.values(), *known.words))
 
 

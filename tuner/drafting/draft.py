@@ -93,6 +93,7 @@ class Draft:
 
     @property
     def _typed(self) -> dict[str, str]:
+        """Parameter → the value that the command has for it."""
         return {setting.parameter: setting.value for setting in command_lines.settings(self.command.words, self.flags)}
 
     def space(self) -> dict[str, dict[str, Any]]:
@@ -106,9 +107,11 @@ class Draft:
         return without[0].parameter if without else ""
 
     def _needs(self, parameter: str) -> bool:
+        """Return whether a parameter counts only where a loader has workers, and a search tries none, too."""
         return bool(self._workers) and Role.OF_WORKERS.has(parameter)
 
     def _values(self, search: SearchedFlag) -> dict[str, Any]:
+        """Return the values of a flag as the space of a study has them."""
         if search.auto:
             return {"ladder": "auto", "min": search.values[0], "max": search.values[-1]}
         needs = {"when": {self._workers: {"min": 1}}} if self._needs(search.parameter) else {}
@@ -181,6 +184,7 @@ def searching(drafted: Draft, searches: Sequence[SearchedFlag], known: Known) ->
 
 
 def _template(drafted: Draft) -> command_lines.Template:
+    """Return the command line with placeholders for what is searched and for what the tuner decides."""
     placeholders = {search.flag: search.placeholder for search in drafted.searches if not search.file}
     folder = {"hydra.run.dir": "{out_dir}"} if drafted.command.uses_hydra else {}
     typed = drafted.command
@@ -197,6 +201,7 @@ def _with_placeholders(drafted: Draft) -> dict[str, str]:
 
 
 def _check_added(words: Sequence[str], filled: command_lines.Template) -> None:
+    """Raise StudyError where flags would be added to a shell script that reads none."""
     added = [instead for typed, instead in filled.replaced if not typed]
     if added and (script := command_lines.deaf_script(words)):
         raise StudyError(

@@ -2,10 +2,11 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from tuner.drafting.asking import ask_searches, check, placed, searches, shown
 from tuner.drafting.command_lines import typed_command
@@ -57,6 +58,11 @@ class Wanted:
             )
         if self.preset is not None and self.preset not in PRESETS:
             raise StudyError(f"no preset is called {self.preset!r}; known: {', '.join(PRESETS)}")
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> "Wanted":
+        """Return what a command's options say, by name; options about anything else are left out."""
+        return cls(**{field.name: options[field.name] for field in fields(cls) if field.name in options})
 
     @property
     def free(self) -> list[str]:
@@ -181,6 +187,7 @@ def _proposed(drafted: Draft, wanted: Wanted) -> Iterator[str]:
 
 
 def _understood(drafted: Draft, watched: Watched, uses: Sequence[Used]) -> Iterator[str]:
+    """Yield what was understood of a command that was watched."""
     yield f"understood after {duration(watched.seconds)}:"
     if watched.training:
         yield f"  samples: {counted_in_words(watched.training)}"

@@ -118,6 +118,7 @@ def widened(drafted: Draft, uses: Sequence[Used]) -> Draft:
     room = min((total / used for total, used in totals if total and used), default=0.0)
 
     def grown(search: SearchedFlag) -> SearchedFlag:
+        """Return a flag with more values where larger ones may gain."""
         sizes: list[int] = [value for value in search.values if isinstance(value, int)]
         if not search.grows:
             return search

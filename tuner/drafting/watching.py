@@ -209,6 +209,7 @@ def _follow(
 
 
 def _is_enough(printed: Found) -> bool:
+    """Return whether printed iterations over enough time show how the command makes progress."""
     reports, least_s = printed.reports, ENOUGH_UNKNOWN_S if printed.is_plain else ENOUGH_S
     return len(reports) > ENOUGH_ITERATIONS and reports[-1].t_s - reports[1].t_s >= least_s
 
@@ -283,6 +284,7 @@ def used(reports: Sequence[Progress], samples: Sequence[DeviceSample], devices: 
 
 
 def _used(device: Device, samples: Sequence[DeviceSample], begin_s: float) -> Used:
+    """Return how a command used one device, from `begin_s` on."""
     shares = [sample.util_pct for sample in samples if sample.util_pct is not None and sample.t_s >= begin_s]
     memory = [sample.mem_used_mib for sample in samples if sample.mem_used_mib is not None]
     util_pct = fmean(shares) if shares else None

@@ -102,6 +102,7 @@ def counted_in_words(training: TrainingCounts) -> str:
 
 
 def _counted(training: TrainingCounts, free: Collection[str]) -> list[str]:
+    """Return the lines of the study file for a command whose steps are counted inside."""
     keeps, flops = [part for part in PARTS if part not in free], training.flops_per_sample
     return [
         f"    # samples: {one_line(counted_in_words(training))}",
@@ -161,14 +162,17 @@ def typed_in(study: str) -> list[str] | None:
 
 
 def _kept(values: Mapping[str, Any]) -> str:
+    """Return the comment of a parameter with a single value; empty for any other."""
     return "  # kept: other values change what is learnt" if len(values.get("choices", ())) == 1 else ""
 
 
 def _each(iteration_s: float | None) -> str:
+    """Return how long later iterations took, for the end of a sentence."""
     return "" if iteration_s is None else f", later ones took {iteration_s:.2g} s each"
 
 
 def _progress(printed: Found) -> list[str]:
+    """Return the lines of the study file that say how the progress is read from printed lines."""
     if printed.preset:
         return [f"    # one iteration: {PRESETS[printed.preset].counts}", f"    progress: {printed.preset}"]
     if not printed.patterns:
@@ -185,6 +189,7 @@ def _env(env: Mapping[str, str], preset: str | None) -> list[str]:
 
 
 def _learning(draft: Draft) -> list[str]:
+    """Return the lines of the study file about what is learnt."""
     names = [search.parameter for search in draft.searched if search.changes_learning]
     computed = f"    computed: {yaml(draft.computed)}  # the total batch stays; batch norm sees its parts"
     changing = f"    learning: {yaml(names)}  # these change what is learnt, the others only the speed"
@@ -193,6 +198,7 @@ def _learning(draft: Draft) -> list[str]:
 
 
 def _seen(uses: Sequence[Used]) -> str:
+    """Return how busy each device was, for a comment."""
     shares = ["-" if use.util_pct is None else f"{use.util_pct:.0f}" for use in uses]
     return ", ".join(f"{use.device.name} {share} % busy" for use, share in zip(uses, shares, strict=True))
 
