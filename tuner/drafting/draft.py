@@ -1,7 +1,6 @@
 """A command line as a study: what it searches, and on which devices."""
 
 import os
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -91,11 +90,6 @@ class Draft:
         """Whether an iteration has the same samples with all values, so that iterations/s compare configs."""
         return all(search.keeps_iterations for search in self.searches)
 
-    @property
-    def _typed(self) -> dict[str, str]:
-        """Parameter → the value that the command has for it."""
-        return {setting.parameter: setting.value for setting in command_lines.settings(self.command.words, self.flags)}
-
     def space(self) -> dict[str, dict[str, Any]]:
         """Return the study's space."""
         return {search.parameter: self._values(search) for search in self.searched}
@@ -116,25 +110,6 @@ class Draft:
             return {"ladder": "auto", "min": search.values[0], "max": search.values[-1]}
         needs = {"when": {self._workers: {"min": 1}}} if self._needs(search.parameter) else {}
         return {"choices": list(search.ordered), **_growth(search), **needs}
-
-    def samples_per_iteration(self, preset: str | None) -> str:
-        """Return the samples of an iteration as arithmetic, as the preset knows them; empty where they are unknown.
-
-        A trainer that only prints lines like those of a preset may count something else.
-        """
-        same = [name for name in self.likely if preset and PRESETS[name].progress == PRESETS[preset].progress]
-        return next(filter(None, (self._arithmetic(PRESETS[name].samples) for name in same)), "")
-
-    def _arithmetic(self, expression: str) -> str:
-        """Fill an expression with what the command sets; empty where it lacks a flag that has no neutral value."""
-        kept = {"ranks", *(search.parameter for search in self.searches)}
-        listed = {flag.parameter: flag.value for flag in self.flags if flag.value}
-        known = {"gradient_accumulation_steps": "1", **listed, **self._typed}
-        fixed = {name: known.get(name, "") for name in re.findall(r"\{(\w+)\}", expression) if name not in kept}
-        if not all(map(str.isdecimal, fixed.values())):
-            return ""
-        filled = re.sub(r"\{(\w+)\}", lambda match: fixed.get(match[1], match[0]), expression)
-        return filled.removesuffix(" * 1")
 
 
 def _growth(search: SearchedFlag) -> dict[str, int]:
