@@ -203,7 +203,7 @@ def test_busy_seconds_beyond_the_elapsed_time_are_refused() -> None:
 
 def test_a_busy_machine_is_said() -> None:
     readings = tuple(
-        DeviceSample(t_s=tick / 10, device=rank, util_pct=50.0, others_pct=43.0)
+        DeviceSample(t_s=tick / 10, device=rank, util_pct=50.0, others_pct=43.0, delayed_pct=21.0)
         for tick in range(600)
         for rank in range(2)
     )
@@ -215,6 +215,7 @@ def test_a_busy_machine_is_said() -> None:
     result, _ = probe(records, readings=readings, on_cpu=True)
     assert result.notes == ("other processes used 43 % of the processors, so another run may give another value",)
     assert result.devices[0].others_mean_pct == pytest.approx(43.0)
+    assert result.devices[0].delayed_mean_pct == pytest.approx(21.0)
 
 
 def test_a_window_that_begins_at_a_change_says_where_and_by_how_much() -> None:

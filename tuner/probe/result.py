@@ -105,6 +105,8 @@ class DeviceSample:
     power_w: float | None = None
     others_pct: float | None = None
     """The share of the machine's processors that other processes used; known only where the CPU is measured."""
+    delayed_pct: float | None = None
+    """The share of the time in which others made the rank's longest waiting thread wait for a processor."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,6 +149,8 @@ class DeviceSummary:
     power_max_w: float | None = None
     others_mean_pct: float | None = None
     """The mean share of the machine's processors that other processes used; known only where the CPU is measured."""
+    delayed_mean_pct: float | None = None
+    """The mean share of the time in which the rank waited for a processor that others used."""
     energy_j: float | None = None
     """The energy that the window's iterations take in training."""
 

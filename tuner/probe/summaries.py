@@ -159,6 +159,7 @@ def _summary(
         mem_tops=tops(samples, from_s, until_s),
         power_mean_w=power_w,
         others_mean_pct=measure("others_pct").mean,
+        delayed_mean_pct=measure("delayed_pct").mean,
         power_max_w=over(max, (sample.power_w for sample in samples)),
         energy_j=None if power_w is None else power_w * window.trained_s,
     )
