@@ -263,8 +263,10 @@ def _place(folders: tuple[Path, ...]) -> Path | None:
         return None
     for parent in _parents(folders):
         store = _new_store(parent, folders)
-        tried = subprocess.run([*_starter(_layers(store, folders), ()), "true"], capture_output=True, check=False)
-        _remove(store)
+        try:
+            tried = subprocess.run([*_starter(_layers(store, folders), ()), "true"], capture_output=True, check=False)
+        finally:
+            _remove(store)
         if tried.returncode == 0:
             return parent
     return None
