@@ -141,6 +141,8 @@ TRAINING = "training"
 """The type of the message that says what is trained and what was counted."""
 COUNTED = "counted"
 """The field of a message whose samples were counted inside the training."""
+NOT_OURS = "a record of the counts has another form, so another program has written it"
+"""Why nothing is counted where a program writes into the folder of the counts."""
 
 
 class CountFiles:
@@ -161,8 +163,13 @@ class CountFiles:
 
     def read(self) -> list[str]:
         """Return the new messages as JSON texts: iterations of all ranks, and what is trained."""
-        if not self._feed():
-            return []
+        try:
+            return self._new_messages() if self._said != NOT_OURS and self._feed() else []
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # whatever a record holds
+            self._merger, self._said = Merger(), NOT_OURS
+            return [json.dumps({"type": TRAINING, "why": NOT_OURS})]
+
+    def _new_messages(self) -> list[str]:
         marks = list(self._merger.marks())
         messages: list[dict[str, Any]] = [{"type": "iteration", COUNTED: True, **mark} for mark in marks]
         if marks and (training := self._merger.training()):

@@ -50,6 +50,7 @@ class Terms:
             for parameter in known
             if _is_size(parameter)
         }
+        self._parameters = {parameter.name: (at, parameter.values) for at, parameter in enumerate(space.parameters)}
 
     def columns(self, configs: Sequence[Config]) -> Columns:
         """Return the columns of the fixed part: 1, and whether the config has each choice.
@@ -63,6 +64,19 @@ class Terms:
             for config in configs
         ]
         return fixed, np.column_stack([fixed, np.array(sizes).reshape(len(configs), len(self.sizes))])
+
+    def columns_at(self, codes: NDArray[np.intp]) -> Columns:
+        """Return the columns of configs of the space, by the places of their values: see `gain.pool.Levels`."""
+        fixed = np.ones((len(codes), 1 + len(self.choices)))
+        for column, (name, value) in enumerate(self.choices, start=1):
+            at, values = self._parameters[name]
+            fixed[:, column] = codes[:, at] == values.index(value)
+        sizes = np.zeros((len(codes), len(self.sizes)))
+        for column, name in enumerate(self.sizes):
+            at, values = self._parameters[name]
+            logarithms = [_logarithm(value) - self._middle[name] for value in values]
+            sizes[:, column] = np.array([*logarithms, 0.0])[codes[:, at]]
+        return fixed, np.column_stack([fixed, sizes])
 
 
 class Growth:
@@ -116,13 +130,21 @@ class Growth:
 
     def logarithms(self, configs: Sequence[Config]) -> Prediction:
         """Return what is expected of the logarithm of the amount that a probe of each config will show."""
-        means, slopes = self._logarithms(self._fitted, self._terms.columns(configs))
-        return Prediction(means, np.sqrt(np.einsum("ij,jk,ik->i", slopes, self._covariance, slopes) + self._error**2))
+        return self._predict(self._terms.columns(configs))
+
+    def logarithms_at(self, codes: NDArray[np.intp]) -> Prediction:
+        """Return the same as `logarithms` for configs of the space, by the places of their values."""
+        return self._predict(self._terms.columns_at(codes))
 
     def expect(self, configs: Sequence[Config]) -> Prediction:
         """Return what is expected of the amount that a probe of each config will show."""
         means, deviations = self.logarithms(configs)
         return Prediction(np.exp(means), np.exp(means) * deviations)
+
+    def _predict(self, columns: Columns) -> Prediction:
+        means, slopes = self._logarithms(self._fitted, columns)
+        variances = np.square(slopes @ np.linalg.cholesky(self._covariance)).sum(axis=1)
+        return Prediction(means, np.sqrt(variances + self._error**2))
 
     def _before(
         self, prior: "Growth | None", wanted: Floats, growing: Floats, choices: float, grown: float

@@ -53,8 +53,11 @@ class Acquisition:
         measured = zip(self._seen, observed.measured.values(), strict=True)
         self._rivals = [place for place, entry in measured if entry.eligible]
         closed = set(pool.places(observed.closed)) | set(self._seen) - set(self._rivals)
-        ends = (observed.frontier.beyond(config) for config in pool.configs)
-        self._possible = np.array([place not in closed and end is None for place, end in enumerate(ends)])
+        self._possible = np.ones(len(pool.configs), dtype=bool)
+        self._possible[list(closed)] = False
+        for values in observed.frontier.by_value(pool.space):
+            beyond = [np.array(no_less)[pool.codes[:, at]] for at, no_less in enumerate(values)]
+            self._possible &= ~np.logical_and.reduce(beyond)
         self._ends = ranges.ends_so_far(pool, closed | set(self._seen))
         self._open = self._possible & ranges.within(pool, self._ends)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
-from tuner.search.choosing import Price
+from tuner.search.choosing import Price, free
 from tuner.search.frontier import HOST_MEMORY, MEMORYLESS
 from tuner.search.gain.expected_gain import below
 from tuner.search.gain.pool import Codes, Levels, Near, Pool, jointly, singly
@@ -35,6 +35,7 @@ class Costs:
         self._pool = pool
         self._observed = observed
         self._limits = limits
+        self._started: dict[Price, Floats] = {}
 
     @cached_property
     def runs(self) -> Floats:
@@ -48,7 +49,7 @@ class Costs:
         runs = self.possible * unlikely_to_fail(levels, levels.codes(ran), failed, self._pool.codes)
         for name, value in self.causes:
             failures = sum(config.get(name) == value for config in self._observed.failed)
-            runs[[config.get(name) == value for config in self._pool.configs]] *= 3.0 ** (1 - failures)
+            runs[self._pool.has(name, value)] *= 3.0 ** (1 - failures)
         return runs
 
     @cached_property
@@ -77,7 +78,7 @@ class Costs:
         )
         if memory is None:
             return self._fits_host
-        means, deviations = memory.logarithms(self._pool.configs)
+        means, deviations = memory.logarithms_at(self._pool.codes)
         return below(math.log(1.0 - self._limits.headroom_pct / 100.0), means, deviations) * self._fits_host
 
     @cached_property
@@ -101,7 +102,7 @@ class Costs:
         """The probability that a start takes too long."""
         if self._start is None:
             return np.zeros(len(self._pool.configs))
-        means, deviations = self._start.logarithms(self._pool.configs)
+        means, deviations = self._start.logarithms_at(self._pool.codes)
         return 1.0 - below(math.log(self._limits.longest_start_s), means, deviations)
 
     def seconds(self, price: Price) -> Floats:
@@ -109,7 +110,7 @@ class Costs:
 
         A config that ends an open session also costs another start, because the search will return to that session.
         """
-        starts = np.array([price(config) for config in self._pool.configs])
+        starts = self._starts(price)
         back_s = self._start_s[starts == 0.0].mean() if not starts.all() else 0.0
         in_time_s = starts * (self._start_s + back_s) + self._run_s
         return in_time_s * (1.0 - self.slow) + self._limits.longest_start_s * self.slow
@@ -121,12 +122,19 @@ class Costs:
         """
         starts: dict[object, float] = {}
         for place in places:
-            if price(self._pool.configs[place]) > 0.0:
+            if self._starts(price)[place] > 0.0:
                 session = self._pool.heights[place] if self._observed.warm else place
                 starts[session] = max(starts.get(session, 0.0), float(self._start_s[place]))
         return sum(starts.values()) * (1 if self._observed.warm else repeats) + repeats * float(
             self._run_s[places].sum()
         )
+
+    def _starts(self, price: Price) -> Floats:
+        """Return how many starts a probe of each config needs now."""
+        if price not in self._started:
+            every = np.ones(len(self._pool.configs))
+            self._started[price] = every if price is free else np.array([price(one) for one in self._pool.configs])
+        return self._started[price]
 
     @cached_property
     def _start(self) -> Growth | None:
@@ -142,7 +150,11 @@ class Costs:
 
     def _expected(self, growth: Growth | None, usual: float) -> Floats:
         """Return the expected amount of each config, which is `usual` before any was measured."""
-        return np.full(len(self._pool.configs), usual) if growth is None else growth.expect(self._pool.configs)[0]
+        return (
+            np.full(len(self._pool.configs), usual)
+            if growth is None
+            else np.exp(growth.logarithms_at(self._pool.codes).mean)
+        )
 
     def _growth(self, name: str, *, over: Sequence[Config] = (), **settings: Any) -> Growth | None:
         known = self._observed.known_amounts(name, self._pool.space)

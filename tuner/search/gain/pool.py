@@ -110,6 +110,11 @@ class Pool:
         """Return the places of the configs that have these digests."""
         return [self._places[digest] for digest in digests]
 
+    def has(self, name: str, value: Value) -> NDArray[np.bool_]:
+        """Return whether each config has this value of a parameter."""
+        at = self.space.names.index(name)
+        return self.codes[:, at] == self.space.parameters[at].values.index(value)
+
     def find(self, config: Config) -> int | None:
         """Return the place of a config; None where it is none of the space."""
         return self._places.get(config_digest(config))
