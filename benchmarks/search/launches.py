@@ -71,8 +71,9 @@ class LaunchGround(Ground):
     @cached_property
     def best(self) -> Row:
         """The row of the fastest config."""
-        runs = (config for config in self.configs if self._drawn.failure(config) is None)
-        return self.row(max(runs, key=self._drawn.speed))
+        most_mib = (1.0 - LIMITS.headroom_pct / 100.0) * self._drawn.card.mib
+        fit = (config for config in self.configs if self._drawn.peak_mib(config) <= most_mib)
+        return self.row(max((one for one in fit if not self._drawn.failure(one)), key=self._drawn.speed))
 
     def parts(self, row: Row, draw: random.Random) -> dict[str, float]:
         """Return the seconds of a step by part, as a probe reads them; see `_Launch.parts`."""
@@ -202,6 +203,10 @@ class _Launch:
         activations = kept * self.layers / pipeline * waiting + again + logits
         return 0.8 * 2**30 + weights + gradients + states + gathered + self.fragments * activations
 
+    def peak_mib(self, config: Config) -> float:
+        """Return the peak of the fullest card, with what others use."""
+        return (self.bytes_of(config) - self.free) / _MIB + self.card.mib
+
     def parts(self, config: Config) -> dict[str, float]:
         """Return the seconds of a step: waiting for data, compute, traffic, bubble, optimizer."""
         tensor, pipeline, data = self.ranks(config)
@@ -269,13 +274,12 @@ class _Launch:
             return ProbeResult(config=config, plan_digest="", started_at="", total_s=failed_s, failure=failure)
         start_s, run_s, speed = self._ready_s(config), max(8.0, _ITERATIONS * self.step_s(config)), self.speed(config)
         scatter = random.Random(f"{self.salt} error {config_digest(config)}").gauss(0.0, 0.25)
-        peak_mib = (self.bytes_of(config) + self.card.mib * _MIB - self.free) / _MIB
         summary = DeviceSummary(
             device="cuda:0",
             source="nvml",
             window_s=run_s,
             util_mean_pct=None,
-            mem_peak_mib=peak_mib,
+            mem_peak_mib=self.peak_mib(config),
             mem_total_mib=self.card.mib,
         )
         return ProbeResult(

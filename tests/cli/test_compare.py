@@ -1,4 +1,4 @@
-"""`tuner compare`: a verdict and one table from the files of several machines; what cannot be read is refused."""
+"""`tuner compare`: a verdict and one document from the files of several machines; what cannot be read is refused."""
 
 import json
 import os
@@ -22,13 +22,16 @@ def files(tmp_path: Path) -> list[str]:
     return ["pair.json", "lone.json"]
 
 
-def test_two_machines_make_a_verdict_and_one_table(tuner: Tuner, files: list[str], tmp_path: Path) -> None:
-    code, out, _ = tuner("compare", *files, "--prices", "prices.yaml", "--out", "found")
+def test_two_machines_make_a_verdict_and_one_document(tuner: Tuner, files: list[str]) -> None:
+    code, out, _ = tuner("compare", *files, "--prices", "prices.yaml")
     assert code == 0
     assert "pair with 2 x NVIDIA H200 over NVLink is the fastest" in out
-    assert "EUR per million" in out
-    table = (tmp_path / "found/compare.tsv").read_text().splitlines()
-    assert [row.split("\t")[0] for row in table] == ["machine", "pair", "pair", "lone"]
+    assert "samples per EUR" in out
+    code, out, _ = tuner("compare", *files, "--json")
+    document = json.loads(out)
+    assert [(row["machine"], row["row"]["gpus"]) for row in document["rows"]] == [("pair", 1), ("pair", 2), ("lone", 1)]
+    assert document["rows"][1]["row"]["speed_up"]["value"] == pytest.approx(1.9)
+    assert "pair with 2 x NVIDIA H200 over NVLink is the fastest" in document["sentences"][0]
 
 
 @pytest.mark.parametrize(

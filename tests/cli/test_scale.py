@@ -10,7 +10,7 @@ from tests_docs import ROOT
 from tests_scaling import point, results
 
 from tuner.cli.scale import show_comparison, show_scaling
-from tuner.tools.scaling.comparing import lines, short
+from tuner.tools.scaling.comparing import all_rows, short
 from tuner.tools.scaling.results import read, write
 from tuner.tools.scaling.scaling_table import table
 
@@ -61,7 +61,7 @@ def test_the_tables_fit_into_80_columns(name: str) -> None:
     shown = StringIO()
     console = Console(width=80, file=shown, soft_wrap=True)
     show_scaling(console, found)
-    show_comparison(console, lines({name: found}, None), None)
+    show_comparison(console, all_rows({name: found}))
     tables = [line for line in shown.getvalue().splitlines() if line.startswith("  ")]
     assert len(tables) > 2 * len(table(found))
     assert max(map(len, tables)) <= 80

@@ -1,7 +1,7 @@
 import pytest
 
 from tuner.count import Flag
-from tuner.drafting.asking import ask_searches
+from tuner.drafting.asking import searches
 from tuner.drafting.searches import Known
 
 AMP = Flag(names=("amp",), is_switch=True)
@@ -16,7 +16,7 @@ def asked(command: str, *answers: str, flags: tuple[Flag, ...] = ()) -> tuple[li
         said.append(prompt)
         return next(left)
 
-    found = ask_searches(Known(words=command.split(), cores=4, flags=flags), say=said.append, ask=answer)
+    found = searches(Known(words=command.split(), cores=4, flags=flags), say=said.append, ask=answer)
     assert next(left, None) is None
     return [str(one) for one in found], said
 

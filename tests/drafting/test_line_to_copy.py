@@ -101,16 +101,16 @@ def drafted(command: Sequence[str]) -> tuple[Draft, Watched]:
     found = lines.found
     assert found is not None
     watched, made = (
-        Watched(found=found, reports=found.reports, seconds=30.0),
+        Watched(found=found, reports=found.reports, seconds=30.0, uses=tuple(USES), devices="cpu:1"),
         draft(typed_command(command), devices="cpu:1"),
     )
-    known = known_of(made, watched, USES)
+    known = known_of(made, watched)
     return searching(made, searches(known, ["workers=1,2"]), known), watched
 
 
 def study_of(command: Sequence[str]) -> str:
     """Return the text of the study that `tuner init` makes of a command with `--workers 1`."""
-    return study_text("made", *drafted(command), "cpu:1", USES)
+    return study_text("made", *drafted(command))
 
 
 def started_by_bash(line: str, folder: Path) -> list[str]:
@@ -194,7 +194,7 @@ def test_a_line_to_copy_is_in_shell_quoting(typed: Sequence[str], line: str) -> 
 
 def test_the_first_run_has_a_value_for_each_typed_placeholder(tmp_path: Path) -> None:
     typed, asked = typed_command(["A={b}", "sh", "-c", "x {n} {other}"]), ["n=1,2", "b=3,4", "c=5,6"]
-    named = [*placed(asked, Known(words=typed.words, env=typed.env, cores=1))]
+    named = placed(asked, Known(words=typed.words, env=typed.env, cores=1))
     made = draft(typed, devices="cpu:1", placed=named)
     trainer = CommandTrainer(TrainerSpec.model_validate(made.trainer))
     plan = trainer.plan(trainer.cases()[0], made.config, make_slot(tmp_path))

@@ -375,12 +375,3 @@ def test_a_total_batch_stays_by_a_computed_flag(ranks: int, batch: int, accumula
 def test_a_computed_flag_that_cannot_be_used_is_refused(computed: dict[str, str], words: str) -> None:
     with pytest.raises(TrainerError, match=words):
         CommandTrainer(TrainerSpec(name="command", options={"command": "train {a} {b}", "computed": computed}))
-
-
-def test_an_older_study_that_reads_tensorboard_is_counted_inside(tmp_path: Path) -> None:
-    events = {"path": "{out_dir}/events.*", "format": "tensorboard", "iteration": "step"}
-    trainer = CommandTrainer(
-        TrainerSpec(name="command", options={"command": "train", "progress_file": events, "samples_per_iteration": 8})
-    )
-    plan = trainer.plan(trainer.cases()[0], {}, make_slot(tmp_path))
-    assert (plan.progress_file, plan.is_counted) == (None, True)

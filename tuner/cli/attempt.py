@@ -98,6 +98,8 @@ def attempt(
 
 
 def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> tuple[probe.ProbePlan, probe.ProbeResult]:
+    """Return the plan of a probe and what it measured, after saying what is started."""
+
     def run(plan: probe.ProbePlan) -> tuple[probe.ProbePlan, probe.ProbeResult]:
         console.print(f"case {case.name}: {in_words(config)}")
         copied(f"command: {shell_join(plan.argv)}", console)
@@ -118,6 +120,7 @@ def _counted(plan: probe.ProbePlan, matched: int) -> str:
 
 
 def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: probe.ProbeResult) -> None:
+    """Print what a probe has printed, counted and measured."""
     output = matched(plan)
     console.print(f"output: {output.printed} line(s), {_counted(plan, output.matched)}; {plan.slot.console}")
     for line in output.shown:

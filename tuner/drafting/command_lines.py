@@ -335,6 +335,7 @@ def program_place(words: Sequence[str]) -> int | None:
 
 
 def _is_flag(word: str) -> bool:
+    """Return whether a word looks like a flag, such as `--workers` or `-b`."""
     return bool(re.match(r"--?[A-Za-z]", word))
 
 

@@ -1,7 +1,6 @@
 """A command line as a study: what it searches, and on which devices."""
 
 import os
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -91,10 +90,6 @@ class Draft:
         """Whether an iteration has the same samples with all values, so that iterations/s compare configs."""
         return all(search.keeps_iterations for search in self.searches)
 
-    @property
-    def _typed(self) -> dict[str, str]:
-        return {setting.parameter: setting.value for setting in command_lines.settings(self.command.words, self.flags)}
-
     def space(self) -> dict[str, dict[str, Any]]:
         """Return the study's space."""
         return {search.parameter: self._values(search) for search in self.searched}
@@ -106,32 +101,15 @@ class Draft:
         return without[0].parameter if without else ""
 
     def _needs(self, parameter: str) -> bool:
+        """Return whether a parameter counts only where a loader has workers, and a search tries none, too."""
         return bool(self._workers) and Role.OF_WORKERS.has(parameter)
 
     def _values(self, search: SearchedFlag) -> dict[str, Any]:
+        """Return the values of a flag as the space of a study has them."""
         if search.auto:
             return {"ladder": "auto", "min": search.values[0], "max": search.values[-1]}
         needs = {"when": {self._workers: {"min": 1}}} if self._needs(search.parameter) else {}
         return {"choices": list(search.ordered), **_growth(search), **needs}
-
-    def samples_per_iteration(self, preset: str | None) -> str:
-        """Return the samples of an iteration as arithmetic, as the preset knows them; empty where they are unknown.
-
-        A trainer that only prints lines like those of a preset may count something else.
-        """
-        same = [name for name in self.likely if preset and PRESETS[name].progress == PRESETS[preset].progress]
-        return next(filter(None, (self._arithmetic(PRESETS[name].samples) for name in same)), "")
-
-    def _arithmetic(self, expression: str) -> str:
-        """Fill an expression with what the command sets; empty where it lacks a flag that has no neutral value."""
-        kept = {"ranks", *(search.parameter for search in self.searches)}
-        listed = {flag.parameter: flag.value for flag in self.flags if flag.value}
-        known = {"gradient_accumulation_steps": "1", **listed, **self._typed}
-        fixed = {name: known.get(name, "") for name in re.findall(r"\{(\w+)\}", expression) if name not in kept}
-        if not all(map(str.isdecimal, fixed.values())):
-            return ""
-        filled = re.sub(r"\{(\w+)\}", lambda match: fixed.get(match[1], match[0]), expression)
-        return filled.removesuffix(" * 1")
 
 
 def _growth(search: SearchedFlag) -> dict[str, int]:
@@ -181,6 +159,7 @@ def searching(drafted: Draft, searches: Sequence[SearchedFlag], known: Known) ->
 
 
 def _template(drafted: Draft) -> command_lines.Template:
+    """Return the command line with placeholders for what is searched and for what the tuner decides."""
     placeholders = {search.flag: search.placeholder for search in drafted.searches if not search.file}
     folder = {"hydra.run.dir": "{out_dir}"} if drafted.command.uses_hydra else {}
     typed = drafted.command
@@ -197,6 +176,7 @@ def _with_placeholders(drafted: Draft) -> dict[str, str]:
 
 
 def _check_added(words: Sequence[str], filled: command_lines.Template) -> None:
+    """Raise StudyError where flags would be added to a shell script that reads none."""
     added = [instead for typed, instead in filled.replaced if not typed]
     if added and (script := command_lines.deaf_script(words)):
         raise StudyError(

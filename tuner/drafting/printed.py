@@ -88,6 +88,7 @@ class _Way:
 
     @property
     def found(self) -> Found | None:
+        """How these lines show progress; None where they tell fewer than three growing iterations."""
         if len({report.t_s for report in self._reports}) < LEAST:  # a list of layers is printed at once
             return None
         return Found(

@@ -25,16 +25,14 @@ _GLOBALS = re.compile(r"globals\(\)|configurator\.py")
 """What a script has that takes its flags from its own global settings, as nanoGPT does."""
 
 
-def known_of(
-    drafted: Draft, watched: Watched, uses: Sequence[Used], *, free_batch: bool = False, free_precision: bool = False
-) -> Known:
+def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free_precision: bool = False) -> Known:
     """Return what is known of a command that was watched. A typed flag goes before the setting in a file."""
     known = Known(
         words=drafted.command.words,
         env=drafted.command.env,
-        cores=max(1, usable_cores() // max(1, len(uses))),
+        cores=max(1, usable_cores() // max(1, len(watched.uses))),
         training=watched.training,
-        on_gpu=any(use.device.is_gpu for use in uses),
+        on_gpu=any(use.device.is_gpu for use in watched.uses),
         free_batch=free_batch,
         free_precision=free_precision,
     )
@@ -107,8 +105,8 @@ def _constants(source: str) -> Iterator[tuple[str, Value]]:
                     yield name, int(number) if number.is_integer() else number
 
 
-def widened(drafted: Draft, uses: Sequence[Used]) -> Draft:
-    """Return a draft with values that are worth a probe by what was watched.
+def widened(searches: Sequence[SearchedFlag], uses: Sequence[Used]) -> list[SearchedFlag]:
+    """Return the flags with values that are worth a probe by how the devices were used.
 
     Sizes that may grow do so until memory is used up. More workers than cores help where devices and cores wait. There
     the flags of the loader come first, because a search tries the first flags first.
@@ -118,6 +116,7 @@ def widened(drafted: Draft, uses: Sequence[Used]) -> Draft:
     room = min((total / used for total, used in totals if total and used), default=0.0)
 
     def grown(search: SearchedFlag) -> SearchedFlag:
+        """Return a flag with more values where larger ones may gain."""
         sizes: list[int] = [value for value in search.values if isinstance(value, int)]
         if not search.grows:
             return search
@@ -128,5 +127,4 @@ def widened(drafted: Draft, uses: Sequence[Used]) -> Draft:
             sizes += [size for size in doubled if max(sizes) < size <= 2 * room * typed]
         return replace(search, values=tuple(dict.fromkeys(sizes)))
 
-    first = sorted(drafted.searches, key=lambda search: waits and not search.is_of_loader)
-    return replace(drafted, searches=tuple(map(grown, first)))
+    return list(map(grown, sorted(searches, key=lambda search: waits and not search.is_of_loader)))

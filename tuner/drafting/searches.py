@@ -285,6 +285,7 @@ def sized(flag: Flag, free: bool) -> SearchedFlag:
 
 
 def _workers(flag: Flag, cores: int) -> SearchedFlag:
+    """Return a number of loader workers with usual numbers up to that of the cores."""
     typed = flag.number or 0
     most = max(cores, typed, 2)
     values = sorted({typed, *(tried for tried in (0, 2, 4, 8, 16) if tried <= most)})
@@ -292,6 +293,7 @@ def _workers(flag: Flag, cores: int) -> SearchedFlag:
 
 
 def _of_loader(flag: Flag, known: Known) -> Iterator[SearchedFlag]:
+    """Yield a setting of the loader with usual values; none where it is neither on nor off."""
     if "persistent" in flag.parameter:
         if switch := switched(flag, known):
             yield switch

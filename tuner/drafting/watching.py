@@ -3,7 +3,7 @@
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -92,6 +92,18 @@ class Watched:
     """What its processes have told."""
     samples: tuple[DeviceSample, ...] = ()
     seconds: float = 0.0
+    """How long it was watched."""
+    uses: tuple[Used, ...] = ()
+    """How it used the devices."""
+    devices: str = ""
+    """The devices that it used, as a study names them."""
+
+    @property
+    def iteration_s(self) -> float | None:
+        """The mean seconds of an iteration after the first; None where fewer than two were seen."""
+        first, last = self.reports[0], self.reports[-1]
+        count = last.iteration - first.iteration
+        return (last.t_s - first.t_s) / count if count else None
 
 
 def watch(
@@ -183,13 +195,6 @@ class CountedLines:
         return self.training is not None and is_long
 
 
-def iteration_s(reports: Sequence[Progress]) -> float | None:
-    """Return the mean seconds of an iteration after the first; None where fewer than two were seen."""
-    if len(reports) < 2 or reports[-1].iteration == reports[0].iteration:
-        return None
-    return (reports[-1].t_s - reports[0].t_s) / (reports[-1].iteration - reports[0].iteration)
-
-
 def _unseen(processes: Sequence[ProcessCounts]) -> str:
     """Return why nothing was counted inside a training."""
     if not processes:
@@ -209,6 +214,7 @@ def _follow(
 
 
 def _is_enough(printed: Found) -> bool:
+    """Return whether printed iterations over enough time show how the command makes progress."""
     reports, least_s = printed.reports, ENOUGH_UNKNOWN_S if printed.is_plain else ENOUGH_S
     return len(reports) > ENOUGH_ITERATIONS and reports[-1].t_s - reports[1].t_s >= least_s
 
@@ -243,8 +249,8 @@ def _complaint(lines: Iterable[OutputLine], exit_code: int | None, seconds: floa
     return f"{nothing}; {WAYS} ({log})"
 
 
-def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> tuple[Watched, list[Used]]:
-    """Run a draft's command with its own values and watch it and its devices; its files go to `folder`.
+def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watched:
+    """Return what a draft's command does with its own values, and how it uses its devices; its files go to `folder`.
 
     Raises TrainerError where the command cannot be understood, DeviceError where devices cannot be read.
     """
@@ -271,7 +277,9 @@ def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> tuple[
             rewritten=", ".join(drafted.template.changes),
         ),
     )
-    return watched, used(watched.reports, watched.samples, source.devices)
+    uses = tuple(used(watched.reports, watched.samples, source.devices))
+    ranks = watched.training.ranks if watched.training else None
+    return replace(watched, uses=uses, devices=devices_of(drafted.devices, ranks, uses))
 
 
 def used(reports: Sequence[Progress], samples: Sequence[DeviceSample], devices: Sequence[Device]) -> list[Used]:
@@ -284,6 +292,7 @@ def used(reports: Sequence[Progress], samples: Sequence[DeviceSample], devices: 
 
 
 def _used(device: Device, samples: Sequence[DeviceSample], begin_s: float) -> Used:
+    """Return how a command used one device, from `begin_s` on."""
     shares = [sample.util_pct for sample in samples if sample.util_pct is not None and sample.t_s >= begin_s]
     memory = [sample.mem_used_mib for sample in samples if sample.mem_used_mib is not None]
     util_pct = fmean(shares) if shares else None

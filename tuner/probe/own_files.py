@@ -274,6 +274,7 @@ def _mounts() -> list[Path]:
 
 
 def _layers(store: Path, folders: Sequence[Path]) -> dict[str, list[str]]:
+    """Return the folders of an overlay for each folder: what is written, and what the kernel needs beside it."""
     return {
         str(folder): [str(store / f"{number}" / name) for name in (_UPPER, _WORK)]
         for number, folder in enumerate(folders)
@@ -298,14 +299,17 @@ def _place(folders: tuple[Path, ...], keeping: Keeping) -> Path | None:
         return None
     for parent in parents:
         store = _new_store(parent, folders)
-        tried = subprocess.run([*_starter(_layers(store, folders), ()), "true"], capture_output=True, check=False)
-        _remove(store)
+        try:
+            tried = subprocess.run([*_starter(_layers(store, folders), ()), "true"], capture_output=True, check=False)
+        finally:
+            _remove(store)
         if tried.returncode == 0:
             return parent
     return None
 
 
 def _new_store(parent: Path, folders: Sequence[Path]) -> Path:
+    """Return a new folder with the layers of some folders."""
     store = Path(tempfile.mkdtemp(prefix=_own_prefix(), dir=parent))
     for path in (path for paths in _layers(store, folders).values() for path in paths):
         Path(path).mkdir(parents=True)
@@ -328,6 +332,7 @@ def _keep_caches(upper: Path, folder: Path) -> None:
 
 
 def _remove(store: Path) -> None:
+    """Remove a store, as far as that is possible."""
     for layer in store.glob("*"):
         with suppress(OSError):
             (layer / _WORK / "work").chmod(0o700)  # the kernel makes it unreadable

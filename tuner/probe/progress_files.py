@@ -58,6 +58,7 @@ class TextRows:
 
 
 def _cells(line: str) -> list[str]:
+    """Return the cells of a line of CSV; none where it is none."""
     try:
         return next(csv.reader([line.removeprefix(BOM)]), [])
     except csv.Error:
@@ -92,6 +93,7 @@ class ProgressFileReader:
         return [json.dumps(message) for message in messages]
 
     def _new_rows(self) -> Iterator[FileRow]:
+        """Yield the rows since the last call, of the first file that has appeared."""
         if self._rows is None and (path := min(self._file.folder.glob(self._file.pattern), default=None)):
             self._name = path.name
             self._rows = TextRows(path, self._most_bytes, is_csv=self._file.format == "csv")
@@ -183,7 +185,7 @@ class CountFiles:
         return [json.dumps(message) for message in messages]
 
     def _feed(self) -> bool:
-        """Take the new lines into account; return whether there are any."""
+        """Return whether there are new lines; they are merged now."""
         try:
             names = sorted(entry.name for entry in self._folder.iterdir() if entry.name.endswith(".jsonl"))
         except OSError:
@@ -217,6 +219,7 @@ def counts(message: object) -> TrainingCounts | None:
 
 
 def _messages(tail: Tail) -> list[dict[str, Any]]:
+    """Return the new messages of a file; none where it cannot be read."""
     try:
         lines = tail.read()
     except OSError:

@@ -124,6 +124,7 @@ class ProgressReader:
         return self._report(message, line, begins_anew=begins_anew)
 
     def _report(self, fields: dict[str, Any], line: OutputLine, *, begins_anew: bool = False) -> Progress | None:
+        """Return the report of these fields; None where their iteration has not grown, or the rank is none."""
         rank = _count(fields.get("rank"))
         if rank is None and fields.get("rank") is not None:
             return None
@@ -168,7 +169,7 @@ class ProgressReader:
             self.score = Score(t_s, score)
 
     def _count_line(self, rank: int | None, samples: int | None) -> int:
-        """Count a match of a rank as an iteration, unless its samples are those of an earlier match."""
+        """Return the iteration of a match: one more than before, unless its samples are those of an earlier match."""
         if samples is None or samples > self._highest.get((rank, "samples"), -1):
             self._counted[rank] += 1
         return self._counted[rank]
@@ -199,16 +200,17 @@ class ProgressReader:
         return Thin(from_s, by) if began_s <= from_s < t_s else None
 
     def _over_epochs(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Make printed counts continue when the trainer starts them again at a new epoch."""
+        """Return printed fields with counts that go on where the trainer starts them again at a new epoch."""
         epoch, rank, name = number(fields.get("epoch")), fields.get("rank"), fields.get("name", "")
         for count in _COUNTS:
             text, end, counter = fields.get(count, ""), fields.get(f"{count} end"), self._counters[rank, count]
             if (printed := number(text)) is None:
                 continue
             is_iteration, epochs, after = count == "iteration", len(counter.epoch_ends), fields.get("after", "")
-            is_drawn = printed == 0 and "?" in after  # tqdm's bar before its first step
-            is_other = is_iteration and (is_drawn or (end is not None and is_aside(name, after)))
-            fields[count] = None if is_other else counter(printed, epoch=epoch, end=end)
+            is_before_first_step = printed == 0 and "?" in after  # tqdm draws its bar so
+            is_no_training = end is not None and is_aside(name, after)
+            is_left_out = is_iteration and (is_before_first_step or is_no_training)
+            fields[count] = None if is_left_out else counter(printed, epoch=epoch, end=end)
             self._suspect(counter.doubt and f"{counter.doubt}{'' if is_iteration else ', where samples are counted'}")
             if is_rounded(text):
                 self._suspect(f"a count is rounded, as {text}, so that steps are lost")
@@ -245,13 +247,13 @@ def _pause(message: object) -> Pause | None:
 
 
 def _with_any_score(pattern: str) -> str:
-    """Let the group of the score match `nan` and `inf` as well: a training that diverges prints them."""
+    """Return a pattern whose score may be `nan` and `inf`, too: a training that diverges prints them."""
     group = f"(?P<{SCORE_GROUP}>"
     return pattern.replace(group, rf"{group}(?i:[-+]?(?:nan|inf(?:inity)?)\b)|")
 
 
 def _score(value: object) -> float | None:
-    """Read a score; NaN where it is not finite, or larger than any score; None where it is no number."""
+    """Return a score that was printed; NaN where it is not finite, or larger than any score; None where it is no number."""
     if (known := number(value, least=-MOST)) is not None or not isinstance(value, int | float | str):
         return known
     try:

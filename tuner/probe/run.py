@@ -35,8 +35,6 @@ from tuner.probe.summaries import (
 from tuner.probe.watch import ProbeEnd, Watch, idle_device
 from tuner.probe.window import Window, find_window
 
-POLL_S = 0.05
-"""A probe waits at most this many seconds for a line before it asks again whether to go on."""
 _END_OF_ANSWER = {
     Next.ENOUGH: ProbeEnd.ENOUGH,
     Next.PRUNED: ProbeEnd.STOPPED,
@@ -49,7 +47,7 @@ _HEALTHY = {ProbeEnd.ENOUGH, ProbeEnd.STOPPED, ProbeEnd.EXITED}
 
 
 def run(plan: ProbePlan, *, launch: Launch, recorder: Recorder, clock: Clock, stop: Stop) -> ProbeResult:
-    """Probe once and return the result, whatever happens to the trainer.
+    """Return the result of one probe, whatever happens to the trainer.
 
     When this returns or raises, no process of the trainer runs any more. There are two exceptions: a healthy session
     stays open, and a process that hangs inside the kernel cannot be killed.
@@ -67,6 +65,9 @@ class _Ending(NamedTuple):
 
 class _Probe:
     """The state of one probe while it runs."""
+
+    POLL_S = 0.05
+    """A probe waits at most this many seconds for a line before it asks again whether to go on."""
 
     def __init__(self, plan: ProbePlan, recorder: Recorder, clock: Clock) -> None:
         self._plan = plan
@@ -88,7 +89,8 @@ class _Probe:
         )
 
     def run(self, launch: Launch, stop: Stop) -> ProbeResult:
-        oom_kills = _kernel_oom_kills()
+        """Return the result of the probe, once its trainer has ended or a session is free for the next probe."""
+        oom_kills_before = _kernel_oom_kills()
         trainer = launch(self._plan)
         try:
             self._recorder.start(trainer.pid, self._origin_s)
@@ -99,10 +101,10 @@ class _Probe:
             raise
         finally:
             self._recorder.stop()
-        result = self._measured(ran_out=end is ProbeEnd.EXITED, ended=True)
-        samples, cards = self._recorder.samples(), self._recorder.source.devices
-        window = self._window(ran_out=end is ProbeEnd.EXITED)
-        write_series(self._plan.slot.out_dir, samples, cards, marks=self._watch.marks, window=window)
+        ran_out = end is ProbeEnd.EXITED
+        result, window = self._measured(ran_out=ran_out, ended=True), self._window(ran_out=ran_out)
+        samples, devices = self._recorder.samples(), self._recorder.source.devices
+        write_series(self._plan.slot.out_dir, samples, devices, marks=self._watch.marks, window=window)
         if end is ProbeEnd.OTHER_TRAINING:
             return self._failed(result, other_training(why or ""))
         failure = self._watch.failure(
@@ -110,7 +112,7 @@ class _Probe:
             exit_code=exit_code,
             missing=[path.name for path in self._plan.expected if not _exists(path)],
             measured=(result.window_s or 0.0) >= self._plan.slot.limits.window_seconds,
-            oom_kills=_kernel_oom_kills() - oom_kills,
+            oom_kills=_kernel_oom_kills() - oom_kills_before,
             lost=self._recorder.lost,
             in_session=self._plan.request is not None,
         )
@@ -141,7 +143,7 @@ class _Probe:
         """Return how the probe ended, once it is over; read the trainer's lines until then."""
         while True:
             exited = trainer.exit_code() is not None  # first, so that the last lines before the exit are read below
-            lines = trainer.lines(0.0 if exited else POLL_S)
+            lines = trainer.lines(0.0 if exited else self.POLL_S)
             now_s = self._now_s()  # before `stop`, because `stop` may wait for a database while the trainer goes on
             advanced = self._watch.feed(lines)
             answer = stop(self._measured(ran_out=False) if advanced else None)
@@ -160,7 +162,10 @@ class _Probe:
                 return _Ending(ProbeEnd.EXITED)
 
     def _measured(self, *, ran_out: bool, ended: bool = False) -> ProbeResult:
-        """Return the result as far as the marks and samples so far show it."""
+        """Return the result as far as the marks and samples so far show it.
+
+        `ran_out`: the trainer ended by itself; `ended`: the probe is over, so even a window of a loader's queue counts.
+        """
         window, known = self._window(ran_out=ran_out), self._known(self._now_s())
         if window is None or (window.is_queued and not ended):
             return known
@@ -202,6 +207,7 @@ class _Probe:
         )
 
     def _window(self, *, ran_out: bool) -> Window | None:
+        """Return the window of the marks so far; see `find_window`."""
         limits = self._plan.slot.limits
         return find_window(
             self._watch.marks,
@@ -213,7 +219,7 @@ class _Probe:
         )
 
     def _summaries(self, window: Window, shares: list[Estimate] | None) -> tuple[DeviceSummary, ...]:
-        """Summarise the devices. On the CPU the busy share that a rank reports replaces the measured utilisation."""
+        """Return the summary of each device. On the CPU, a busy share that ranks report replaces the utilisation."""
         source, last_s = self._recorder.source, self._watch.marks[-1].t_s
         summaries = summarise(self._recorder.samples(), window, source.devices, source.label, until_s=last_s)
         is_reported = any(report.busy_s is not None for report in self._watch.progress)
@@ -221,6 +227,7 @@ class _Probe:
         return with_reported(summaries, shares) if is_reported and is_cpu else summaries
 
     def _alloc_retries(self) -> int | None:
+        """Return the allocator retries of all ranks, as they report them or as they were counted; None without any."""
         known = [(report.rank, report.alloc_retries) for report in self._watch.progress]
         newest = {rank: retries for rank, retries in known if retries is not None}
         counted = self._watch.training.alloc_retries if self._watch.training else None

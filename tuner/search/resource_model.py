@@ -121,11 +121,18 @@ class Growth:
         wanted = np.log(np.asarray(amounts, dtype=float))
         self._usual, covariance = self._before(prior, wanted, known[1], choices, grown)
         self._given = np.linalg.inv(covariance)
-        self._error = error
-        self._fitted = self._fit(known, wanted, more)
+        self._error, self._needs = error, np.zeros(0)
+        self._learn(known, wanted, self._terms.columns(()))
+        if over:
+            self._needs = _above(math.log(1.05), self._predict(more))
+            self._error = error
+            self._learn(known, wanted, more)
+
+    def _learn(self, known: Columns, wanted: Floats, over: Columns) -> None:
+        self._fitted = self._fit(known, wanted, over)
         means, slopes = self._logarithms(self._fitted, known)
-        misfit = float(np.square((means - wanted) / error).sum()) / max(len(wanted), 1)
-        self._error = error * max(1.0, math.sqrt(misfit))
+        misfit = float(np.square((means - wanted) / self._error).sum()) / max(len(wanted), 1)
+        self._error *= max(1.0, math.sqrt(misfit))
         self._covariance = np.linalg.inv(slopes.T @ slopes / self._error**2 + self._given)
 
     def logarithms(self, configs: Sequence[Config]) -> Prediction:
@@ -190,7 +197,7 @@ class Growth:
     def _pull(self, at: Floats, known: Columns, wanted: Floats, over: Columns) -> tuple[float, Floats, Floats]:
         """Return half the squared misfit at some parameters, the way down, and the curvature.
 
-        A config that ran out is expected to need 1.05 times what there is.
+        A config that ran out is expected to need what is likely of one that needs more than there is: see `_above`.
         """
         means, slopes = self._logarithms(at, known)
         behind, away = (wanted - means) / self._error, at - self._usual
@@ -200,7 +207,7 @@ class Growth:
         if len(over[0]):
             means, slopes = self._logarithms(at, over)
             error = 0.05
-            behind = np.maximum(0.0, math.log(1.05) - means) / error
+            behind = np.maximum(0.0, self._needs - means) / error
             slopes = slopes * (behind > 0.0)[:, None]
             cost += float(behind @ behind) / 2.0
             pull = pull + slopes.T @ behind / error
@@ -214,6 +221,14 @@ class Growth:
         both = np.logaddexp(self._bend * low, self._bend * high) / self._bend
         share = np.exp(self._bend * (high - both))[:, None]
         return both, np.column_stack([(1.0 - share) * fixed, share * growing])
+
+
+def _above(least: float, normal: Prediction) -> Floats:
+    """Return the means of normal variables that are known to be above `least`."""
+    apart = (least - normal.mean) / normal.deviation
+    beyond = np.array([0.5 * math.erfc(one / math.sqrt(2.0)) for one in apart])
+    ratio = np.exp(-0.5 * apart**2) / math.sqrt(2.0 * math.pi) / np.maximum(beyond, 1e-12)
+    return np.where(apart < 5.0, normal.mean + normal.deviation * ratio, least)
 
 
 def inherited(space: Space, known: Sequence[Amounts], *, over: Sequence[Config] = (), **settings: Any) -> Growth | None:

@@ -138,6 +138,7 @@ def _is_arithmetic(text: str, info: ValidationInfo) -> str:
 
 
 def _counts_what_is_not_counted(text: str, info: ValidationInfo) -> str:
+    """Refuse `samples_per_iteration` where samples are counted otherwise."""
     if text and any("samples" in _compiled(pattern).groupindex for pattern in info.data.get("progress", ())):
         raise ValueError("`progress` counts samples already, in its group samples; give only one of the two")
     if text and (file := info.data.get("progress_file")) and file.samples:
@@ -151,6 +152,7 @@ def _is_varied(learning: tuple[str, ...] | None, info: ValidationInfo) -> tuple[
 
 
 def _are_configs(files: dict[str, dict[Name, str]], info: ValidationInfo) -> dict[str, dict[Name, str]]:
+    """Refuse files that are not named in the command, or whose form cannot be changed."""
     words = info.data.get("command", ())
     for name in files:
         if not is_config(name):
@@ -218,12 +220,7 @@ class CommandOptions(Strict):
     @model_validator(mode="before")
     @classmethod
     def _with_preset(cls, options: Any) -> Any:
-        if not isinstance(options, dict):
-            return options
-        file = options.get("progress_file")
-        if isinstance(file, dict) and file.get("format") == "tensorboard":  # of an older study
-            options = {**options, "progress_file": None, "count": "inside"}
-        return with_preset(options)
+        return with_preset(options) if isinstance(options, dict) else options
 
     @property
     def is_counted(self) -> bool:

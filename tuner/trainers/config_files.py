@@ -97,6 +97,7 @@ def _text(path: Path) -> str:
 
 
 def _read(path: Path, text: str) -> Any:
+    """Return the content of a configuration file. Raises TrainerError where the text has another form."""
     try:
         if FORMS.get(path.suffix.lower()) == "json":
             return json.loads(text)

@@ -11,7 +11,7 @@ from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.choosing import Price, free
 from tuner.search.frontier import HOST_MEMORY, MEMORYLESS
 from tuner.search.gain.expected_gain import below
-from tuner.search.gain.pool import Codes, Levels, Near, Pool, jointly, singly
+from tuner.search.gain.pool import Codes, Levels, Near, Pool, jointly, pairwise, singly
 from tuner.search.observed import Observed
 from tuner.search.resource_model import GROWN, Floats, Growth, inherited
 from tuner.study import Config, ProbeSpec, Value
@@ -41,16 +41,13 @@ class Costs:
     def runs(self) -> Floats:
         """The probability that each config fits into memory, headroom included, starts in time, and does not fail.
 
-        No choice is written off: what never ran would be missing in what a search says that it may have missed. With
-        each failure after the first, a choice that is a cause runs with a third of the probability.
+        Nothing is written off: what never ran would be missing in what a search says that it may have missed.
         """
         levels, ran = self._pool.levels, [entry.config for entry in self._observed.measured.values()]
-        failed = levels.codes(self._observed.failed)
-        runs = self.possible * unlikely_to_fail(levels, levels.codes(ran), failed, self._pool.codes)
-        for name, value in self.causes:
-            failures = sum(config.get(name) == value for config in self._observed.failed)
-            runs[self._pool.has(name, value)] *= 3.0 ** (1 - failures)
-        return runs
+        known = levels.codes(ran), levels.codes(self._observed.failed)
+        return (
+            self.possible * unlikely_to_fail(levels, *known, self._pool.codes) * unsuspected(*known, self._pool.codes)
+        )
 
     @cached_property
     def possible(self) -> Floats:
@@ -169,9 +166,10 @@ def unlikely_to_fail(levels: Levels, ran: Codes, failed: Codes, codes: Codes) ->
     """Return the probability that each config runs, learnt from those that ran and those that failed; 1 if none failed.
 
     A Gaussian process over the same distances as those of the values is fitted to 1 for each config that ran and -1 for
-    each that failed (regression on labels: Rasmussen and Williams, 2006, 6.5). The effect of each value, of variance 1,
-    adds up, so that a value that fails everywhere is soon suspected everywhere. Several values together have an effect
-    with the standard deviation 0.5, and chance one of 0.1.
+    each that failed (regression on labels: Rasmussen and Williams, 2006, 6.5). The effects of each value and of each
+    pair of values, of variance 1, add up: a value that fails everywhere is soon suspected everywhere, and two values
+    that fail beside each other only there. All values together have an effect with the standard deviation 0.5, and
+    chance one of 0.1.
     """
     if not len(failed):
         return np.ones(len(codes))
@@ -180,11 +178,35 @@ def unlikely_to_fail(levels: Levels, ran: Codes, failed: Codes, codes: Codes) ->
 
     def covariance(rows: Codes) -> Floats:
         nearness = Near(distances, rows)
-        return singly(nearness, lengths, lengths) + 0.5**2 * jointly(nearness, lengths)
+        return singly(nearness, lengths, lengths) + pairwise(nearness, lengths) + 0.5**2 * jointly(nearness, lengths)
 
     labels = np.concatenate([np.full(len(ran), 1.0), np.full(len(failed), -1.0)])
     weights = np.linalg.solve(covariance(known) + 0.1**2 * np.eye(len(known)), labels - USUAL)
     return below(0.0, -(USUAL + covariance(codes) @ weights), np.full(len(codes), 0.5))
+
+
+def unsuspected(ran: Codes, failed: Codes, codes: Codes) -> Floats:
+    """Return the factor on the probability that each config runs, for a value or a pair of values that never ran.
+
+    The one that explains most failures is suspected first, then the one that explains most of the others. With each
+    failure after the first, configs run with a third of the probability. Where several explain the same failures, each
+    may be innocent: a pair is the cause five times as seldom as a single value.
+    """
+    fewer, left = np.ones(len(codes)), np.ones(len(failed), dtype=bool)
+    if not len(failed):
+        return fewer
+    at, code = np.unique([item for row in failed for item in enumerate(row)], axis=0).T
+    run, fail, asked = ((rows[:, at] == code).astype(float) for rows in (ran, failed, codes))
+    never, alone = run.T @ run == 0.0, np.eye(len(at), dtype=bool)
+    while (failures := np.where(never, fail[left].T @ fail[left], 0.0)).max(initial=0.0) > 1.0:
+        value, beside = np.unravel_index(failures.argmax(), failures.shape)
+        explained = left & (fail[:, value] * fail[:, beside] > 0.0)
+        alike = np.triu(never & (fail[explained].T @ fail[explained] == explained.sum()))
+        blame = alike * np.where(alone, 1.0, 0.2)
+        share = ((asked @ blame) * asked).sum(axis=1) / blame.sum()
+        fewer *= np.maximum(3.0 ** (1.0 - explained.sum()), 1.0 - share)
+        left &= ~explained
+    return fewer
 
 
 def causes(ran: Sequence[Config], failed: Sequence[Config]) -> list[Choice]:

@@ -110,11 +110,6 @@ class Pool:
         """Return the places of the configs that have these digests."""
         return [self._places[digest] for digest in digests]
 
-    def has(self, name: str, value: Value) -> NDArray[np.bool_]:
-        """Return whether each config has this value of a parameter."""
-        at = self.space.names.index(name)
-        return self.codes[:, at] == self.space.parameters[at].values.index(value)
-
     def find(self, config: Config) -> int | None:
         """Return the place of a config; None where it is none of the space."""
         return self._places.get(config_digest(config))
@@ -207,6 +202,16 @@ def singly(nearness: Near, lengths: Floats, sizes: Floats) -> Floats:
     for parameter, (length, size) in enumerate(zip(lengths, sizes, strict=True)):
         total += size * nearness.of(parameter, length, _sharper)
     return total
+
+
+def pairwise(nearness: Near, lengths: Floats) -> Floats:
+    """Return the covariance of the effects of all pairs of parameters, each of variance 1."""
+    total, squares = np.zeros(nearness.shape), np.zeros(nearness.shape)
+    for parameter, length in enumerate(lengths):
+        each = nearness.of(parameter, length, _sharper)
+        total += each
+        squares += each**2
+    return (total**2 - squares) / 2.0
 
 
 def jointly(nearness: Near, lengths: Floats) -> Floats:

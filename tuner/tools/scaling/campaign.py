@@ -151,6 +151,7 @@ class Measuring:
         self._open = {}
 
     def _probe(self, run: Run, subject: Scaled, team: CardTeam, together: "_Together", place: int) -> ProbeResult:
+        """Return what the probe of one team of a run measured; `place` is its position among the teams."""
         config = subject.config(run.size)
         source, prober = self._open[team]
         folder = self._folder / "-".join(map(str, filter(None, (run.subject, run.size, run.mode, team.route))))

@@ -13,7 +13,8 @@ Scaling = Literal["single", "weak", "strong"]
 """`weak`: the batch per GPU stays the same. `strong`: the whole batch stays the same. `single`: the baseline."""
 
 
-class Quantity(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Quantity:
     """A number and its standard error; None where the error is unknown."""
 
     value: float
@@ -159,6 +160,7 @@ def _comparisons(index: _Index, point: Measurement) -> Iterator[tuple[Measuremen
 
 
 def _row(index: _Index, point: Measurement, baseline: Measurement, scaling: Scaling) -> ScalingRow:
+    """Return the row of a point, compared with its baseline."""
     is_single = scaling == "single"
     return ScalingRow(
         workload=point.workload,
@@ -176,6 +178,7 @@ def _row(index: _Index, point: Measurement, baseline: Measurement, scaling: Scal
 
 
 def _losses(index: _Index, point: Measurement, baseline: Measurement) -> dict[str, Quantity]:
+    """Return where the time of a step of several GPUs is lost, compared with the baseline."""
     ranks, alone = len(point.gpus), index.single(point.size)
     ideal = _step_ms(baseline).times(1.0 if baseline.size == point.size else 1 / ranks)
     return losses(

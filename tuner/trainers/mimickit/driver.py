@@ -76,6 +76,7 @@ def missing() -> str | None:
 
 
 def _lacks() -> Iterator[str]:
+    """Yield what the driver relies on and MimicKit lacks."""
     for name in (*CALLED, *USED):
         if _find(name) is None:
             yield f"no {name.replace(':', '.')}"
@@ -173,7 +174,7 @@ def kept_for_good() -> Iterator[None]:
 
 
 class Left(Exception):  # noqa: N818 - it is no error
-    """A run ends in the middle of an iteration."""
+    """Raised to end a run in the middle of an iteration."""
 
 
 class Leave:
@@ -316,6 +317,7 @@ class DriverRank:
         self._mp_util.reduce_max(x=0)
 
     def _train(self, request: dict[str, Any]) -> None:
+        """Train an agent as a request says, until its iterations are over or the tuner has seen enough."""
         if self._on_gpu:
             self._cuda.reset_accumulated_memory_stats(self._device)
         agent = self._builder.build_agent(agent_file=request["agent_config"], env=self._env, device=self._device)
@@ -324,6 +326,7 @@ class DriverRank:
         update_model, count_samples = agent._update_model, agent._update_sample_count
 
         def update_and_report() -> Any:
+            """Make the updates of an iteration, and report the iteration."""
             self._synchronize()
             thin.begin(leave.updates)
             info = update_model()
@@ -333,6 +336,7 @@ class DriverRank:
             return info
 
         def count_samples_or_leave() -> int:
+            """Return the samples so far, or more than MimicKit's limit where the run is to end."""
             samples = count_samples()
             thin.take(self._from_rank_0(thin.enough))
             return sys.maxsize if leave.after_iteration() or agent._iter + 1 >= request["iterations"] else samples
