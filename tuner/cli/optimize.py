@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tuner.cli import options
 from tuner.cli.case_tables import front_tables, print_tables, summary_table
-from tuner.cli.hints import at_the_top, notes, of_all, out_of_time, plan_best, script_of_best
+from tuner.cli.hints import at_the_top, notes, of_all, out_of_time, plan_best, script_of_best, with_larger
 from tuner.cli.init import (
     Command,
     Force,
@@ -37,7 +37,7 @@ from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.records.urls import database_url
 from tuner.running.events import StudyEnded
 from tuner.running.job import Budget
-from tuner.study import load
+from tuner.study import literal_line, load
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]
 JsonLines = Annotated[
@@ -93,7 +93,7 @@ def optimize(
     url = database_url(storage, ready.bench.folder)
     to_train = None if ready.simulated else plan_best(study, storage=storage, runs=runs)
     tables = options.open_console() if quiet and not as_json else console
-    show = partial(_show, console, tables, screen, ready, url, to_train)
+    show = partial(_show, console, tables, screen, ready, url, to_train, is_typed=bool(command))
     if len(groups) > 1:
         run_team(console, ready, url, groups, screen=screen, passed_on=passed_on, show=show)
         return
@@ -110,7 +110,12 @@ def optimize(
     if cost := ready.simulated_cost():
         console.print(cost)
     if command:
-        _tell(tables, result_of(ready, url, outcomes, command))
+        result = result_of(ready, url, outcomes, command)
+        _tell(tables, result)
+        line = result.command or literal_line(command)
+        if more := with_larger(ready.bench, rows[0], line, storage=storage, runs=runs):
+            tables.print("the best has the largest value; the command that goes on:")
+            options.copied(more, tables)
     if not command and not ready.simulated and any(row.best for row in rows):
         console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs))
     conclude(outcomes, rows, interrupted=interrupted)
@@ -148,6 +153,8 @@ def _show(
     ready: Search,
     url: str,
     command: list[str] | None,
+    *,
+    is_typed: bool,
 ) -> list[CaseSummary]:
     """Show and export the study, and write its report; return its summary, one row per case."""
     bench = ready.bench
@@ -156,7 +163,7 @@ def _show(
     print_tables(tables, summary_table(rows), *front_tables(reader))
     if screen:
         screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(options.plain, rows))))
-    for hint in (*notes(rows), *at_the_top(bench, ready.cases, rows)):
+    for hint in (*notes(rows), *(() if is_typed else at_the_top(bench, ready.cases, rows))):
         console.print(hint)
     options.written(console, export_study(url, bench.spec.name, bench.folder))
     report_at_the_end(console, url, bench, command=command)
