@@ -50,8 +50,9 @@ def test_a_command_is_made_faster_and_the_same_command_resumes(tuner: Tuner, tra
     *_, before, line = out.rstrip().splitlines()
     assert "copy" in before
     assert line.startswith(f"{sys.executable} train.py -b 16 --grad-accum 1")
-    code, out, _ = tuner("optimize", "--n-trials", "4", "--", *train)
-    assert (code, out.rstrip().splitlines()[-1]) == (0, line)
+    for workers in ("1", "2"):
+        code, out, _ = tuner("optimize", "--n-trials", "4", "--workers", workers, "--", *train)
+        assert (code, out.rstrip().splitlines()[-1]) == (0, line)
 
 
 def test_where_samples_are_unknown_iterations_compare_what_changes_no_iteration(

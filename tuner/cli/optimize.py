@@ -1,7 +1,9 @@
 """`tuner optimize`: run or resume a study, by itself or with several workers."""
 
 import sys
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,10 +34,10 @@ from tuner.cli.worker import Replay, Trials, divided, run_team
 from tuner.drafting.making import Wanted
 from tuner.errors import StudyError
 from tuner.export import CaseSummary, export_study
-from tuner.optimizing import Result, Search, open_search, result_of
+from tuner.optimizing import Search, open_search, result_of
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.records.urls import database_url
-from tuner.running.events import StudyEnded
+from tuner.running.events import CaseOutcome, StudyEnded
 from tuner.running.job import Budget
 from tuner.study import literal_line, load
 
@@ -96,6 +98,8 @@ def optimize(
     show = partial(_show, console, tables, screen, ready, url, to_train, is_typed=bool(command))
     if len(groups) > 1:
         run_team(console, ready, url, groups, screen=screen, passed_on=passed_on, show=show)
+        if command:
+            _tell(tables, ready, url, (), command, storage=storage, runs=runs)
         return
     with at_work(console, ready.bench, ready.cases, url, ready.prober, show=show, screen=screen) as job:
         outcomes = ready.run(job, budget, n_trials)
@@ -110,12 +114,7 @@ def optimize(
     if cost := ready.simulated_cost():
         console.print(cost)
     if command:
-        result = result_of(ready, url, outcomes, command)
-        _tell(tables, result)
-        line = result.command or literal_line(command)
-        if more := with_larger(ready.bench, rows[0], line, storage=storage, runs=runs):
-            tables.print("the best has the largest value; the command that goes on:")
-            options.copied(more, tables)
+        _tell(tables, ready, url, outcomes, command, storage=storage, runs=runs)
     if not command and not ready.simulated and any(row.best for row in rows):
         console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs))
     conclude(outcomes, rows, interrupted=interrupted)
@@ -137,13 +136,27 @@ def _study(console: Console, command: list[str] | None, study: str | None, wante
     return study
 
 
-def _tell(tables: Console, result: Result) -> None:
-    """Print what the person who typed the command is told; the command line to copy goes out as it is."""
+def _tell(
+    tables: Console,
+    ready: Search,
+    url: str,
+    outcomes: Sequence[CaseOutcome],
+    command: Sequence[str],
+    *,
+    storage: str | None,
+    runs: Path,
+) -> None:
+    """Print what the person who typed the command is told; command lines to copy go out as they are."""
+    result = result_of(ready, url, outcomes, command)
     for line in result.lines:
         tables.print(line)
     if result.command:
         tables.print("the command line to copy:")
         options.copied(result.command, tables)
+    rows, line = result.study.rows, result.command or literal_line(command)
+    if rows and (more := with_larger(ready.bench, rows[0], line, storage=storage, runs=runs)):
+        tables.print("the best has the largest value; the command that goes on:")
+        options.copied(more, tables)
 
 
 def _show(
