@@ -348,6 +348,17 @@ def test_a_name_that_no_study_can_have(tuner: Tuner, tmp_path: Path, name: str) 
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("search", ["workers=0,nan", "workers=" + "9" * 5000, "workers=-1", "lr=1e400"])
+def test_a_search_that_no_study_can_hold_is_refused_before_anything_runs(
+    tuner: Tuner, tmp_path: Path, search: str
+) -> None:
+    runs = tmp_path / "runs"
+    refused(
+        tuner("optimize", "--yes", "--search", search, "--runs", runs, "--", "python", "train.py"), search[:2], "write"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_command_with_an_open_quote(tuner: Tuner) -> None:
     refused(tuner("optimize", "--yes", "--", 'python train.py "a b'), "cannot be read: No closing quotation")
 
