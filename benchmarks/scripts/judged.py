@@ -151,7 +151,7 @@ def reason(shown: str) -> str:
     lines = [" ".join(line.split()) for line in shown.splitlines() if line.strip()]
     ranked: Sequence[str] = [
         *(one for one in lines if re.match(r"(?:note|to change): .*samples", one)),
-        *(one for one in lines if one.startswith(("error", "Error", "tuner:"))),
+        *(one for one in lines if one.startswith(("error", "Error", "tuner:", "the next probe takes"))),
         *lines[-1:],
     ]
     return ranked[0] if ranked else "nothing was printed"
