@@ -191,6 +191,8 @@ def _outside(error: Exception) -> str | None:
             text = f"{name} cannot be used: {error.strerror}; name another path, or fix this one"
         case OSError(errno=errno.ENOENT, filename=None):  # os.getcwd() fails without a file name
             text = f"the working directory no longer exists; change to another one, {again}"
+        case OSError(errno=errno.EADDRINUSE):
+            text = f"no port is free, of those in /proc/sys/net/ipv4/ip_local_port_range; end what holds them, {again}"
         case OSError() if error.errno in _LIMITS:
             text = f"{error.strerror}; raise the limit that `ulimit -a` shows, {again} to resume"
         case OSError() if error.errno in _FULL:
