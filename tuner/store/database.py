@@ -298,7 +298,7 @@ class Database:
         hurried: bool = False,
         again: Callable[[], None] = lambda: None,
     ) -> Answer:
-        """Return what work with the storage returns: done in one transaction, and anew where the server goes away meanwhile.
+        """Return what work returns: done in one transaction, and anew as a whole where the server goes away meanwhile.
 
         Work inside other work leaves a lost connection to the outer one, which is repeated.
 
