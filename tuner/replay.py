@@ -76,7 +76,7 @@ def made_whole(result: probe.ProbeResult, warmup_iterations: int) -> probe.Probe
 
 
 def error_of(series: Sequence[float | None], iteration_s: float, *, full: float) -> float | None:
-    """Estimate the standard error of the last mean of a series, as a live probe would.
+    """Return the standard error of the last mean of a series, estimated as a live probe would.
 
     `series` holds the mean so far after each iteration; `full` is the largest value that the objective can have.
     """
@@ -96,7 +96,7 @@ def error_of(series: Sequence[float | None], iteration_s: float, *, full: float)
 
 
 def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Workbench:
-    """Open a study on a table: space, case and devices come from the table, everything else from the study.
+    """Return the bench of a study on a table, from which space, case and devices come; the rest is the study's.
 
     Only the configs that the table has a result for are searched. A study that searches `pruner_patience` still does.
     Raises StudyError where the study cannot be used.
@@ -188,7 +188,7 @@ class ReplayedProber:
         """Simulated seconds so far; a second on several devices counts once."""
 
     def __call__(self, plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
-        """Look a probe up; this takes no real time."""
+        """Return the recorded result of a probe; this takes no real time."""
         if stop(None).next is probe.Next.INTERRUPTED:
             return probe.unlaunched(plan.config, probe.STOPPED, plan.digest)
         recorded = self._table.find(plan.config)
@@ -235,7 +235,7 @@ class ReplayedProber:
     def _walk(
         self, result: probe.ProbeResult, recorded: Recorded, limits: ProbeSpec, stop: probe.Stop
     ) -> probe.ProbeResult:
-        """Call `stop` for each iteration of the window; return the result where `stop` or the plan's limits end it."""
+        """Return the result where `stop`, which is called for each iteration, or the plan's limits end it."""
         final = probe.value(result, self._objective)
         if result.failure is not None or final is None or result.window_s is None:
             return result

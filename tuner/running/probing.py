@@ -15,9 +15,6 @@ from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.store.case_study import Asked, CaseStudy, kept_probe, set_aside
 from tuner.study import Case, Config, Space, StudySpec, compare_with_default, same_launch
 
-MOST_FAILURES = 2
-"""After this many failed sessions in a row, none of them a config's fault, a case is measured without sessions."""
-
 _NOT_THE_CONFIG = {probe.Blame.HOST, probe.Blame.SETUP, probe.Blame.UNKNOWN}
 
 
@@ -36,6 +33,9 @@ class _Judged(NamedTuple):
 
 class Probing:
     """Probes the configs of one case, in sessions as far as study file and trainer have them."""
+
+    MOST_FAILED_SESSIONS = 2
+    """After this many failed sessions in a row, none of them a config's fault, a case is measured without sessions."""
 
     def __init__(self, job: Job, case: Case, study: CaseStudy, *, spec: StudySpec, space: Space) -> None:
         """`spec` and `space` are those of the case."""
@@ -74,7 +74,7 @@ class Probing:
     def _plan(self, asked: Asked, slot: probe.Slot) -> probe.ProbePlan:
         """Return a plan for a run in a session where the case has sessions, else for the trainer's plain command."""
         trainer = self._job.purpose.trainer or self._job.bench.trainer
-        warm = self._spec.probe.warm and not asked.cold and self._failed_sessions < MOST_FAILURES
+        warm = self._spec.probe.warm and not asked.cold and self._failed_sessions < self.MOST_FAILED_SESSIONS
         plan = trainer.warm_plan(self._case, asked.config, slot) if warm else None
         return plan or trainer.plan(self._case, asked.config, slot)
 
