@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, Literal, TextIO, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TextIO, TypeVar
 
 import typer
 from pydantic_core import to_jsonable_python
@@ -19,6 +19,7 @@ from rich.segment import Segment
 
 from tuner.errors import TunerError, installs
 from tuner.export import has_study, printable
+from tuner.records.urls import DATABASE, database_url
 from tuner.study import RETIRED, StudySpec, load, names, stands_in, without_effect
 
 Text = TypeVar("Text", str, list[str])
@@ -110,6 +111,29 @@ def load_shown(
     for line in stand_in(spec, study):
         console.print(line)
     return spec
+
+
+class ShownStudy(NamedTuple):
+    """A study of which something is shown, and where its results are."""
+
+    spec: StudySpec
+    folder: Path
+    url: str
+    """The URL of its database."""
+
+
+def open_shown(console: Console, study: str, storage: str | None, runs: Path, file: str = DATABASE) -> ShownStudy:
+    """Return a study without starting its trainer; `file` is that of its database where no `storage` is named.
+
+    Prints what stands in for it, and which of its keys have no effect. Raises StudyError.
+    """
+
+    def url_of(name: str) -> str:
+        return database_url(storage, (runs / name).resolve())
+
+    spec = load_shown(console, study, to_show=True, url_of=url_of)
+    folder = (runs / spec.name).resolve()
+    return ShownStudy(spec, folder, database_url(storage, folder, file))
 
 
 def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
