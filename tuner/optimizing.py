@@ -27,9 +27,6 @@ from tuner.study import Case, Config, Value, written
 if TYPE_CHECKING:
     import pandas as pd
 
-LOOK_S = 1.0
-"""The seconds between two looks at what other workers do."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Search:
@@ -60,7 +57,7 @@ class Search:
 
 def patient(job: Job) -> Job:
     """Return the job that ends only when the last probes of other workers have ended."""
-    return replace(job, wait=partial(time.sleep, LOOK_S))
+    return replace(job, wait=partial(time.sleep, 1.0))
 
 
 def open_search(

@@ -58,10 +58,6 @@ _HOMES = {
 """The homes of commands that are not `tuner.cli.NAME:NAME`."""
 
 
-_OF_COMMANDS = ("optimize", "init")
-"""The commands that take a training command."""
-
-
 class Deferred(TyperCommand):
     """A command whose file is imported when the command is called, or when its options are completed."""
 
@@ -88,7 +84,8 @@ class Deferred(TyperCommand):
             return self.load().make_context(info_name, args, parent=parent, **extra)
         except Exception as error:
             is_unknown = hasattr(error, "option_name") and not hasattr(error, "param")  # as typer's NoSuchOption
-            if self.name in _OF_COMMANDS and is_unknown and "--" not in words and not words[0].startswith("-"):
+            takes_a_command = self.name in {"optimize", "init"}
+            if takes_a_command and is_unknown and "--" not in words and not words[0].startswith("-"):
                 raise TunerError(
                     f"tuner has no option {error.option_name}; the command to tune comes after `--`: "  # pyright: ignore[reportAttributeAccessIssue]
                     f"`tuner {self.name} -- {shlex.join(words)}`"
@@ -104,12 +101,6 @@ class Commands(TyperGroup):
         for name, summary in _COMMANDS.items():
             self.add_command(Deferred(name, _HOMES.get(name, f"tuner.cli.{name}:{name}"), summary))
 
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_OUT_OF_REACH = (
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
-    *(errno.EIO, errno.ESTALE, errno.ENOTCONN),  # a disk or a server no longer answers
-)
 
 app = typer.Typer(
     cls=Commands,
@@ -165,11 +156,11 @@ def main() -> None:
     except TunerError as error:
         _refuse(str(error))
     except OSError as error:
-        if error.filename and error.errno in _OUT_OF_REACH:
+        if error.filename and _is_out_of_reach(error):
             _refuse(f"{error.filename} cannot be used: {error.strerror}; name another path, or fix this one")
         if error.errno == errno.ENOENT and not error.filename:  # os.getcwd() fails without a file name
             _refuse("the working directory no longer exists; change to another one, then run the command again")
-        if error.errno not in _FULL:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise
         from tuner.cli.options import fall_silent  # noqa: PLC0415 - `tuner --help` needs no options of other commands
 
@@ -177,6 +168,12 @@ def main() -> None:
         _refuse(f"the output cannot be written: {error.strerror}; free some disk space, then run the command again")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _is_out_of_reach(error: OSError) -> bool:
+    """Return whether a path cannot be used: no permission, no such place, or a disk or server that does not answer."""
+    refused = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP}
+    return error.errno in refused | {errno.EIO, errno.ESTALE, errno.ENOTCONN}
 
 
 def _refuse(message: str) -> NoReturn:

@@ -183,8 +183,6 @@ def print_document(document: object) -> None:
     typer.echo(json.dumps(plain(document), indent=2))
 
 
-PLAIN_WIDTH = 80
-"""The width in characters of what is printed to a file or a pipe, unless the variable COLUMNS says another."""
 _UNBROKEN = re.compile(r"`[^`\n]+`| ± |(?<=\d) (?=(?:%|s|min|h|MiB|samples/s|iterations/s)(?!\w))|(?<=min) (?=\d)")
 """Where no line is broken: in a command, before an error, and before a unit."""
 
@@ -248,7 +246,7 @@ def copied(text: str, console: Console | None = None) -> None:
 
 
 def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
-    """Return a console with the width of the terminal, of COLUMNS, or `PLAIN_WIDTH` for a file or a pipe.
+    """Return a console with the width of the terminal, of COLUMNS, or of 80 characters for a file or a pipe.
 
     It prints text as it is, without control characters: no `[red]` is a colour, and no `:100:` of a trainer's line an
     emoji. It prints `?` for a character that the output's encoding does not have. A `quiet` console prints nothing. A
@@ -258,7 +256,7 @@ def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
         sys.stdout.reconfigure(errors="replace")
     console = _Plain(highlight=False, markup=False, emoji=False, quiet=quiet, stderr=stderr)
     if not (console.is_terminal or "COLUMNS" in os.environ):
-        console.width = PLAIN_WIDTH
+        console.width = 80
     return console
 
 

@@ -18,20 +18,11 @@ RANKS = ("nproc_per_node", "num_processes", "devices", "num_devices", "gpus", "n
 WORLD = "world_size"
 """The number of ranks, or of machines: it is taken for that of ranks only where the command says the same elsewhere."""
 PORTS = ("master_port", "main_process_port")
-FOLDERS = (
-    *("out_dir", "output_dir", "log_dir", "logdir", "logging_dir", "save_dir", "default_root_dir", "dir", "work_dir"),
-    *("workdir", "run_dir", "exp_dir", "experiment_dir", "results_dir", "checkpoint_dir", "ckpt_dir"),
-)
-LIMITS = ("max_iterations", "max_steps", "max_iters", "num_iterations", "iterations", "steps")
-FEW_ITERATIONS = 1000
-"""A command that ends after fewer iterations may end before a probe has measured enough."""
 
 _FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL)
 _OVERRIDE = re.compile(r"\+{0,2}(?P<name>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
-_VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
 _SWITCH = "{flag:"
 _LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch"}
-_HYDRA = re.compile(r"^\s*(?:import|from) hydra\b", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +51,7 @@ class TypedCommand:
     @property
     def uses_hydra(self) -> bool:
         """Whether its script reads its flags by Hydra."""
-        return bool(_HYDRA.search(self.source))
+        return bool(re.search(r"^\s*(?:import|from) hydra\b", self.source, re.MULTILINE))
 
     @property
     def presets(self) -> tuple[str, ...]:
@@ -162,7 +153,7 @@ def variables(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
     """Split a command line into the variables before its program, as in `FOO=1 python train.py`, and the rest."""
     env: dict[str, str] = {}
     for place, word in enumerate(words):
-        if not (variable := _VARIABLE.fullmatch(word)):
+        if not (variable := re.fullmatch(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", word, re.DOTALL)):
             return env, words[place:]
         env[variable["name"]] = variable["value"]
     return env, ()
@@ -284,13 +275,29 @@ def literal_text(text: str, searched: Mapping[str, str]) -> str:
 def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
     """Return the placeholder for a value that the tuner decides; None for a value that stays."""
     name, value = setting.parameter, setting.value
+    folders = (
+        *(
+            "out_dir",
+            "output_dir",
+            "log_dir",
+            "logdir",
+            "logging_dir",
+            "save_dir",
+            "default_root_dir",
+            "dir",
+            "work_dir",
+        ),
+        *("workdir", "run_dir", "exp_dir", "experiment_dir", "results_dir", "checkpoint_dir", "ckpt_dir"),
+    )
+    limits = ("max_iterations", "max_steps", "max_iters", "num_iterations", "iterations", "steps")
+    few = 1000  # a command that ends after fewer iterations may end before a probe has measured enough
     known: Sequence[tuple[Sequence[str], Callable[[], bool], str]] = (
         (RANKS, lambda: value.isdecimal() and int(value) > 0, "{ranks}"),
         ((WORLD,), lambda: bool({*map(str, _launched(words))} & {value}), "{ranks}"),
         (("devices",), lambda: re.fullmatch(r"(?:cpu|cuda:\d+)(?:,(?:cpu|cuda:\d+))+", value) is not None, "{devices}"),
         (PORTS, value.isdecimal, "{port}"),
-        (FOLDERS, lambda: name != "dir" or setting.name == "hydra.run.dir", "{out_dir}"),
-        (LIMITS, lambda: value.isdecimal() and int(value) < FEW_ITERATIONS, "{iterations}"),
+        (folders, lambda: name != "dir" or setting.name == "hydra.run.dir", "{out_dir}"),
+        (limits, lambda: value.isdecimal() and int(value) < few, "{iterations}"),
     )
     return next((fact for names, fits, fact in known if name in names and fits()), None)
 
@@ -339,23 +346,17 @@ def _is_flag(word: str) -> bool:
     return bool(re.match(r"--?[A-Za-z]", word))
 
 
-_SHELLS = {"sh", "bash", "zsh", "dash"}
-_READS_WORDS = re.compile(r"\$[@*#]|\$\{[@*#]|\bgetopts?\b|\bshift\b")
-"""How a script reads words that it does not know by their place."""
-
-
 def deaf_script(words: Sequence[str]) -> str | None:
     """Return the shell script that a command starts, if it reads no flags, so that added flags would change nothing.
 
     Returns None for a script that cannot be read.
     """
-    first = PurePath(words[0]).name
-    place = next((at for at, word in enumerate(words[1:], 1) if not word.startswith("-")), 0) if first in _SHELLS else 0
-    script = words[place]
-    if first not in _SHELLS and PurePath(script).suffix != ".sh":
+    is_shell = PurePath(words[0]).name in {"sh", "bash", "zsh", "dash"}
+    script = next((word for word in words[1:] if not word.startswith("-")), words[0]) if is_shell else words[0]
+    if not is_shell and PurePath(script).suffix != ".sh":
         return None
     try:
         text = Path(script).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
-    return None if _READS_WORDS.search(text) else script
+    return None if re.search(r"\$[@*#]|\$\{[@*#]|\bgetopts?\b|\bshift\b", text) else script

@@ -20,26 +20,10 @@ _SPECIAL = re.compile(
 )
 """What a shell takes for its own syntax or for a variable where a program is named, unless it is quoted."""
 _OWN = frozenset(
-    [
-        "UID",
-        "EUID",
-        "PPID",
-        "GROUPS",
-        "BASHOPTS",
-        "SHELLOPTS",
-        "BASHPID",
-        "BASH_VERSINFO",
-        "DIRSTACK",
-        "FUNCNAME",
-        "HISTCMD",
-        "LINENO",
-        "RANDOM",
-        "SECONDS",
-        "SRANDOM",
-        "EPOCHSECONDS",
-        "EPOCHREALTIME",
-        "_",
-    ]
+    (
+        *("UID", "EUID", "PPID", "GROUPS", "BASHOPTS", "SHELLOPTS", "BASHPID", "BASH_VERSINFO", "DIRSTACK", "FUNCNAME"),
+        *("HISTCMD", "LINENO", "RANDOM", "SECONDS", "SRANDOM", "EPOCHSECONDS", "EPOCHREALTIME", "_"),
+    )
 )
 """Variables that bash sets itself, or refuses to set."""
 

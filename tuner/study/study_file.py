@@ -20,7 +20,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from tuner.errors import StudyError
 from tuner.study.parameter import IN_WORDS
-from tuner.study.spec import Override, StudySpec
+from tuner.study.spec import RETIRED, Override, StudySpec
 from tuner.study.variables import expanded, literal_keys
 
 MOST_BYTES = 256 * 1024
@@ -34,18 +34,6 @@ _HINTS = {
     "unknown escape character": "use single quotes, which keep a backslash as it is",
 }
 """Hints for common mistakes: a part of the YAML parser's message → what the user can do."""
-
-
-RETIRED = {
-    "probe.target_error_pct": "a probe is precise enough at 1 point of utilisation, or 1 % of samples/s",
-    "probe.idle_seconds": "a probe waits at most 30 s for idle cards",
-    "probe.grace_seconds": "a probe ends 5 s after the death of a rank",
-    "search.certainty": "`search.training_hours` says when a search ends",
-    "search.confirm_alone": "a confirmation always waits until no other probe runs on its machine",
-    "slurm.tasks": "a job is one task that sees all its GPUs, because the trainer starts its own ranks",
-    "pruner.margin_pct": "`hyperband_patient` stops only a probe that stays 15 % below the best",
-}
-"""Path of a key that study files of older versions had → what holds instead."""
 
 
 def open_at_once(path: str, flags: int) -> int:

@@ -44,7 +44,7 @@ from tuner.study import (
 from tuner.trainers.base import STANDARD, Trainer, checked, device_names, interpreter, programs
 from tuner.trainers.command_options import COUNTS, CommandOptions, Labels
 from tuner.trainers.config_files import changed, copy_name, values_in, with_copies
-from tuner.trainers.presets import INTERACTIVE
+from tuner.trainers.presets import PRESETS
 from tuner.trainers.template import Expression, fill, flags, placeholders
 
 
@@ -122,7 +122,8 @@ class CommandTrainer(Trainer):
         env = {name: filled for name, text in self._options.env.items() for filled in _launched((text,), values)}
         env |= slot.variables
         if slot.to_train:  # nobody watches, and a bar that is drawn slows the training
-            env = {name: text for name, text in env.items() if INTERACTIVE.get(name) != text}
+            bars = PRESETS["lightning"].env  # with these, rich draws a running bar where there is no terminal
+            env = {name: text for name, text in env.items() if bars.get(name) != text}
         else:
             env = {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": escaped(str(slot.progress))}
         copies = self.copies(config)

@@ -87,7 +87,6 @@ def telling(job: Job, config: Config, failure: Failure, ladder: str | None) -> J
     return replace(job, probe=probe, purpose=purpose)
 
 
-USUAL_MINUTES = 15.0
 CLEAR_CHANCE = 0.97
 """A soak ends early once its answer has this probability. A good answer ends it only where flags provoke the worst."""
 FAR_RATIO = 1.1
@@ -362,9 +361,13 @@ def verdicts(view: CaseView, training: Training) -> Iterator[str]:
     passed, refused = [soak for soak in soaks if soak.passed], [soak for soak in soaks if not soak.passed]
     best = view.best
     chosen = [soak for soak in passed if best and soak.trial.launch == launch_digest(best.config)]
+    unprovoked = (
+        "flags in `soak:` bring the largest batch, evaluation and checkpoint into a soak; one that is far larger than "
+        "all in this soak may not fit"
+    )
     if best and chosen:
         yield f"{view.name}: train with {in_words(best.config)}"
-        if hints := [*_longer_soak(chosen[0]), *([] if training.provoked else [UNPROVOKED])]:
+        if hints := [*_longer_soak(chosen[0]), *([] if training.provoked else [unprovoked])]:
             yield f"{view.name}: to be surer: {'; '.join(hints)}"
     elif best and passed:
         yield f"{view.name}: {in_words(passed[-1].trial.config)} lasts; the best is {in_words(best.config)}, not soaked"
@@ -388,12 +391,6 @@ def _outcome(soak: Soak, training: Training) -> str:
         memory = probe.failure.detail if probe.failure else "its memory is unknown"
     speed = soak.trial.samples_per_s
     return f"{memory}; {with_error(speed, probe.samples_per_s_se)} samples/s" if speed else memory
-
-
-UNPROVOKED = (
-    "flags in `soak:` bring the largest batch, evaluation and checkpoint into a soak; one that is far larger than all "
-    "in this soak may not fit"
-)
 
 
 def _longer_soak(soak: Soak) -> Iterator[str]:
