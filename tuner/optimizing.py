@@ -69,7 +69,7 @@ def open_search(
     runs: Path,
     say: Callable[[str], None] = lambda _: None,
 ) -> Search:
-    """Open a study on its devices, or on the table `replay`.
+    """Return a study that is ready to be searched, on its devices or on the table `replay`.
 
     Raises StudyError, TrainerError or DeviceError where the study, a case or a device cannot be used.
     """
@@ -91,7 +91,7 @@ def open_search(
 
 
 def replaying(table: Table, path: Path) -> str:
-    """Describe the recorded table that replaces trainer and devices."""
+    """Return a line about the recorded table that replaces trainer and devices."""
     header = table.header
     machine = header.machine.get("gpus") or header.machine.get("cpu")
     return (

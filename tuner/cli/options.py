@@ -95,7 +95,7 @@ TABLES = "tables"
 def load_shown(
     console: Console, study: str, *, to_show: bool = False, url_of: Callable[[str], str] | None = None
 ) -> StudySpec:
-    """Load a study; print what stands in for it, and which of its keys have no effect. Raises StudyError.
+    """Return a study, after printing what stands in for it and which keys have no effect. Raises StudyError.
 
     Args:
         console: what is printed to.

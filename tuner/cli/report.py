@@ -58,7 +58,7 @@ def write_report(
     form: str = "html",
     command: list[str] | None,
 ) -> Path:
-    """Write the report of a study to `path`, as `html` or `md`; return it.
+    """Return the path of a study's report, after writing it as `html` or `md`.
 
     `folder` holds the probes' folders. `trainable` are the study's cases, if known. `command` prints how to train with
     the best configs.

@@ -63,7 +63,10 @@ def placed(asked: Sequence[str], known: Known) -> list[SearchedFlag]:
 
 
 def _asked(text: str, known: Known) -> SearchedFlag:
-    """Read `num_envs=256..65536`, `num_workers=0,2,4`, `batch_size` or, of a flag without a value, `amp=true,false`."""
+    """Return the search of a text: `num_envs=256..65536`, `num_workers=0,2,4`, `batch_size` or `amp=true,false`.
+
+    Raises StudyError for a flag that the script does not have, and for values that it cannot have.
+    """
     flag, equals, values = text.partition("=")
     flag = flag.lstrip("-")
     listed = next((own for own in known.flags if flag in own.names or as_parameter(flag) == own.parameter), None)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from tuner.count import Flag, as_parameter
 from tuner.errors import StudyError
@@ -149,14 +150,22 @@ def _takes(flag: Flag | None, word: str) -> bool:
     return not _is_flag(word) and not (flag and flag.is_switch and word.lower() not in {"true", "false"})
 
 
-def variables(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
-    """Split a command line into the variables before its program, as in `FOO=1 python train.py`, and the rest."""
+class SplitCommand(NamedTuple):
+    """A command line such as `FOO=1 python train.py`."""
+
+    env: dict[str, str]
+    """The variables before its program."""
+    words: Sequence[str]
+
+
+def variables(words: Sequence[str]) -> SplitCommand:
+    """Return a command line split into the variables before its program, and the rest."""
     env: dict[str, str] = {}
     for place, word in enumerate(words):
         if not (variable := re.fullmatch(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", word, re.DOTALL)):
-            return env, words[place:]
+            return SplitCommand(env, words[place:])
         env[variable["name"]] = variable["value"]
-    return env, ()
+    return SplitCommand(env, ())
 
 
 def ranks(words: Sequence[str]) -> int | None:
@@ -186,7 +195,7 @@ class Template:
 def template(
     words: Sequence[str], searched: Mapping[str, str], variables: Iterable[str] = (), flags: Sequence[Flag] = ()
 ) -> Template:
-    """Put placeholders into a command line. Words that stay have their braces doubled; see `literal_text`.
+    """Return a command line with placeholders. Words that stay have their braces doubled; see `literal_text`.
 
     `searched` maps a flag, spelled as the user or the script names it, to its placeholder: `{num_workers}`, or
     `{flag:amp}` for a flag without a value. A flag is appended if the command lacks it and neither the command nor one
@@ -263,7 +272,7 @@ def _spelled(flag: str, words: Sequence[str]) -> str:
 
 
 def literal_text(text: str, searched: Mapping[str, str]) -> str:
-    """Double the braces of a text, except those of typed placeholders: searched parameters, `{out_dir}`, `{port}` …
+    """Return a text with doubled braces, except those of typed placeholders: searched parameters, `{out_dir}` …
 
     A dollar before such braces makes them literal, so that nothing of a text refers to a variable.
     """
@@ -309,7 +318,7 @@ def _launched(words: Sequence[str]) -> list[int]:
 
 
 def _with_port(words: Sequence[str], replaced: list[tuple[str, str]]) -> Sequence[str]:
-    """Name a port where a launcher of torch would use its usual one, so that two probes cannot meet on it."""
+    """Return words that name a port where a launcher would use its usual one, on which two probes would meet."""
     given = {setting.parameter for setting in settings(words)} | {word.lstrip("-").partition("=")[0] for word in words}
     if given & {*PORTS, "rdzv_endpoint", "rdzv-endpoint", "standalone"}:
         return words

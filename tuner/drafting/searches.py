@@ -204,7 +204,7 @@ class Known:
 
 def proposed(known: Known) -> list[SearchedFlag]:
     """Return what is worth a search, precision included. Sizes that change what is learnt keep their values."""
-    searched = [_ofsized(flag, known) for flag in _sizes(known)]
+    searched = [_searched_size(flag, known) for flag in _sizes(known)]
     workers = next((flag for flag in known.all if Role.WORKERS.has(flag.names[0]) and flag.number is not None), None)
     workers = workers if known.waits_for_data else None
     if workers:
@@ -250,7 +250,7 @@ def _sizes(known: Known) -> list[Flag]:
     return [flag for flag in usual if re.search("micro|per_device", flag.parameter)] or usual
 
 
-def _ofsized(flag: Flag, known: Known) -> SearchedFlag:
+def _searched_size(flag: Flag, known: Known) -> SearchedFlag:
     """Return a size as it is searched. A batch may vary where several batches make a step: then the step may stay."""
     steps = known.micro_batches
     if known.free_batch or Role.ENVIRONMENTS.has(flag.names[0]) or steps <= 1 or known.has_batch_norm:

@@ -102,7 +102,7 @@ def watch(
     likely: Iterable[str] = (),
     rewritten: str = "",
 ) -> Watched:
-    """Run a plan until its progress is understood, and end it with all its processes.
+    """Return what a plan does, which runs until its progress is understood, and is then ended with all processes.
 
     `likely` names presets that are tried first; `rewritten` says which words of the command are not as typed.
     Raises TrainerError that says what to do where the command fails, prints nothing, or prints no progress in

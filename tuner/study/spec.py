@@ -57,7 +57,7 @@ class Constraint:
         return (value - bound if self.sense == "<=" else bound - value) / (bound or 1.0)
 
     def complaint(self, value: float | None, default: float | None = None) -> str:
-        """Describe how a value violates the bound."""
+        """Return how a value violates the bound, in words."""
         if value is None:
             return f"{self.metric} was not measured, {self} is required"
         bound = self._bound(default)
@@ -72,7 +72,7 @@ class Constraint:
 
 
 def read_constraint(metric: str, text: object) -> Constraint:
-    """Read a bound as study files spell it. Raises ValueError with examples of the three allowed forms."""
+    """Return the bound that a text spells. Raises ValueError with examples of the three allowed forms."""
     form = r"(?P<sense><=|>=)\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<of_default>\*\s*default)?"
     match = re.fullmatch(form, text.strip()) if isinstance(text, str) else None
     if match is None:

@@ -46,7 +46,7 @@ def _open_here(path: str, flags: int) -> int:
 
 
 def open_anew(path: Path) -> BinaryIO:
-    """Make a new file to write it, its owner's alone, in place of a file or a link of its name. Raises OSError.
+    """Return a new file to write, its owner's alone, in place of a file or a link of its name. Raises OSError.
 
     No link is followed, not even where the folder has become one. A device is written as it is, and never removed.
     """
@@ -65,7 +65,7 @@ def open_anew(path: Path) -> BinaryIO:
 
 
 def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
-    """Open a file to read it. Raises OSError, also for what is no file, such as a pipe that nobody fills.
+    """Return a file to read. Raises OSError, also for what is no file, such as a pipe that nobody fills.
 
     Without `follow` a link is no file.
     """
@@ -167,7 +167,7 @@ def complaints(error: ValidationError, model: type[BaseModel], *above: str) -> l
 
 
 def _without_consequences(parts: Sequence[ErrorDetails]) -> Iterable[ErrorDetails]:
-    """Leave out the error that a list is too short when one of its members has an error.
+    """Return the errors without that of a list that is too short, where one of its members has an error.
 
     Pydantic does not count a member with an error, so the list may only seem too short.
     """
@@ -223,7 +223,7 @@ _FOLDERS = (
 def load(
     study: str, environ: Mapping[str, str] = os.environ, *, fall_back: bool = True, to_show: bool = False
 ) -> StudySpec:
-    """Load the study called `study`, which is a path to a YAML file or the name of a file in `studies/`.
+    """Return the study called `study`, which is a path to a YAML file or the name of a file in `studies/`.
 
     In every string, `${VAR}` and `${VAR:-default}` are replaced from `environ`, and `$${VAR}` by a literal `${VAR}`.
     The trainer's command line and its environment variables keep them until the trainer is started. If `trainer.root`

@@ -43,7 +43,7 @@ def flags(words: Iterable[str]) -> frozenset[str]:
 
 
 def pieces(word: str) -> list[TemplatePiece]:
-    """Split a word at its placeholders and references to variables. Raises as `placeholders` does."""
+    """Return the pieces of a word between its placeholders and references. Raises as `placeholders` does."""
     split: list[TemplatePiece] = []
     for is_reference, some in groupby(parts(word), key=lambda part: part.is_reference):
         if is_reference:
@@ -59,7 +59,7 @@ def _doubled(literal: str) -> str:
 
 
 def fill(words: Sequence[str], values: Mapping[str, object], *, to_launch: bool = False) -> tuple[str, ...]:
-    """Replace the placeholders by their values. A word with a placeholder that has no value is left out.
+    """Return words with values in place of placeholders. A word with a placeholder that has no value is left out.
 
     If such a word is the value of the flag before it, the flag is left out, too. So both words of `--envs {num_envs}`
     are left out. Of `--headless --envs={num_envs}` only the second word is left out.

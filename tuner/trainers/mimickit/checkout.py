@@ -64,7 +64,7 @@ class Checkout:
 
     @classmethod
     def at(cls, root: str) -> "Checkout":
-        """Find the checkout at `root`. Raises TrainerError saying what is missing there and what to set."""
+        """Return the checkout at `root`. Raises TrainerError saying what is missing there and what to set."""
         if not root:
             raise TrainerError(f"mimickit needs a root and the study gives none; {SET_ROOT}")
         path = Path(root).expanduser().resolve()
@@ -192,7 +192,7 @@ def ladder_end(text: str, source: str) -> LadderEnd | None:
 def _changes(
     agent: dict[Any, Any], variant: Variant, config: Mapping[str, Value], source: str
 ) -> list[tuple[dict[Any, Any], str, Any]]:
-    """List each mapping and key whose value has to change, with the new value."""
+    """Return each mapping and key whose value has to change, with the new value."""
     epoch_keys = _epoch_keys(agent)
     batch_keys = [key for key in map(_batch_key, epoch_keys) if key in agent]
     epochs = _chosen(agent, epoch_keys, config, EPOCHS, source)

@@ -132,7 +132,7 @@ def load(name: str) -> ModuleType:
 
 
 def _start(rank: int) -> Connection:
-    """Start a rank and return the pipe through which it receives the answers of rank 0."""
+    """Return the pipe through which a rank, which is started, receives the answers of rank 0."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     context.Process(target=follow, args=(rank, sys.argv, receiver), daemon=True).start()
@@ -149,7 +149,7 @@ def follow(rank: int, argv: Sequence[str], pipe: Connection) -> None:
 
 
 def say(pipes: Sequence[Connection], ask: Callable[[], Any]) -> Any:
-    """Ask on rank 0 and send the answer to the other ranks; see `FromRank0`.
+    """Return the answer of rank 0, after sending it to the other ranks; see `FromRank0`.
 
     The answer goes through pipes: a rank that waits in a collective keeps its GPU busy and stops after some minutes.
     """
