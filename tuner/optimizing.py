@@ -16,7 +16,7 @@ from tuner.export.recorded_table import Table
 from tuner.export.tables import all_trials
 from tuner.probe import MonotonicClock, Prober
 from tuner.records.urls import database_url
-from tuner.replay.replaying import ReplayedProber, replay_bench
+from tuner.replay import ReplayedProber, replay_bench
 from tuner.running.events import CaseOutcome, Watcher
 from tuner.running.job import Budget, Job, open_job, within
 from tuner.running.loop import optimize as work_on

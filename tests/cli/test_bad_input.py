@@ -305,6 +305,20 @@ def test_a_disk_that_does_not_answer(tuner: Tuner, tmp_path: Path, monkeypatch: 
     refused(tuner("cases", "--study", study), f"demo.yaml cannot be used: {os.strerror(cause)}; name another path")
 
 
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EMFILE, "too many"), OSError(errno.EAGAIN, "no process"), MemoryError()]
+)
+def test_a_limit_of_the_machine(
+    tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(path: Path) -> bool:
+        raise error
+
+    study = study_file(tmp_path)
+    monkeypatch.setattr(Path, "is_file", fail)
+    refused(tuner("cases", "--study", study), str(error).rpartition("] ")[2], "ulimit -a", "run the command again")
+
+
 def test_a_folder_in_the_place_of_a_table(tuner: Tuner, tmp_path: Path) -> None:
     refused(tuner("optimize", "--study", study_file(tmp_path), "--replay", "."), "--replay", "is a directory")
 

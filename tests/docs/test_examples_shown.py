@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from tests_docs import ROOT, Shown, of, shown
 
 from tuner.study.study_file import load, narrowed
+from tuner.tools.scaling.comparing import read_prices
 from tuner.trainers.registry import open_trainer, split_parameters
 
 TABLE = ROOT / "benchmarks/tables/pi_plus_two_h200/deepmimic_pi_plus_ppo.parquet"
@@ -31,7 +32,14 @@ AROUND: dict[str, object] = {"name": "shown", "trainer": {"name": "reference"}, 
 """The keys that complete a part of a study file."""
 
 
-STUDIES = list(shown("yaml"))
+PRICES = [piece for piece in shown("yaml") if "per_hour:" in piece.text]
+STUDIES = [piece for piece in shown("yaml") if piece not in PRICES]
+
+
+@pytest.mark.parametrize("piece", PRICES, ids=lambda piece: piece.place)
+def test_a_file_of_prices_is_accepted(piece: Shown, tmp_path: Path) -> None:
+    (tmp_path / "prices.yaml").write_text(piece.text)
+    assert read_prices(tmp_path / "prices.yaml", [("two_h200", "NVIDIA H200")]).currency == "USD"
 
 
 @pytest.mark.parametrize("piece", STUDIES, ids=lambda piece: piece.place)

@@ -9,8 +9,8 @@ from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted
 
 from tuner.drafting.watching import Watched, watch
 from tuner.errors import TrainerError
-from tuner.probe.count_files import COUNTED
 from tuner.probe.probe_plan import Device
+from tuner.probe.progress_files import COUNTED
 from tuner.probe.protocols import OutputLine
 from tuner.study.spec import ProbeSpec
 

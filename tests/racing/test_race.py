@@ -9,7 +9,7 @@ from tests.support.tests_loop import Quiet, bench, failed, measured, opened, spe
 from tuner.errors import StoreError, TrainerError
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Enough, Interrupted, Stop
+from tuner.probe.protocols import Next, Stop
 from tuner.probe.result import Failure, ProbeResult, Score
 from tuner.records.case_record import Claim, RunRecord
 from tuner.running.job import Job
@@ -58,9 +58,9 @@ def trains(plan: ProbePlan, stop: Stop) -> ProbeResult:
         score = Score(at_s, LEARNT[int(plan.config["num_envs"])] * iteration / 10 + 0.1 * (seed % 2))
         result = replace(result, total_s=at_s, score=score)
         answer = stop(result)
-        if answer == Enough():
+        if answer.next is Next.ENOUGH:
             return result
-        if answer == Interrupted():
+        if answer.next is Next.INTERRUPTED:
             return failed(plan, FailureKind.INTERRUPTED)
     raise AssertionError("nobody ended the run")
 
@@ -305,7 +305,7 @@ def test_an_interrupted_run_gives_its_claim_back(job: Job) -> None:
 
 def test_a_run_that_the_user_stops_is_not_kept(job: Job) -> None:
     def stopped(plan: ProbePlan, stop: Stop) -> ProbeResult:
-        assert stop(None) == Interrupted()
+        assert stop(None).next is Next.INTERRUPTED
         return failed(plan, FailureKind.INTERRUPTED)
 
     asked = iter([False])

@@ -104,7 +104,9 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> tu
         console.print(f"case {case.name}: {in_words(config)}")
         copied(f"command: {shell_join(plan.argv)}", console)
         with interruptible(console) as asked, closing(open_prober(bench, console.print)) as prober:
-            result = prober(plan, lambda _: probe.Interrupted() if asked.is_set() else probe.Go())
+            result = prober(
+                plan, lambda _: probe.Answer(probe.Next.INTERRUPTED) if asked.is_set() else probe.Answer(probe.Next.GO)
+            )
         return plan, probe.with_sure_speed(result, bench.spec_for(case).needed)
 
     return run_in(bench.slot(case, f"try/{case.name}"), partial(bench.trainer.plan, case, config), run)

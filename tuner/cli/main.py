@@ -160,12 +160,16 @@ def main() -> None:
             _refuse(f"{error.filename} cannot be used: {error.strerror}; name another path, or fix this one")
         if error.errno == errno.ENOENT and not error.filename:  # os.getcwd() fails without a file name
             _refuse("the working directory no longer exists; change to another one, then run the command again")
+        if error.errno in {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}:  # setrlimit(2)
+            _refuse(f"{error.strerror}; raise the limit that `ulimit -a` shows, then run the command again to resume")
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise
         from tuner.cli.options import fall_silent  # noqa: PLC0415 - `tuner --help` needs no options of other commands
 
         fall_silent(sys.stdout)  # the rest of its buffer would fail again
         _refuse(f"the output cannot be written: {error.strerror}; free some disk space, then run the command again")
+    except MemoryError:
+        _refuse("memory ran out; `ulimit -a` and `free` show how much there is; run the command again to resume")
     except KeyboardInterrupt:
         sys.exit(130)
 

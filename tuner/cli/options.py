@@ -257,6 +257,7 @@ def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
     console = _Plain(highlight=False, markup=False, emoji=False, quiet=quiet, stderr=stderr)
     if not (console.is_terminal or "COLUMNS" in os.environ):
         console.width = 80
+    console.width = max(console.width, 20)  # a narrower terminal breaks the lines itself; some say 0
     return console
 
 

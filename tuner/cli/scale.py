@@ -72,15 +72,17 @@ def show_scaling(console: Console, results: Results) -> None:
         console.print(line)
 
 
-def show_comparison(console: Console, lines: Sequence[comparing.MachineRow]) -> None:
-    """Print a table for each workload, with the rows of all machines."""
+def show_comparison(console: Console, lines: Sequence[comparing.MachineRow], currency: str | None) -> None:
+    """Print a table for each workload, with the rows of all machines; with a currency also what samples cost."""
     console.print(SHORT_NUMBERS)
     for (workload, unit), own in grouped(lines, lambda line: (line.row.workload, line.row.unit)).items():
         console.print(f"{workload}{f', size in {unit}' if unit else ''}")
-        shown = Table("machine", *_WHAT, "samples/s", "speed-up", box=box.SIMPLE)
+        costs = [f"samples per {currency}"] if currency else []
+        shown = Table("machine", *_WHAT, "samples/s", "speed-up", *costs, box=box.SIMPLE)
         for line in own:
             speeds = comparing.short(line.row.samples_per_s), comparing.number(line.row.speed_up)
-            shown.add_row(line.machine, *_what(line.row), *speeds)
+            costs = [] if line.samples_per_price is None else [f"{line.samples_per_price:,.0f}"]
+            shown.add_row(line.machine, *_what(line.row), *speeds, *costs)
         print_tables(console, shown)
 
 
@@ -250,22 +252,29 @@ def _numbers(text: str, option: str) -> tuple[int, ...]:
 
 
 Files = Annotated[list[Path], typer.Argument(dir_okay=False, help="Files that `tuner scale --out` has written.")]
+PricesFile = Annotated[
+    Path | None, typer.Option("--prices", dir_okay=False, help="A YAML file with the price of a device for an hour.")
+]
 
 
-def compare(files: Files, as_json: Json = False) -> None:
-    """Compare machines: speed-up, efficiency, and what to choose."""
+def compare(files: Files, prices: PricesFile = None, as_json: Json = False) -> None:
+    """Compare machines: speed-up, efficiency, samples for the money, and what to choose."""
     console = open_console(stderr=as_json)
-    rows = comparing.all_rows(_machines(files))
+    machines = _machines(files)
+    models = [(name, results.devices[0]) for name, results in machines.items()]
+    costs = None if prices is None else comparing.read_prices(prices, models)
+    currency = costs and costs.currency
+    rows = comparing.all_rows(machines, costs)
     if not rows:
         raise TunerError(
             f"{', '.join(map(str, files))}: no baseline of a single device, so there is nothing to compare; "
             "`tuner scale --gpus 1,2` measures one, too"
         )
-    sentences = list(comparing.recommendation(rows))
+    sentences = list(comparing.recommendation(rows, currency))
     if as_json:
-        print_document({"rows": rows, "sentences": sentences})
+        print_document({"rows": rows, "currency": currency, "sentences": sentences})
         return
-    show_comparison(console, rows)
+    show_comparison(console, rows, currency)
     for line in sentences:
         console.print(line)
 

@@ -197,7 +197,7 @@ def gain(view: CaseView, own: Standing) -> SpeedGain | None:
         return None
     is_speed = view.objective in SPEEDS
     (fast, fast_error), (slow, slow_error) = (
-        (config.value, config.error) if is_speed else (config.samples_per_s, config.speed_error)
+        (config.value, config.told_error) if is_speed else (config.samples_per_s, config.told_speed_error)
         for config in (best, own)
     )
     if not fast or not slow:
@@ -253,7 +253,7 @@ def _speed(config: Standing | None, view: CaseView) -> str:
         return "not measured"
     if view.objective in SPEEDS:
         digits = 0 if config.value >= 1000.0 else None
-        return f"{with_error(config.value, config.error, digits)} {SPEEDS[view.objective]}"
+        return f"{with_error(config.value, config.told_error, digits)} {SPEEDS[view.objective]}"
     speed = "" if config.samples_per_s is None else f", {figure(config.samples_per_s)} samples/s"
     return f"{config.value:.1f} {view.objective}{speed}"
 

@@ -34,8 +34,8 @@ from tuner.probe import (
     Slot,
     duration,
 )
-from tuner.probe.count_files import COUNTED, counts, read_processes
 from tuner.probe.output import record
+from tuner.probe.progress_files import COUNTED, counts, read_processes
 from tuner.running.prober import run_in
 from tuner.running.workbench import launch_variables
 from tuner.study import StudySpec

@@ -62,6 +62,7 @@ from tuner.study.study_file import (
     open_anew,
     open_at_once,
     open_regular,
+    read_mapping,
     regular_content,
     stands_in,
     unmatched,

@@ -83,33 +83,36 @@ def regular_content(path: Path, most_bytes: int) -> bytes:
         return file.read(most_bytes)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Return the keys and values of a study file. Raises StudyError for one that cannot be read, or is too large."""
+def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:") -> dict[str, Any]:
+    """Return the keys and values of a YAML file. Raises StudyError for one that cannot be read, or is too large.
+
+    `what` the file is and how it `starts` are words of the messages.
+    """
     try:
-        return _mapping(path)
+        return _mapping(path, what, starts)
     except RecursionError as error:
-        raise StudyError(f"study file {path} is nested too deeply, or one of its aliases contains itself") from error
+        raise StudyError(f"{what} {path} is nested too deeply, or one of its aliases contains itself") from error
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         wrong = f"{error.context} {error.problem}"
         hint = next((f"; {hint}" for part, hint in _HINTS.items() if part in wrong), "")
-        raise _refused(path, f"line {line}: {error.problem}{hint}") from error
+        raise _refused(path, what, f"line {line}: {error.problem}{hint}") from error
     except OSError as error:
-        raise _refused(path, f"{error.strerror}; name another file, or fix it") from error
+        raise _refused(path, what, f"{error.strerror}; name another file, or fix it") from error
     except UnicodeDecodeError as error:
-        raise _refused(path, f"byte {error.start} is not UTF-8; save the file as UTF-8") from error
+        raise _refused(path, what, f"byte {error.start} is not UTF-8; save the file as UTF-8") from error
     except (YAMLError, ValueError, TypeError, OverflowError) as error:  # such as the date 2026-13-45
-        raise _refused(path, str(error)) from error
+        raise _refused(path, what, str(error)) from error
 
 
-def _mapping(path: Path) -> dict[str, Any]:
-    """Return the keys and values of a study file. Raises StudyError, and the errors of file and parser."""
+def _mapping(path: Path, what: str, starts: str) -> dict[str, Any]:
+    """Return the keys and values of a YAML file. Raises StudyError, and the errors of file and parser."""
     content = regular_content(path, MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise _refused(path, f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
+        raise _refused(path, what, f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
     raw = deepcopy(_values(content.decode()))
     if not isinstance(raw, dict):
-        raise StudyError(f"{path} contains no mapping; a study file starts with `name:`")
+        raise StudyError(f"{path} contains no mapping; a {what} starts with `{starts}`")
     return raw
 
 
@@ -139,8 +142,8 @@ def _count(node: Node, known: dict[int, int], depth: int) -> int:
     return known[id(node)]
 
 
-def _refused(path: Path, why: str) -> StudyError:
-    return StudyError(f"study file {path} cannot be read: {why}")
+def _refused(path: Path, what: str, why: str) -> StudyError:
+    return StudyError(f"{what} {path} cannot be read: {why}")
 
 
 _IN_WORDS = {
@@ -253,7 +256,7 @@ def without_effect(study: str) -> list[str]:
     """Return the keys of older versions in the file that is loaded for `study`; none where the file is gone."""
     try:
         own = load(study, fall_back=False, to_show=True)
-        raw = _read(find(own.fallback if own.fallback and not own.trainer.root else study))
+        raw = read_mapping(find(own.fallback if own.fallback and not own.trainer.root else study))
     except StudyError:
         return []
     named = {
@@ -279,7 +282,7 @@ def _is_mapping(value: object) -> bool:
 def _load(path: Path, environ: Mapping[str, str], to_show: bool) -> StudySpec:
     """Return the study of a file, without the keys of older versions. Raises StudyError with all errors of the file."""
     errors: list[str] = []
-    raw = _expand(_read(path), environ, "", errors, to_show=to_show)
+    raw = _expand(read_mapping(path), environ, "", errors, to_show=to_show)
     for section in _sections(raw):
         for part, _, key in (path.partition(".") for path in RETIRED):
             if isinstance(keys := section.get(part), dict):

@@ -142,7 +142,6 @@ class CommandTrainer(Trainer):
             slot=slot,
             progress=LinePatterns(
                 patterns=self._options.progress,
-                block_s=self._options.block_seconds,
                 samples_per_iteration=self._computed("samples_per_iteration", config, slot),
                 queue=loader_queue(config),
             ),
@@ -185,7 +184,7 @@ class CommandTrainer(Trainer):
         return replace(
             cold,
             argv=_launched(self._options.session, self.values(case, config, slot)),
-            progress=replace(cold.progress, patterns=(), block_s=None),
+            progress=replace(cold.progress, patterns=()),
             progress_file=None,
             expected=(),
             request=self.request(config, slot.limits.most_iterations),

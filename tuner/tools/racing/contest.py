@@ -12,12 +12,9 @@ from tuner.export import figure, in_words, score_text
 from tuner.probe import (
     Answer,
     Blame,
-    Enough,
     Failure,
     FailureKind,
-    Go,
-    Interrupted,
-    More,
+    Next,
     ProbeResult,
     student_tail,
     with_sure_speed,
@@ -55,12 +52,12 @@ class RunFollower:
     def __call__(self, so_far: ProbeResult | None) -> Answer:
         """Return whether the run goes on, after taking over the newest score."""
         if self._interrupted():
-            return Interrupted()
+            return Answer(Next.INTERRUPTED)
         if so_far is None:
-            return Go()
+            return Answer(Next.GO)
         self.trained_s = so_far.total_s - (so_far.start_up_s or so_far.total_s)
         self.note(so_far)
-        return Enough() if self.is_complete else More()
+        return Answer(Next.ENOUGH) if self.is_complete else Answer(Next.MORE)
 
     @property
     def is_complete(self) -> bool:

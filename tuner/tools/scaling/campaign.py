@@ -15,9 +15,7 @@ from tuner.probe import (
     Blame,
     DeviceSource,
     FailureKind,
-    Go,
-    Interrupted,
-    More,
+    Next,
     ProbePlan,
     Prober,
     ProbeResult,
@@ -186,11 +184,11 @@ class _Together:
 
         def answer(so_far: ProbeResult | None) -> Answer:
             if self._interrupted():
-                return Interrupted()
+                return Answer(Next.INTERRUPTED)
             if so_far is None or len(self._windows_s) == 1:
-                return Go()
+                return Answer(Next.GO)
             self._windows_s[place] = so_far.window_s or 0.0
-            return Go() if min(self._windows_s) >= self._window_s else More()
+            return Answer(Next.GO) if min(self._windows_s) >= self._window_s else Answer(Next.MORE)
 
         return answer
 

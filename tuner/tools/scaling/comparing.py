@@ -1,12 +1,17 @@
-"""Results of one machine in words, and of several side by side: speed-up, efficiency, what to choose."""
+"""Results of one machine in words, and of several side by side: speed-up, price, what to choose."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
 
 from tuner.devices.found import Link
-from tuner.probe import BUSY_PCT
-from tuner.study import grouped
+from tuner.errors import StudyError, TunerError
+from tuner.probe import BUSY_PCT, HOUR_S
+from tuner.study import Number, Strict, complaints, grouped, read_mapping
 from tuner.tools.scaling.results import Measurement, Mode, Results, Route, Subject
 from tuner.tools.scaling.scaling_table import Quantity, ScalingRow, ceilings, difference, table
 
@@ -121,6 +126,41 @@ def about(subject: Subject) -> str:
     return f"{subject.name}: {subject.text}" + (f"; sizes are {subject.unit}" if subject.unit else "")
 
 
+EXAMPLE = "currency: USD\nper_hour:\n  NVIDIA H200: 3.50\n"
+"""What a file of prices looks like."""
+
+
+class Prices(Strict):
+    """The prices of one device for one hour."""
+
+    currency: str = "USD"
+    per_hour: dict[str, Annotated[Number, Field(gt=0)]] = Field(min_length=1)
+    """The name of a result file without its ending, or the model of a device, and its price."""
+
+    def of(self, machine: str, model: str) -> float | None:
+        """Return the price of a device; that of the machine comes before that of the model. None where neither is."""
+        return self.per_hour.get(machine, self.per_hour.get(model))
+
+
+def read_prices(path: Path, needed: Sequence[tuple[str, str]]) -> Prices:
+    """Read prices for the machines and models that are `needed`.
+
+    Raises TunerError for a file that cannot be used, and for one that lacks a price.
+    """
+    try:
+        prices = Prices.model_validate(read_mapping(path, what="file of prices", starts="currency:"))
+    except StudyError as error:
+        raise TunerError(f"{error}\na file of prices looks like this:\n{EXAMPLE}") from error
+    except ValidationError as error:
+        wrong = "\n  ".join(complaints(error, Prices))
+        raise TunerError(f"{path} is no file of prices:\n  {wrong}\nit looks like this:\n{EXAMPLE}") from error
+    missing = [(machine, model) for machine, model in needed if prices.of(machine, model) is None]
+    if missing:
+        models = ", ".join(dict.fromkeys(f"{model!r} (of {machine})" for machine, model in missing))
+        raise TunerError(f"{path} has no price of {models}; add a line `{missing[0][1]}: PRICE` below `per_hour:`")
+    return prices
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MachineRow:
     """A row of the scaling table of one machine."""
@@ -131,23 +171,28 @@ class MachineRow:
     """The model of its devices."""
     on_gpu: bool
     row: ScalingRow
+    samples_per_price: float | None = None
+    """The samples for one unit of the currency; None without prices."""
 
 
-def all_rows(machines: Mapping[str, Results]) -> list[MachineRow]:
-    """Return the rows of all machines, by the names of their files."""
-    return [
-        MachineRow(machine=machine, model=results.devices[0], on_gpu=results.on_gpu, row=row)
-        for machine, results in machines.items()
-        for row in table(results)
-    ]
+def all_rows(machines: Mapping[str, Results], prices: Prices | None = None) -> list[MachineRow]:
+    """Return the rows of all machines, by the names of their files, and what samples cost where `prices` are given."""
+    rows = []
+    for machine, results in machines.items():
+        model, on_gpu = results.devices[0], results.on_gpu
+        per_hour = prices.of(machine, model) if prices else None
+        for row in table(results):
+            per_price = per_hour and row.samples_per_s.value * HOUR_S / (per_hour * row.gpus)
+            rows.append(MachineRow(machine=machine, model=model, on_gpu=on_gpu, row=row, samples_per_price=per_price))
+    return rows
 
 
-def recommendation(lines: Sequence[MachineRow]) -> Iterator[str]:
+def recommendation(lines: Sequence[MachineRow], currency: str | None = None) -> Iterator[str]:
     """Yield what to choose: which machine suits a workload, and for each machine whether more GPUs are worth it.
 
     How far that holds comes last.
     """
-    yield from _across(lines)
+    yield from _across(lines, currency)
     joined = {line.machine for line in lines if line.row.scaling != "single"}
     for machine in sorted(dict.fromkeys(line.machine for line in lines), key=lambda name: name not in joined):
         own = [line for line in lines if line.machine == machine]
@@ -186,8 +231,8 @@ def _worth(line: MachineRow) -> str:
     )
 
 
-def _across(lines: Sequence[MachineRow]) -> Iterator[str]:
-    """Yield which machine makes most of each workload.
+def _across(lines: Sequence[MachineRow], currency: str | None) -> Iterator[str]:
+    """Yield which machine makes most of each workload, and which makes most for the money.
 
     Only the same workload, of the same size per GPU, on the same kind of device is compared.
     """
@@ -197,7 +242,14 @@ def _across(lines: Sequence[MachineRow]) -> Iterator[str]:
             continue
         fastest = max(group, key=lambda line: line.row.samples_per_s.value)
         speed = number(fastest.row.samples_per_s)
-        yield f"{sized(fastest.row)}: {_where(fastest)} is the fastest, with {speed} samples/s{_rivals(fastest, group)}"
+        sentence = (
+            f"{sized(fastest.row)}: {_where(fastest)} is the fastest, with {speed} samples/s{_rivals(fastest, group)}"
+        )
+        if currency:
+            cheapest = max(group, key=lambda line: line.samples_per_price or 0.0)
+            most = f"{cheapest.samples_per_price or 0.0:,.0f} samples per {currency}"
+            sentence += f"; {_where(cheapest)} makes the most for the money, {most}"
+        yield sentence
 
 
 def _rivals(fastest: MachineRow, group: Sequence[MachineRow]) -> str:
