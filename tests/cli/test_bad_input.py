@@ -319,6 +319,12 @@ def test_a_limit_of_the_machine(
     refused(tuner("cases", "--study", study), str(error).rpartition("] ")[2], "ulimit -a", "run the command again")
 
 
+@pytest.mark.parametrize("command", ["status", "optimize", "report"])
+def test_links_that_lead_to_each_other(tuner: Tuner, tmp_path: Path, command: str) -> None:
+    (tmp_path / "runs").symlink_to("runs")
+    refused(tuner(command, "--study", study_file(tmp_path)), "runs/demo")
+
+
 def test_a_folder_in_the_place_of_a_table(tuner: Tuner, tmp_path: Path) -> None:
     refused(tuner("optimize", "--study", study_file(tmp_path), "--replay", "."), "--replay", "is a directory")
 

@@ -168,6 +168,10 @@ def main() -> None:
 
         fall_silent(sys.stdout)  # the rest of its buffer would fail again
         _refuse(f"the output cannot be written: {error.strerror}; free some disk space, then run the command again")
+    except RuntimeError as error:
+        if not str(error).startswith("Symlink loop"):  # Path.resolve(), before Python 3.13
+            raise
+        _refuse(f"{error}; remove the link, or name another path")
     except MemoryError:
         _refuse("memory ran out; `ulimit -a` and `free` show how much there is; run the command again to resume")
     except KeyboardInterrupt:
