@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from tuner.count import ProcessCounts, TrainingCounts
-from tuner.devices.found import open_devices
+from tuner.devices.found import launch_variables, open_devices
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import Found, PrintedLines
 from tuner.drafting.uses import Used, used
@@ -35,7 +35,6 @@ from tuner.probe import (
 from tuner.probe.count_files import COUNTED, counts, read_processes
 from tuner.probe.output import record
 from tuner.running.prober import run_in
-from tuner.running.workbench import launch_variables
 from tuner.study import StudySpec
 from tuner.trainers.command import CommandTrainer
 
