@@ -41,8 +41,8 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:
         env = {name: _found_beside(plan.programs, value) for name, value in {"PATH": "${PATH}", **env}.items()}
     command = shell_join(plan.argv, env)
     if plan.slot.nodes > 1:
-        command = f"srun ${{SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}} --kill-on-bad-exit=1 bash -c {literal_word(command)}"
-        lines += [f'export {HEAD}="$(hostname)"']
+        lines += [f'export {HEAD}="$(hostname)"', 'export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"']
+        command = f"srun --kill-on-bad-exit=1 bash -c {literal_word(command)}"
     lines += [command]
     return "\n".join(lines) + "\n"
 

@@ -59,17 +59,10 @@ def allocated(environ: Mapping[str, str], wanted: int) -> tuple[str, ...]:
 
 def srun(host: str) -> list[str]:
     """Return the command that starts a watcher on a node, beside all else that runs in the allocation."""
-    options = ("--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none", f"--nodelist={host}")
-    cores = os.environ.get("SLURM_CPUS_PER_TASK")  # a step does not inherit it from its job; see srun(1)
-    return [
-        "srun",
-        *options,
-        *([f"--cpus-per-task={cores}"] if cores else ()),
-        sys.executable,
-        "-P",
-        "-m",
-        "tuner.devices.node_agent",
-    ]
+    options = ["--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none", f"--nodelist={host}"]
+    if cores := os.environ.get("SLURM_CPUS_PER_TASK"):  # a step does not inherit it from its job; see srun(1)
+        options.append(f"--cpus-per-task={cores}")
+    return ["srun", *options, sys.executable, "-P", "-m", "tuner.devices.node_agent"]
 
 
 class Watcher:
