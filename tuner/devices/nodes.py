@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from io import TextIOWrapper
+from math import hypot
 from statistics import fmean
 from typing import Any, cast
 
@@ -35,8 +36,12 @@ START_S = 120.0
 """Seconds that the watchers have to start: `srun` waits for busy nodes."""
 LEAVE_S = 10.0
 """Seconds that the other nodes have to end after one has failed, so that the cause is heard and not only the echo."""
+QUIET_S = 5.0
+"""Seconds without a sign of life after which a node is named where the probe fails for any reason."""
 STRAGGLES_PCT = 10.0
 """A node that computes for so much longer than the fastest, in percent, is named."""
+SURE_ERRORS = 2.0
+"""The standard errors by which its work has to differ."""
 _TIMES = ("t_s", "at_s", "thin_from_s")
 """The fields of a message that are times on a node's clock."""
 
@@ -135,6 +140,8 @@ class NodeProcesses:
         """What devices showed and nobody has taken yet; times are on this side's clock."""
         self.lost: str | None = None
         """Why a node cannot be watched any more; None while all can."""
+        self.quiet: str | None = None
+        """Which nodes told nothing at the end; None where all did."""
         self._failed_s: float | None = None
         self._early: list[OutputLine] = []
         self.left: str | None = None
@@ -173,16 +180,15 @@ class NodeProcesses:
             while True:
                 lines += self._heard(*self._inbox.get_nowait())
         now_s = self._clock.now()
-        self._lose_silent(SILENT_S)
+        self.lost = self.lost or self._silent(SILENT_S)
         counted = self._counts.read() if self._counts else ()
         self._log.check()
         return lines + [OutputLine(t_s=now_s - self._origin_s, text=text, stream="progress") for text in counted]
 
-    def _lose_silent(self, limit_s: float) -> None:
+    def _silent(self, limit_s: float) -> str | None:
         running = [watcher for watcher in self.watchers if watcher.code is None]
         silent = [watcher.host for watcher in running if self._clock.now() - watcher.heard_s > limit_s]
-        if silent:
-            self.lost = self.lost or f"{', '.join(silent)} has told nothing for {limit_s:g} s"
+        return f"{', '.join(silent)} has told nothing for {limit_s:g} s" if silent else None
 
     def _heard(self, watcher: Watcher, heard_s: float, message: Mapping[str, Any]) -> list[OutputLine]:
         match message:
@@ -240,7 +246,7 @@ class NodeProcesses:
         now_s, codes = self._clock.now(), [watcher.code for watcher in self.watchers]
         is_over = self._failed_s is not None and now_s - self._failed_s > LEAVE_S
         if is_over:
-            self._lose_silent(LEAVE_S)
+            self.lost = self.lost or self._silent(QUIET_S)
         if self.lost and not self._closed.is_set():
             return None  # lost devices end the probe, too, and tell more
         return next(filter(None, codes), 0) if None not in codes or is_over else None
@@ -255,7 +261,7 @@ class NodeProcesses:
     def end(self) -> int:
         """End every process on all nodes, wait for them, and return the exit code."""
         if not self._closed.is_set():
-            self._lose_silent(LEAVE_S)
+            self.quiet = self.lost or self._silent(QUIET_S)
             self._closed.set()
             for watcher in self.watchers:
                 with suppress(OSError):
@@ -363,9 +369,9 @@ class Nodes:
         return [replace(sample, t_s=sample.t_s - origin_s) for sample in new]
 
     @property
-    def lost(self) -> str | None:
-        """Why a node of the last probe could not be watched to its end; None where all could."""
-        return self._processes.lost if self._processes else None
+    def quiet(self) -> str | None:
+        """Which nodes told nothing at the end of the last probe; None where all did."""
+        return self._processes.quiet if self._processes else None
 
     def host_of(self, line: str) -> str | None:
         """Return the node whose console has shown a line in the last probe; None where none or several have."""
@@ -377,20 +383,29 @@ class Nodes:
 def straggler(devices: Sequence[DeviceSummary], hosts: Sequence[str]) -> str | None:
     """Say which node holds the others up; None where none does, or where the devices do not show it.
 
-    Ranks that train together wait for the slowest in each step, so the node that computes most of the time is the
-    slowest. A GPU that waits in a collective counts as busy, so there the SM activity decides.
+    Ranks that train together wait for the slowest in each step, so the node that works most of the time is the slowest.
+    A GPU that waits in a collective counts as busy, so there the SM activity decides.
     """
     each = len(devices) // len(hosts)
-    shares = [device.sm_mean_pct if device.device.startswith("cuda") else device.util_mean_pct for device in devices]
-    known = [share for share in shares if share is not None]
-    if len(hosts) < 2 or len(known) < len(shares) or not all(known):
+    read = [
+        (device.sm_mean_pct, device.sm_se_pct)
+        if device.device.startswith("cuda")
+        else (device.util_mean_pct, device.util_se_pct)
+        for device in devices
+    ]
+    known = [(mean_pct, error_pct or 0.0) for mean_pct, error_pct in read if mean_pct]
+    if len(known) < len(hosts) * each:
         return None
-    means = [fmean(known[number * each : (number + 1) * each]) for number in range(len(hosts))]
-    most, least = max(means), min(means)
+    parts = [known[number * each : (number + 1) * each] for number in range(len(hosts))]
+    nodes = [
+        (fmean(pct for pct, _ in part), hypot(*(error for _, error in part)) / each, place)
+        for place, part in enumerate(parts)
+    ]
+    (least, error_of_least, fast), (most, error_of_most, slow) = min(nodes), max(nodes)
     longer_pct = 100.0 * (most / least - 1.0)
-    if longer_pct < STRAGGLES_PCT:
+    if longer_pct < STRAGGLES_PCT or most - least < SURE_ERRORS * hypot(error_of_least, error_of_most):
         return None
-    return f"{hosts[means.index(most)]} is {longer_pct:.0f} % slower in the same step than {hosts[means.index(least)]}"
+    return f"{hosts[slow]} works {longer_pct:.0f} % longer in each step than {hosts[fast]}, which waits for it"
 
 
 def open_nodes(spec: StudySpec) -> Nodes:

@@ -183,8 +183,8 @@ def prober_on(
 def _with_nodes(result: ProbeResult, nodes: Nodes) -> ProbeResult:
     """Return a result that names the node that failed, and the one that holds the others up."""
     failure, slow = result.failure, straggler(result.devices, nodes.hosts)
-    if failure and nodes.lost != failure.detail:
+    if failure and nodes.quiet != failure.detail:
         host = nodes.host_of(failure.detail)
-        detail = f"{f'{host}: ' if host else ''}{failure.detail}{f'; {nodes.lost}' if nodes.lost else ''}"
+        detail = f"{f'{host}: ' if host else ''}{failure.detail}{f'; {nodes.quiet}' if nodes.quiet else ''}"
         result = replace(result, failure=replace(failure, detail=detail))
     return replace(result, notes=(*result.notes, slow)) if slow else result
