@@ -52,13 +52,6 @@ def trace(x: Iterable[Any], y: Iterable[Any], name: str, *, hover: str | None = 
     return {**dict(zip("xy", numbers, strict=True)), "name": name, "mode": "markers", **shown, **more}
 
 
-def bars(x: Iterable[float], y: list[str], name: str, colour: str, *, hover: str) -> Trace:
-    """Return lying bars, one for each of the names `y`."""
-    bar = {"type": "bar", "orientation": "h", "name": name, "marker": {"color": colour}}
-    shown = f"{hover}<extra>%{{fullData.name}}</extra>"
-    return {**bar, "x": [short(length) for length in x], "y": y, "hovertemplate": shown}
-
-
 def dots(colour: str | list[str], *, size: int = 7, symbol: str | list[str] = "circle") -> Trace:
     """Return how the dots of a series look."""
     return {"color": colour, "size": size, "symbol": symbol}

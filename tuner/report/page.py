@@ -1,7 +1,7 @@
 """A report as one self-contained HTML page, or as Markdown. Nothing in it is fetched from a network."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
@@ -35,33 +35,27 @@ _FILTERS = {
 
 def render(study: StudyFacts, *, form: str, commands: Mapping[str, str]) -> str:
     """Return the report as text: `form` is `html` or `md`. `commands` hold a training command for each case."""
-    return filled(
-        f"report.{form}",
-        filters=_FILTERS,
-        study=study,
-        cases=study.cases,
-        headline=words.headline(study),
-        explained=words.explained(study),
-        methods=list(_methods(study.cases)),
-        commands=commands,
-        with_error=with_error,
-        most=5,
-    )
-
-
-def filled(template: str, *, filters: Mapping[str, Callable[..., object]], **values: object) -> str:
-    """Return a template of this room with its values. A page of HTML gets the style, the script and plotly as well."""
-    own = {"plotly": _trusted(get_plotlyjs()), **_own_files()} if template.endswith(".html") else {}
-    written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    own_files = {"plotly": _trusted(get_plotlyjs()), **_own_files()} if form == "html" else {}
     return (
-        _templates(tuple(filters.items()), template.endswith(".md"))
-        .get_template(template)
-        .render(**values, **own, written=written)
+        _templates(form == "md")
+        .get_template(f"report.{form}")
+        .render(
+            study=study,
+            cases=study.cases,
+            headline=words.headline(study),
+            explained=words.explained(study),
+            methods=list(_methods(study.cases)),
+            commands=commands,
+            with_error=with_error,
+            most=5,
+            written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            **own_files,
+        )
     )
 
 
 @cache
-def _templates(filters: tuple[tuple[str, Callable[..., object]], ...], in_markdown: bool) -> Environment:
+def _templates(in_markdown: bool) -> Environment:
     """Return the templates of this room; each is compiled once. Every value is escaped, for HTML or for Markdown."""
     environment = Environment(
         loader=PackageLoader("tuner.report"),
@@ -70,7 +64,7 @@ def _templates(filters: tuple[tuple[str, Callable[..., object]], ...], in_markdo
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {**dict(filters), "drawn": _drawn}
+    environment.filters |= {**_FILTERS, "drawn": _drawn}
     return environment
 
 
