@@ -23,6 +23,7 @@ class ReferenceTrainer(base.Trainer):
 
     name = "reference"
     accepts = frozenset({LADDER, *own.RunConfig.model_fields})
+    spans_nodes = True
 
     def __init__(self, spec: TrainerSpec) -> None:
         """Take the study's `trainer` part. Raises TrainerError for an option it does not know or cannot use."""
