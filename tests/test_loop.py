@@ -12,7 +12,7 @@ from tuner.cli.hints import complaint
 from tuner.errors import LaunchError, OutputError, StoreError, StudyError
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Interrupted, Stop
+from tuner.probe.protocols import Next, Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded, ProbeRunning
 from tuner.running.job import Job, Pulse
@@ -265,7 +265,7 @@ def test_an_interrupted_probe_is_recorded_and_repeated(tmp_path: Path) -> None:
             asked.append(True)
             return busy(plan, stop)
         asked.append(True)
-        assert stop(None) == Interrupted()
+        assert stop(None).next is Next.INTERRUPTED
         return failed(plan, FailureKind.INTERRUPTED)
 
     outcome, first = optimized(tmp_path, interruptible, interrupted=lambda: len(asked) >= 3)

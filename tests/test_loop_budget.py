@@ -12,7 +12,7 @@ from tests_table import MadeUp, study, workbench
 from tuner.cli.hints import out_of_time
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Answer, Enough, Interrupted, Stop
+from tuner.probe.protocols import Answer, Next, Stop
 from tuner.probe.result import ProbeResult
 from tuner.probe.units import HOUR_S
 from tuner.running.events import CaseOutcome, Ending
@@ -83,7 +83,7 @@ def test_no_other_case_begins_once_the_rest_is_too_short(tmp_path: Path) -> None
 
 
 def cut(plan: ProbePlan, stop: Stop) -> ProbeResult:
-    assert stop(None) == Interrupted()
+    assert stop(None).next is Next.INTERRUPTED
     return failed(plan, FailureKind.INTERRUPTED)
 
 
@@ -96,9 +96,9 @@ def test_a_probe_that_takes_all_of_the_time_gives_its_rough_value(
 
     def long(plan: ProbePlan, stop: Stop) -> ProbeResult:
         so_far = replace(measured(plan, 40.0), window_s=window_s)
-        assert stop(so_far) not in (Enough(), Interrupted())
+        assert stop(so_far) not in (Answer(Next.ENOUGH), Answer(Next.INTERRUPTED))
         clock.advance(PROBE_S)
-        return so_far if stop(None) == Enough() else failed(plan, FailureKind.INTERRUPTED)
+        return so_far if stop(None).next is Next.ENOUGH else failed(plan, FailureKind.INTERRUPTED)
 
     with opened(tmp_path) as database:
         job = Job(bench=bench(tmp_path, spec()), database=database, probe=long, interrupted=lambda: False)
@@ -117,7 +117,7 @@ def test_a_person_who_interrupts_gets_no_rough_value(tmp_path: Path) -> None:
         asked = iter([False, False, False, True])
         job = Job(bench=bench(tmp_path, spec()), database=database, probe=long, interrupted=lambda: next(asked, True))
         optimize(within(job, Budget(FakeClock(), 1.0)), [CASE])
-    assert set(answers) <= {Interrupted()}
+    assert set(answers) <= {Answer(Next.INTERRUPTED)}
 
 
 def out_of_memory(plan: ProbePlan, stop: Stop) -> ProbeResult:

@@ -14,7 +14,7 @@ from tests_loop import CASE, Quiet, WithSessions, bench, failed, measured, opene
 from tuner.errors import StoreError
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Enough, Go, More, Stop
+from tuner.probe.protocols import Next, Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.events import CaseOutcome, Ending
 from tuner.running.job import RECOVER, Job
@@ -121,7 +121,7 @@ def test_no_probe_is_stopped_because_another_is_better(tmp_path: Path) -> None:
         so_far = replace(measured(plan, 90.0 if better else 1.0), samples_per_s=900.0 if better else 1.0)
         so_far = replace(so_far, devices=tuple(replace(one, util_se_pct=1.5) for one in so_far.devices))
         for count in range(1, 8):
-            assert isinstance(stop(replace(so_far, iterations=count)), Go | More)
+            assert stop(replace(so_far, iterations=count)).next in {Next.GO, Next.MORE}
             iterations.append(count)
         return so_far
 
@@ -141,7 +141,7 @@ def test_a_probe_ends_when_every_objective_is_known_well_enough(tmp_path: Path) 
         for count in range(4, 8):
             error = 10.0 if count < 6 else 1.0
             so_far = replace(result, iterations=count, samples_per_s=100.0, samples_per_s_se=error)
-            if stop(so_far) == Enough():
+            if stop(so_far).next is Next.ENOUGH:
                 ended.append(count)
                 return so_far
         raise AssertionError

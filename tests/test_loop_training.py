@@ -9,7 +9,7 @@ from tests_loop import CASE, Quiet, bench, measured, opened, spec, view
 from tuner.count import Signature, TrainingCounts
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import OtherTraining, Stop
+from tuner.probe.protocols import Answer, Next, Stop
 from tuner.probe.result import ProbeResult, other_training
 from tuner.running.events import ProbeEnded
 from tuner.running.job import Job
@@ -28,7 +28,7 @@ SIGNATURE = Signature(
 )
 
 
-def searched(folder: Path, keeps: Sequence[str], *, asks: bool = True) -> tuple[Quiet, list[object]]:
+def searched(folder: Path, keeps: Sequence[str], *, asks: bool = True) -> tuple[Quiet, list[Answer]]:
     """Search a command whose steps have `batch` samples; return the watcher, and what stopped its probes."""
     options = {"command": "train --batch {batch}", "cases": ["walk"], "count": "inside", "keeps": list(keeps)}
     study = spec(
@@ -37,16 +37,16 @@ def searched(folder: Path, keeps: Sequence[str], *, asks: bool = True) -> tuple[
         objective="samples_per_s",
         search={"trials": 3},
     )
-    answers: list[object] = []
+    answers: list[Answer] = []
 
     def probe(plan: ProbePlan, stop: Stop) -> ProbeResult:
         batch = int(plan.config["batch"])
         counts = TrainingCounts(signature=replace(SIGNATURE, samples_per_step=batch), witness="module")
         result = replace(measured(plan, 50.0), samples_per_s=10.0 * batch, samples_per_s_se=0.1, training=counts)
-        answer = stop(result) if asks else None
+        answer = stop(result) if asks else Answer(Next.GO)
         answers.append(answer)
-        if isinstance(answer, OtherTraining):
-            return replace(result, failure=other_training(answer.why), samples_per_s=None)
+        if answer.next is Next.OTHER_TRAINING:
+            return replace(result, failure=other_training(answer.why or ""), samples_per_s=None)
         return result
 
     watcher = Quiet()
@@ -60,7 +60,7 @@ def searched(folder: Path, keeps: Sequence[str], *, asks: bool = True) -> tuple[
 
 def test_a_config_of_another_batch_ends_after_its_first_steps_and_is_never_the_best(tmp_path: Path) -> None:
     watcher, answers = searched(tmp_path, ["batch"])
-    stopped = [answer for answer in answers if isinstance(answer, OtherTraining)]
+    stopped = [answer for answer in answers if answer.next is Next.OTHER_TRAINING]
     assert [answer.why for answer in stopped[:1]] == ["samples per optimizer step: 64 → 128"]
     best = view(tmp_path).best
     assert best is not None
@@ -78,7 +78,7 @@ def test_a_probe_that_nobody_stopped_is_judged_at_its_end(tmp_path: Path) -> Non
 
 def test_a_part_that_is_free_may_vary(tmp_path: Path) -> None:
     _, answers = searched(tmp_path, ["model"])
-    assert not any(isinstance(answer, OtherTraining) for answer in answers)
+    assert not any(answer.next is Next.OTHER_TRAINING for answer in answers)
     best = view(tmp_path).best
     assert best is not None
     assert best.config == {"batch": 256}

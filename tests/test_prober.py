@@ -24,7 +24,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.output import USUAL_BOUNDS, Bounds
 from tuner.probe.probe_plan import Device, ProbePlan
 from tuner.probe.process import Process
-from tuner.probe.protocols import Answer, Go, Interrupted, MonotonicClock, Stop, never
+from tuner.probe.protocols import Answer, MonotonicClock, Next, Stop, never
 from tuner.probe.result import ProbeResult
 from tuner.probe.session import Sessions
 from tuner.running.prober import RealProber
@@ -226,10 +226,10 @@ def endless(tmp_path: Path, cards: tuple[FakeGpu, FakeGpu]) -> Iterator[Endless]
 
 
 def test_a_card_that_hangs_ends_the_probe_as_lost(endless: Endless, cards: tuple[FakeGpu, FakeGpu], hang: Hang) -> None:
-    def stop(so_far: ProbeResult | None) -> Go:
+    def stop(so_far: ProbeResult | None) -> Answer:
         if so_far:
             cards[1].hangs["nvmlDeviceGetPowerUsage"] = hang
-        return Go()
+        return Answer(Next.GO)
 
     lost = endless(stop)
     assert lost.failure is not None
@@ -244,7 +244,7 @@ def test_a_probe_ends_on_request_while_a_card_hangs(
 ) -> None:
     def stop(so_far: ProbeResult | None) -> Answer:
         cards[0].hangs["nvmlDeviceGetUtilizationRates"] = hang
-        return Interrupted() if hang.reached.is_set() else Go()
+        return Answer(Next.INTERRUPTED) if hang.reached.is_set() else Answer(Next.GO)
 
     stopped = endless(stop)
     assert stopped.failure is not None
@@ -267,7 +267,7 @@ def test_no_probe_starts_beside_one_that_cannot_be_ended_and_the_user_hears_of_i
     hanging = scripted_plan(tmp_path / "hanging", [Device(name="cpu:0", model="x")], LIMITS)
 
     def stop(_: ProbeResult | None) -> Answer:
-        return Interrupted() if "up" in hanging.slot.console.read_text() else Go()
+        return Answer(Next.INTERRUPTED) if "up" in hanging.slot.console.read_text() else Answer(Next.GO)
 
     prober(replace(hanging, argv=(sys.executable, "-c", IGNORES_TERM)), stop)
     (guard,) = psutil.Process().children()

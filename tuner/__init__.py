@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tuner.probe.probe_plan import ProbePlan
     from tuner.records.schema import ERROR as ERROR_ATTRIBUTE
     from tuner.records.schema import MEMORY as MEMORY_CONSTRAINT
-    from tuner.replay.replaying import ReplayedProber
+    from tuner.replay import ReplayedProber
     from tuner.search.gain.chooser import GainSampler
     from tuner.search.trials import suggest
     from tuner.study.cases import Case
@@ -53,7 +53,7 @@ _HOMES = {
     "GainSampler": "tuner.search.gain.chooser:GainSampler",
     "Parameter": "tuner.study.space:Parameter",
     "ProbePlan": "tuner.probe.probe_plan:ProbePlan",
-    "ReplayedProber": "tuner.replay.replaying:ReplayedProber",
+    "ReplayedProber": "tuner.replay:ReplayedProber",
     "Result": "tuner.optimizing:Result",
     "Space": "tuner.study.space:Space",
     "Table": "tuner.export.recorded_table:Table",

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from tuner.devices.found import spare_cards
 from tuner.drafting.making import Wanted, made_study, write_study
-from tuner.drafting.outcome import COPY, gain, to_copy
+from tuner.drafting.outcome import SpeedGain, Told, gain, told
 from tuner.errors import StudyError
 from tuner.export import StudyReader, connect, export_study, in_use, prepare_folder
 from tuner.export.recorded_table import Table
 from tuner.export.tables import all_trials
 from tuner.probe import MonotonicClock, Prober
 from tuner.records.urls import database_url
-from tuner.replay.replaying import ReplayedProber, replay_bench
+from tuner.replay import ReplayedProber, replay_bench
 from tuner.running.events import CaseOutcome, Watcher
 from tuner.running.job import Budget, Job, open_job, within
 from tuner.running.loop import optimize as work_on
@@ -104,15 +104,6 @@ def replaying(table: Table, path: Path) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SpeedGain:
-    """How many times as many samples a second one config trains as another."""
-
-    times: float
-    error: float | None
-    """The standard error of `times`; None where it is unknown."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
     """What a search has found. Its properties are about the study's first case; `study.cases` has all."""
 
@@ -121,6 +112,8 @@ class Result:
     """How the work on each case ended."""
     lines: tuple[str, ...] = ()
     """What the person who typed a command is told; empty for a study."""
+    command: str | None = None
+    """The command line with the best config's values, in shell quoting; None where nothing is faster."""
 
     @property
     def best(self) -> Config | None:
@@ -132,17 +125,7 @@ class Result:
     def gain(self) -> SpeedGain | None:
         """The gain of the best over the own command, or over a study's default; None where it is unknown."""
         view = self.study.cases[0] if self.study.cases else None
-        if view is None or view.best is None or view.default is None:
-            return None
-        if view.unlike_best(view.default) or view.failed_again:
-            return None
-        times = gain(view.best, view.default, view)
-        return times and SpeedGain(times=times[0], error=times[1])
-
-    @property
-    def command(self) -> str | None:
-        """The command line with the best config's values, in shell quoting; None where nothing is faster."""
-        return self.lines[self.lines.index(COPY) + 1] if COPY in self.lines else None
+        return gain(view, view.default) if view and view.default else None
 
     def trials(self) -> "pd.DataFrame":
         """Return a row per trial, with the columns of `trials.tsv`."""
@@ -223,9 +206,5 @@ def optimize(
 def result_of(ready: Search, url: str, outcomes: Sequence[CaseOutcome], command: Sequence[str] = ()) -> Result:
     """Return the result of a search that has ended; `command` is what a person typed, if the study was made of it."""
     study = StudyReader(connect(url), ready.bench.spec.name)
-    lines: list[str] = []
-    if command and outcomes:
-        lines += to_copy(ready.bench, study.cases[0], command)
-        if loaded := study.cases[0].loaded:
-            lines.insert(lines.index(COPY) if COPY in lines else len(lines), f"  not sure, because of {loaded}")
-    return Result(study=study, outcomes=tuple(outcomes), lines=tuple(lines))
+    found = told(ready.bench, study.cases[0], command) if command and outcomes else Told()
+    return Result(study=study, outcomes=tuple(outcomes), lines=found.lines, command=found.command)

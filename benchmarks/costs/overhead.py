@@ -29,7 +29,7 @@ from tuner.devices.found import describe_machine
 from tuner.probe.probe_plan import LinePatterns, Slot
 from tuner.probe.process import Process, reserved_port
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import Answer, DeviceSource, Enough, Go, MonotonicClock, OutputLine
+from tuner.probe.protocols import Answer, DeviceSource, MonotonicClock, Next, OutputLine
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.run import run
 from tuner.probe.series import SamplingRecorder
@@ -66,14 +66,14 @@ class Alternating:
             or so_far.iterations < WARM_UP_ITERATIONS
             or (self.turns and now_s - self.turns[-1][0] < self._turn_s)
         ):
-            return Go()
+            return Answer(Next.GO)
         self.stop()
         way = self._left.pop() if self._left else ""
         self.turns.append((now_s, way))
         if way == TUNER:
             self._recorder = SamplingRecorder(self.source, MonotonicClock(), self._sample_s)
             self._recorder.start(*self._origin)
-        return Go() if way else Enough()
+        return Answer(Next.GO) if way else Answer(Next.ENOUGH)
 
     def samples(self) -> list[DeviceSample]:
         return []

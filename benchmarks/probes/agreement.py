@@ -35,7 +35,7 @@ from tuner.errors import StudyError
 from tuner.probe.metrics import error, value
 from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.probe.process import reserved_port
-from tuner.probe.protocols import Answer, Enough, Go, Stop
+from tuner.probe.protocols import Answer, Next, Stop
 from tuner.probe.result import ProbeResult
 from tuner.probe.steady import error_of_mean
 from tuner.running.job import Probe
@@ -172,12 +172,12 @@ class Bench:
         return plan
 
     def _precise(self, so_far: ProbeResult | None) -> Answer:
-        return settled(so_far, self.workbench.spec.objectives, self.limits) if so_far else Go()
+        return settled(so_far, self.workbench.spec.objectives, self.limits) if so_far else Answer(Next.GO)
 
 
 def window_of(seconds: float) -> Stop:
     """Stop a probe once its window is this long."""
-    return lambda so_far: Enough() if so_far and (so_far.window_s or 0.0) >= seconds else Go()
+    return lambda so_far: Answer(Next.ENOUGH) if so_far and (so_far.window_s or 0.0) >= seconds else Answer(Next.GO)
 
 
 def chosen(space: Space, settings: Sequence[str]) -> list[Config]:

@@ -22,12 +22,8 @@ START_S = 20.0
 """With less time than this, nothing more is begun."""
 MORE_TIME = 3
 INTERRUPTED = 130
-GPU_SIZES = {
-    "ppo": "512,1024,2048,4096,8192,16384",
-    "fusion": "64,128,256,512,1024,2048,4096",
-    "pipeline": "16,32,64,128,256",
-}
-CPU_SIZES = {"ppo": "16,32,64", "fusion": "8,16,32", "pipeline": "8,16"}
+GPU_SIZES = {"ppo": "512,1024,2048,4096,8192,16384"}
+CPU_SIZES = {"ppo": "16,32,64"}
 
 
 class Machine:

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.search import kernel_tables, ladders, scripts, surfaces
+from benchmarks.search import kernel_tables, ladders, launches, scripts, surfaces
 from benchmarks.search.searching import Ground
 from tuner.export.recorded_table import Table
 
@@ -72,6 +72,7 @@ FAMILIES = {
     "scripts": Family(
         tables=_drawn("script"), ground=lambda name: scripts.ScriptGround(scripts.script(_seed(name))), probes=60
     ),
+    "launches": Family(tables=_drawn("launch"), ground=lambda name: launches.launch(_seed(name)), probes=60),
     "kernels": Family(tables=_kernels, ground=_kernel, probes=60),
     "ladders": Family(
         tables=_drawn("ladder"), ground=lambda name: Ground(ladders.table(_seed(name))), probes=100, sessions=True

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table as Shown
 
 from tuner.export.recorded_table import Table
-from tuner.replay.replaying import ReplayedProber, replay_bench
+from tuner.replay import ReplayedProber, replay_bench
 from tuner.running.events import Event, ProbeStarted
 from tuner.running.job import Job
 from tuner.running.loop import optimize

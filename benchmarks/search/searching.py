@@ -180,8 +180,9 @@ class Probing:
 
     def price(self, config: Config) -> float:
         """Return how many starts a probe of a config needs: 0 in the open session, else 1."""
-        key = self.ground.row(config).session_key
-        return 0.0 if self._sessions and key is not None and key == self.open_session else 1.0
+        if self.open_session is None:
+            return 1.0
+        return 0.0 if self.ground.row(config).session_key == self.open_session else 1.0
 
 
 Method = Callable[[Probing], None]

@@ -8,7 +8,7 @@ from tests_devices import FakeGpu, FakeNvml
 from tuner.devices.nvml import Nvml
 from tuner.study.spec import EnvironmentSpec
 from tuner.study.study_file import load
-from tuner.tools.checkup.check_up import Finding, Severity, check_devices, check_up
+from tuner.tools.checkup import Finding, Severity, check_devices, check_up
 
 
 def findings(study: str, devices: str, folder: Path) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from tuner.devices.cards import Clocks, Occupancy, Occupant
 from tuner.devices.found import Link
 from tuner.probe.probe_plan import Device
 from tuner.study.spec import EnvironmentSpec
-from tuner.tools.checkup.check_up import (
+from tuner.tools.checkup import (
     Finding,
     Severity,
     check_clocks,

@@ -305,6 +305,26 @@ def test_a_disk_that_does_not_answer(tuner: Tuner, tmp_path: Path, monkeypatch: 
     refused(tuner("cases", "--study", study), f"demo.yaml cannot be used: {os.strerror(cause)}; name another path")
 
 
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EMFILE, "too many"), OSError(errno.EAGAIN, "no process"), MemoryError()]
+)
+def test_a_limit_of_the_machine(
+    tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(path: Path) -> bool:
+        raise error
+
+    study = study_file(tmp_path)
+    monkeypatch.setattr(Path, "is_file", fail)
+    refused(tuner("cases", "--study", study), str(error).rpartition("] ")[2], "ulimit -a", "run the command again")
+
+
+@pytest.mark.parametrize("command", ["status", "optimize", "report"])
+def test_links_that_lead_to_each_other(tuner: Tuner, tmp_path: Path, command: str) -> None:
+    (tmp_path / "runs").symlink_to("runs")
+    refused(tuner(command, "--study", study_file(tmp_path)), "runs/demo")
+
+
 def test_a_folder_in_the_place_of_a_table(tuner: Tuner, tmp_path: Path) -> None:
     refused(tuner("optimize", "--study", study_file(tmp_path), "--replay", "."), "--replay", "is a directory")
 
@@ -326,6 +346,17 @@ def test_a_name_that_no_study_can_have(tuner: Tuner, tmp_path: Path, name: str) 
     answer = tuner("optimize", "--yes", "--name", name, "--runs", tmp_path / "runs", "--", "python", "train.py")
     refused(answer, "names no study")
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("search", ["workers=0,nan", "workers=" + "9" * 5000, "workers=-1", "lr=1e400"])
+def test_a_search_that_no_study_can_hold_is_refused_before_anything_runs(
+    tuner: Tuner, tmp_path: Path, search: str
+) -> None:
+    runs = tmp_path / "runs"
+    refused(
+        tuner("optimize", "--yes", "--search", search, "--runs", runs, "--", "python", "train.py"), search[:2], "write"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_command_with_an_open_quote(tuner: Tuner) -> None:

@@ -8,7 +8,17 @@ from rich.table import Table
 from rich.text import Text
 
 from tuner.cli.case_tables import print_tables
-from tuner.cli.options import open_console, say
+from tuner.cli.options import comment, open_console, say
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "2", "7"])
+def test_a_terminal_without_a_width_gets_whole_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    comment("measured again")
+    open_console().print("measured again", Table("measured"))
+    assert capsys.readouterr().out.count("measured") == 3
 
 
 def test_an_output_that_cannot_spell_a_letter_gets_another(monkeypatch: pytest.MonkeyPatch) -> None:

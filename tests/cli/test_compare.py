@@ -1,4 +1,4 @@
-"""`tuner compare`: one page and one table from the files of several machines; what cannot be read is refused."""
+"""`tuner compare`: a verdict and one document from the files of several machines; what cannot be read is refused."""
 
 import json
 import os
@@ -22,18 +22,16 @@ def files(tmp_path: Path) -> list[str]:
     return ["pair.json", "lone.json"]
 
 
-def test_two_machines_make_one_page_and_one_table(tuner: Tuner, files: list[str], tmp_path: Path) -> None:
-    code, out, _ = tuner("compare", *files, "--prices", "prices.yaml", "--out", "found")
+def test_two_machines_make_a_verdict_and_one_document(tuner: Tuner, files: list[str]) -> None:
+    code, out, _ = tuner("compare", *files, "--prices", "prices.yaml")
     assert code == 0
     assert "pair with 2 x NVIDIA H200 over NVLink is the fastest" in out
-    page = (tmp_path / "found/compare.html").read_text()
-    assert page.count('class="plot"') == 4
-    assert "EUR per million" in page
-    verdict = page.index("pair with 2 x NVIDIA H200 over NVLink is the fastest")
-    assert page.index('<p class="big">') < verdict < page.index('class="plot"') < page.index("<h2>")
-    assert "http" not in page.partition("<script>")[0].replace("http-equiv", "")
-    table = (tmp_path / "found/compare.tsv").read_text().splitlines()
-    assert [row.split("\t")[0] for row in table] == ["machine", "pair", "pair", "lone"]
+    assert "samples per EUR" in out
+    code, out, _ = tuner("compare", *files, "--json")
+    document = json.loads(out)
+    assert [(row["machine"], row["row"]["gpus"]) for row in document["rows"]] == [("pair", 1), ("pair", 2), ("lone", 1)]
+    assert document["rows"][1]["row"]["speed_up"]["value"] == pytest.approx(1.9)
+    assert "pair with 2 x NVIDIA H200 over NVLink is the fastest" in document["sentences"][0]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +39,7 @@ def test_two_machines_make_one_page_and_one_table(tuner: Tuner, files: list[str]
     [
         ("pair.json nowhere.json", "nowhere.json cannot be read"),
         ("pair.json pair.json", "a file is named twice"),
-        ("pair.json old.json", "old.json has version 0 of the results, and this tuner reads version 1"),
+        ("pair.json old.json", "old.json has version 0 of the results, and this tuner reads version 2"),
         ("pair.json --prices few.yaml", "has no price of 'NVIDIA H200'"),
         ("empty.json", "no baseline of a single device"),
         ("pair.json pipe", "pipe cannot be read: it is no regular file"),
@@ -69,5 +67,5 @@ def test_the_recorded_results_of_two_machines_are_compared(tuner: Tuner) -> None
     code, out, _ = tuner("compare", recorded / "one_h200.json", recorded / "two_cpu_ranks.json")
     assert code == 0
     assert "one_h200: measured on one NVIDIA H200 alone" in out
-    assert "one_h200: fusion 1,024 (strong): 2 devices can make at most 1.88 ± 0.03 times the samples of one" in out
+    assert "one_h200: ppo 4,096 (strong): 2 devices can make at most 1.76 ± 0.04 times the samples of one" in out
     assert "These are CPU figures" in out

@@ -10,7 +10,7 @@ from tests_docs import ROOT
 from tests_scaling import point, results
 
 from tuner.cli.scale import show_comparison, show_scaling
-from tuner.tools.scaling.comparing import lines, short
+from tuner.tools.scaling.comparing import all_rows, short
 from tuner.tools.scaling.results import read, write
 from tuner.tools.scaling.scaling_table import table
 
@@ -21,9 +21,9 @@ from tuner.tools.scaling.scaling_table import table
         ("--gpus 2 --devices cpu:1", "--gpus 2 asks for 2, and tuner sees 1 CPU rank(s)"),
         ("--gpus 1,x --devices cpu:2", "--gpus '1,x': write whole numbers"),
         (f"--gpus {'9' * 5000} --devices cpu:2", "write whole numbers of at least 1"),
-        ("nonsense --devices cpu:2", "'nonsense' is unknown; known: ppo, fusion, pipeline, allreduce"),
-        ("fusion pipeline --sizes 8 --devices cpu:2", "--sizes belong to one workload"),
-        ("fusion --study reference --devices cpu:2", "leave out fusion"),
+        ("nonsense --devices cpu:2", "'nonsense' is unknown; known: ppo, allreduce"),
+        ("ppo allreduce --sizes 8 --devices cpu:2", "--sizes belong to one workload"),
+        ("ppo --study reference --devices cpu:2", "leave out ppo"),
         ("--study nowhere --devices cpu:2", "nowhere"),
     ],
 )
@@ -38,7 +38,7 @@ def test_what_cannot_be_measured_is_refused(words: str, said: str, tuner: Tuner)
     ("text", "said"),
     [
         ("{}", "mine.json is no result of `tuner scale`"),
-        ('{"tuner_scale": 7}', "mine.json has version 7 of the results, and this tuner reads version 1"),
+        ('{"tuner_scale": 7}', "mine.json has version 7 of the results, and this tuner reads version 2"),
         (None, "mine.json holds results of another machine, and they are kept; name another file with --out"),
     ],
 )
@@ -49,7 +49,7 @@ def test_a_file_that_cannot_be_gone_on_with_is_kept(text: str | None, said: str,
     else:
         path.write_text(text)
     before = path.read_bytes()
-    code, _, err = tuner("scale", "fusion", "--devices", "cpu:2", "--out", "mine.json")
+    code, _, err = tuner("scale", "ppo", "--devices", "cpu:2", "--out", "mine.json")
     assert code == 2
     assert said in err
     assert path.read_bytes() == before
@@ -61,7 +61,7 @@ def test_the_tables_fit_into_80_columns(name: str) -> None:
     shown = StringIO()
     console = Console(width=80, file=shown, soft_wrap=True)
     show_scaling(console, found)
-    show_comparison(console, lines({name: found}, None), None)
+    show_comparison(console, all_rows({name: found}))
     tables = [line for line in shown.getvalue().splitlines() if line.startswith("  ")]
     assert len(tables) > 2 * len(table(found))
     assert max(map(len, tables)) <= 80

@@ -105,3 +105,18 @@ def test_a_script_that_names_argv_may_read_its_command_line(tmp_path: Path, scri
 def test_a_module_and_a_command_are_scripts_as_well(tmp_path: Path, start: tuple[str, ...]) -> None:
     records = told(tmp_path, "import sys; sys.argv; print('done')", start=start)
     assert [record["type"] for record in records] == ["argv"]
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "sys.argv = {'a': 1}",
+        "sys.argv = 5",
+        "sys.addaudithook(lambda event, args: event == 'open' and str(args[0]).endswith('.jsonl') and 1 / 0)",
+    ],
+)
+def test_a_script_that_the_counting_does_not_fit_runs_as_without_it(tmp_path: Path, hostile: str) -> None:
+    script = (
+        f"import sys\nopen('plain.json').close()\n{hostile}\nopen('named.json').close()\nimport helper\nprint('done')"
+    )
+    told(tmp_path, script, "plain.json", "named.json")

@@ -25,6 +25,7 @@ from tuner.devices.cpu import (
     find_ranks,
     spent_s,
 )
+from tuner.devices.delays import ThreadTimes
 from tuner.probe.units import BYTES_PER_MIB
 
 
@@ -213,11 +214,20 @@ def test_children_that_live_shortly_count_once(source: CpuSource, ranks: list[Fa
 def test_what_others_use_of_the_machine_is_measured(launcher: FakeProcess, ranks: list[FakeProcess]):
     busy_s = iter((100.0, 105.0, 105.0))
     others = Others(cores=4, busy_s=lambda: next(busy_s))
-    source = CpuSource(2, cores=4, open_process=lambda pid: cast(psutil.Process, launcher), machine=others)
+    waited_s = {30: 0.0, 20: 0.0}
+    source = CpuSource(
+        2,
+        cores=4,
+        open_process=lambda pid: cast(psutil.Process, launcher),
+        machine=others,
+        read_threads=lambda pid: {"1": ThreadTimes(ran_s=0.0, waited_s=waited_s[pid])},
+    )
     source.attach(launcher.pid)
-    assert [sample.others_pct for sample in source.sample(0.0)] == [None, None]
-    ranks[0].cpu_s, launcher.cpu_s = ranks[0].cpu_s + 0.6, 0.4
-    assert [sample.others_pct for sample in source.sample(2.0)] == [pytest.approx(50.0, abs=10.0)] * 2
+    assert [(sample.others_pct, sample.delayed_pct) for sample in source.sample(0.0)] == [(None, None)] * 2
+    ranks[0].cpu_s, launcher.cpu_s, waited_s[20] = ranks[0].cpu_s + 0.6, 0.4, 1.0
+    known = source.sample(2.0)
+    assert [sample.others_pct for sample in known] == [pytest.approx(50.0, abs=10.0)] * 2
+    assert [sample.delayed_pct for sample in known] == [0.0, pytest.approx(40.0, abs=5.0)]
     assert [sample.others_pct for sample in source.sample(3.0)] == [pytest.approx(0.0, abs=10.0)] * 2
 
 

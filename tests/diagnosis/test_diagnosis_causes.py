@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.tools.diagnosis.study_times import KnownFact, Setup, StudyRecord, TrialEnd, TrialTimes, gather, with_n_jobs
-from tuner.tools.diagnosis.waits import IdleCause, Kind, Way, causes
+from tuner.tools.diagnosis.waits import IdleCause, Kind, causes
 
 
 def found(
@@ -16,7 +16,6 @@ def found(
     at_once: int = 4,
     ours: bool = False,
     sessions: bool = False,
-    hours_left: float | None = None,
     **setup: Any,
 ) -> list[IdleCause]:
     """Return the causes of a study of such trials: their end, seconds and start-up."""
@@ -27,7 +26,7 @@ def found(
         times.append(TrialTimes(end=end, began_s=began_s, ended_s=began_s + took_s, startup_s=startup_s))
     known = Setup(**{name: KnownFact(value=value, source="told") for name, value in setup.items()})
     record = StudyRecord(study="mine", trials=tuple(times), setup=known, is_ours=ours, has_sessions=sessions)
-    return causes(gather(record), record.trials, hours_left)
+    return causes(gather(record), record.trials)
 
 
 def kinds(causes: list[IdleCause]) -> list[Kind]:
@@ -114,7 +113,7 @@ def test_long_start_ups_of_complete_trials() -> None:
 
 def test_gpus_with_little_to_do_are_a_cause_where_nothing_else_tells_why() -> None:
     (cause,) = found(*[(TrialEnd.COMPLETE, 1000.0, 100.0)] * 10, ours=True, duty_pct=18.0)
-    assert (cause.kind, cause.way) == (Kind.IDLE, Way.ANEW)
+    assert (cause.kind, cause.undo.partition(":")[0]) == (Kind.IDLE, "nothing")
     assert cause.gain == pytest.approx(5.0)
     assert "20% busy" in cause.why
     (rounded,) = found(*[(TrialEnd.COMPLETE, 1000.0, 100.0)] * 10, ours=True, duty_pct=1.23)
@@ -122,35 +121,6 @@ def test_gpus_with_little_to_do_are_a_cause_where_nothing_else_tells_why() -> No
     assert rounded.how.endswith("100 / 1.37 = 73.17 times")
     assert kinds(found(*LONG, **MEMORY, duty_pct=19.0)) == [Kind.PARALLEL]
     assert found(*LONG, duty_pct=60.0) == []
-
-
-STARTS = [(TrialEnd.COMPLETE, 3600.0, 1800.0)] * 10
-
-
-@pytest.mark.parametrize(
-    ("trials", "setup", "hours_left", "way", "says"),
-    [
-        (STARTS, {}, 10.0, Way.RESUME, "stop and resume with it now: at most 2.00 x (10.0 h left - 0.5 h"),
-        (STARTS, {}, 0.9, Way.RESUME, "let the study finish: at most 2.00 x (0.9 h left - 0.5 h"),
-        (LONG, MEMORY, 0.1, Way.ADD, "nothing stops"),
-        (LONG, {"duty_pct": 10.0}, 10.0, Way.ANEW, "stop and begin anew with it now"),
-        (
-            LONG,
-            {"duty_pct": 10.0},
-            0.1,
-            Way.ANEW,
-            "finish: at most 9.80 x 0.1 h left = 1.0 h, against 2.8 h",
-        ),
-        (LONG, {"loader_workers": 8, "cores": 12}, 10.0, Way.RESUME, "let the study finish: nobody knows"),
-    ],
-)
-def test_a_study_that_runs_is_stopped_where_that_gains_more_than_it_costs(
-    trials: list[tuple[TrialEnd, float, float | None]], setup: dict[str, Any], hours_left: float, way: Way, says: str
-) -> None:
-    (cause,) = found(*trials, hours_left=hours_left, **setup)
-    assert (cause.way, bool(cause.undo)) == (way, True)
-    assert cause.advice
-    assert says in cause.advice
 
 
 def test_no_change_gains_more_than_the_gpus_have_room_for() -> None:

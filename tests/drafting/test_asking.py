@@ -1,5 +1,7 @@
+import pytest
+
 from tuner.count import Flag
-from tuner.drafting.asking import ask_searches
+from tuner.drafting.asking import searches
 from tuner.drafting.searches import Known
 
 AMP = Flag(names=("amp",), is_switch=True)
@@ -14,7 +16,7 @@ def asked(command: str, *answers: str, flags: tuple[Flag, ...] = ()) -> tuple[li
         said.append(prompt)
         return next(left)
 
-    found = ask_searches(Known(words=command.split(), cores=4, flags=flags), say=said.append, ask=answer)
+    found = searches(Known(words=command.split(), cores=4, flags=flags), say=said.append, ask=answer)
     assert next(left, None) is None
     return [str(one) for one in found], said
 
@@ -39,3 +41,22 @@ def test_an_answer_that_cannot_be_used_is_asked_again() -> None:
     assert found == ["lr=1,2"]
     assert any("name at least one" in text for text in said)
     assert any("the command has no number for it" in text for text in said)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "workers=50k",
+        "lr=50'000",
+        "lr=1,000",
+        "lr=1e400",
+        "lr=\uff15",
+        "workers=-5",
+        "workers={nope}",
+        "lr=" + "9" * 200,
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_asked_again(answer: str) -> None:
+    found, said = asked("train.py --workers 2 --lr 3", answer, "workers=2,4")
+    assert found == ["workers=2,4"]
+    assert any(text.startswith(answer.partition("=")[0]) and "write" in text for text in said[1:])

@@ -95,6 +95,11 @@ def test_variables_before_the_program_are_no_words() -> None:
             "python train.py --max_iterations {iterations} --max_steps 5000 --n {n} --set '{{a}}'",
         ),
         (
+            "python train.py -b 16 --fp16 workers 2 lr 0.1 --lr 1",
+            {"workers": "{workers}", "lr": "{lr}"},
+            "python train.py -b 16 --fp16 workers {workers} lr 0.1 --lr {lr}",
+        ),
+        (
             "bash -c 'sed s/32/{batch_size}/ a.yaml > {out_dir}/a.yaml; train {other} {out_dir}/a.yaml'",
             {"batch_size": "{batch_size}"},
             "bash -c 'sed s/32/{batch_size}/ a.yaml > {out_dir}/a.yaml; train {{other}} {out_dir}/a.yaml'",
@@ -149,15 +154,19 @@ def test_a_typed_command_takes_the_values_of_a_config_and_nothing_else(
     command: str, searched: dict[str, str], values: dict[str, object], expected: str
 ) -> None:
     made = template(command.split(), searched).words
-    assert retyped(command.split(), made, values, {}) == tuple(expected.split())
-    assert retyped([*command.split(), "--more"], made[:2], values, {}) is None
+    assert retyped(command.split(), made, values, {}, {}) == tuple(expected.split())
+    assert retyped([*command.split(), "--more"], made[:2], values, {}, {}) is None
 
 
 def test_a_flag_is_not_added_with_the_scripts_own_value() -> None:
     words = ["train.py", "--batch-size", "8"]
     made = template(words, {"batch-size": "{batch_size}", "workers": "{workers}", "prefetch": "{prefetch}"}).words
     values = {"batch_size": 8, "workers": 4, "prefetch": 2}
-    assert retyped(words, made, values, {"batch_size": 8, "workers": 0, "prefetch": 2}) == (*words, "--workers", "4")
+    assert retyped(words, made, values, {"batch_size": 8, "workers": 0, "prefetch": 2}, {}) == (
+        *words,
+        "--workers",
+        "4",
+    )
 
 
 def test_a_short_flag_is_the_long_one_of_the_script() -> None:

@@ -13,12 +13,11 @@ from ruamel.yaml import YAML
 from tests_counts import COUNTED_TRAINING
 
 from tuner.drafting.asking import searches
-from tuner.drafting.draft import Draft, draft, environment, searching, widened
+from tuner.drafting.command_lines import typed_command
+from tuner.drafting.draft import Draft, draft, environment, searching
 from tuner.drafting.printed import Found, PrintedLines
-from tuner.drafting.run_flags import known_of
-from tuner.drafting.typed import typed_command
-from tuner.drafting.uses import Used, devices_of, used
-from tuner.drafting.watching import Watched
+from tuner.drafting.run_flags import known_of, widened
+from tuner.drafting.watching import Used, Watched, devices_of, used
 from tuner.drafting.writing import preset_text, samples_in_words, study_text
 from tuner.errors import StudyError
 from tuner.probe.output import LineSplitter
@@ -56,13 +55,13 @@ def drafted(
     """Return a command with the flags that are searched."""
     words = shlex.split(command) if isinstance(command, str) else command
     found = draft(typed_command(words), devices=devices)
-    known = known_of(found, watched, USES, free_batch=free_batch)
+    known = known_of(found, replace(watched, uses=tuple(USES)), free_batch=free_batch)
     return searching(found, searches(known, asked), known)
 
 
 def text_of(command: str, watched: Watched, asked: Sequence[str] = ()) -> str:
     """Return the text of the study that is written."""
-    return study_text("made", drafted(command, watched, asked), watched, "cpu:2", USES)
+    return study_text("made", drafted(command, watched, asked), replace(watched, uses=tuple(USES), devices="cpu:2"))
 
 
 def study(command: str, watched: Watched, asked: Sequence[str] = ()) -> StudySpec:
@@ -92,31 +91,19 @@ def lines_of(file: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("command", "file", "progress", "samples"),
+    ("command", "file", "progress"),
     [
-        ("python {}/lightning_ddp.py --batch-size 8", "lightning.log", "lightning", "{batch_size} * {ranks}"),
-        (
-            "torchrun {}/huggingface_gpt2.py --per_device_train_batch_size=8 --gradient_accumulation_steps=4",
-            "huggingface.log",
-            "huggingface",
-            "{per_device_train_batch_size} * {ranks} * {gradient_accumulation_steps}",
-        ),
-        ("python {}/skrl_ppo.py --num_envs 16", "skrl.log", "skrl", "{num_envs} * {ranks}"),
-        ("python {}/sb3_ppo.py --n-envs 8", "sb3.log", "sb3", None),
-        ("python elsewhere.py --batch-size 8 --workers 0", "skrl.log", "tqdm", None),
-        ("python elsewhere.py --batch-size 8 --workers 0", "lightning.log", "lightning", None),
+        ("python {}/lightning_ddp.py --batch-size 8", "lightning.log", "lightning"),
+        ("python {}/sb3_ppo.py --n-envs 8", "sb3.log", "sb3"),
+        ("python elsewhere.py --batch-size 8 --workers 0", "skrl.log", "tqdm"),
     ],
 )
-def test_a_preset_counts_the_samples_of_its_own_trainer_alone(
-    command: str, file: str, progress: str, samples: str | None
-) -> None:
+def test_a_preset_is_known_by_its_lines_and_by_what_a_script_imports(command: str, file: str, progress: str) -> None:
     words = command.format(EXAMPLES)
     spec = study(words, printed(lines_of(file), typed_command(words.split()).presets))
     assert spec.trainer.options["progress"] == progress
     assert spec.trainer.options["count"] == "printed"
-    assert spec.trainer.options.get("samples_per_iteration") == samples
-    is_counted = samples is not None or progress == "sb3"
-    assert (spec.objective == "samples_per_s") is is_counted
+    assert (spec.objective == "samples_per_s") is (progress == "sb3")
 
 
 PLAIN = printed([f"step {n} loss 0.{n} samples {64 * n}" for n in range(9)])
@@ -146,7 +133,7 @@ def test_counts_in_doubt_compare_nothing() -> None:
 @pytest.mark.parametrize(("watched", "said"), [(PLAIN, "unknown"), (printed(lines_of("sb3.log")), "6144 in all")])
 def test_what_is_known_of_printed_samples_is_said(watched: Watched, said: str) -> None:
     assert watched.found
-    assert said in samples_in_words(drafted("train.py --batch-size 8 --workers 2", watched), watched.found)
+    assert said in samples_in_words(watched.found)
 
 
 def test_what_a_trainer_reports_by_itself_needs_no_pattern() -> None:
@@ -165,13 +152,13 @@ def test_sizes_follow_from_memory_and_workers_from_waiting(
     found = drafted(command, COUNTED, free_batch=True)
     device = Device(name="cuda:0", model="a card", uuid="GPU-1", mem_total_mib=total)
     uses = [Used(device=device, util_pct=busy, mem_peak_mib=1000.0, worked=True)]
-    batch, workers = sorted(widened(found, uses).searches, key=lambda one: one.parameter)
+    batch, workers = sorted(widened(found.searches, uses), key=lambda one: one.parameter)
     assert batch.values == tuple(4 << power for power in range(int(math.log2(largest // 4)) + 1))
     assert (workers.values != found.searches[1].values) is waits
     named = drafted(command, COUNTED, ["batch-size=8,16", "workers=0,2"])
-    assert widened(named, uses).space() == named.space()
+    assert {*widened(named.searches, uses)} == {*named.searches}
     last = drafted(command, COUNTED, ["compile=True,False", "workers=0,2"])
-    assert next(iter(widened(last, uses).space())) == ("workers" if waits else "compile")
+    assert widened(last.searches, uses)[0].parameter == ("workers" if waits else "compile")
 
 
 def test_ranges_that_no_person_has_chosen_may_grow() -> None:
@@ -294,7 +281,8 @@ def test_the_study_of_a_preset_is_accepted(name: str) -> None:
 def test_what_a_trainer_prints_and_says_adds_no_key(line: str, why: str, name: str) -> None:
     found = drafted(["python", "train.py", "--batch-size", "8", name], PLAIN, ("batch-size=8,16",))
     read = Found(patterns=("a",), reports=STEPS, lines=(line,), contradiction=why)
-    text = study_text(name, found, replace(PLAIN, found=read, uncounted=why), "cpu:2", USES)
+    watched = replace(PLAIN, found=read, uncounted=why, uses=tuple(USES), devices="cpu:2")
+    text = study_text(name, found, watched)
     made = YAML(typ="safe").load(text)
     assert list(made) == ["name", "trainer", "devices", "objective", "space", "probe", "search"]
     assert made["name"] == name

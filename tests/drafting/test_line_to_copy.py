@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from tuner.cli.plan import script
-from tuner.drafting.asking import searches
+from tuner.drafting.asking import placed, searches
+from tuner.drafting.command_lines import typed_command
 from tuner.drafting.draft import Draft, draft, searching
 from tuner.drafting.outcome import command_line
 from tuner.drafting.printed import PrintedLines
 from tuner.drafting.run_flags import known_of
-from tuner.drafting.typed import typed_command
-from tuner.drafting.uses import Used
-from tuner.drafting.watching import Watched
+from tuner.drafting.searches import Known
+from tuner.drafting.watching import Used, Watched
 from tuner.drafting.writing import made_from, study_text, typed_in
 from tuner.errors import StudyError
 from tuner.probe.probe_plan import Device
@@ -101,16 +101,16 @@ def drafted(command: Sequence[str]) -> tuple[Draft, Watched]:
     found = lines.found
     assert found is not None
     watched, made = (
-        Watched(found=found, reports=found.reports, seconds=30.0),
+        Watched(found=found, reports=found.reports, seconds=30.0, uses=tuple(USES), devices="cpu:1"),
         draft(typed_command(command), devices="cpu:1"),
     )
-    known = known_of(made, watched, USES)
+    known = known_of(made, watched)
     return searching(made, searches(known, ["workers=1,2"]), known), watched
 
 
 def study_of(command: Sequence[str]) -> str:
     """Return the text of the study that `tuner init` makes of a command with `--workers 1`."""
-    return study_text("made", *drafted(command), "cpu:1", USES)
+    return study_text("made", *drafted(command))
 
 
 def started_by_bash(line: str, folder: Path) -> list[str]:
@@ -178,7 +178,10 @@ def test_the_first_run_has_what_was_typed(tmp_path: Path, text: str) -> None:
     ("typed", "line"),
     [
         (["TAG=a b", "train", "--workers", "1"], "TAG='a b' train --workers 2"),
-        (["WORKERS={workers}", "OUT={out_dir}", "train"], "WORKERS=2 train"),
+        (["WORKERS={workers}", "OUT={out_dir}", "train"], "WORKERS=2 OUT=best train"),
+        (["workers=1", "train", "1"], "workers=2 train 1"),
+        (["train.py", "--fp16", "workers", "1"], "train.py --fp16 workers 2"),
+        (["sh", "-c", "x {workers} > {out_dir}/a; train {out_dir}/a"], "sh -c 'x 2 > best/a; train best/a'"),
         (["train", "--workers", "1", "--tag", "a\tb"], r"train --workers 2 --tag $'a\tb'"),
         (["train", "--workers", "1", "--at", "${HOME}"], "train --workers 2 --at '${HOME}'"),
     ],
@@ -186,4 +189,21 @@ def test_the_first_run_has_what_was_typed(tmp_path: Path, text: str) -> None:
 def test_a_line_to_copy_is_in_shell_quoting(typed: Sequence[str], line: str) -> None:
     template = drafted(typed)[0].template.words
     values: Mapping[str, object] = {"workers": 2}
-    assert command_line(typed, template, values, {"workers": 1}) == line
+    assert command_line(typed, template, values, {"workers": 1}, facts={"out_dir": "best"}) == line
+
+
+def test_the_first_run_has_a_value_for_each_typed_placeholder(tmp_path: Path) -> None:
+    typed, asked = typed_command(["A={b}", "sh", "-c", "x {n} {other}"]), ["n=1,2", "b=3,4", "c=5,6"]
+    named = placed(asked, Known(words=typed.words, env=typed.env, cores=1))
+    made = draft(typed, devices="cpu:1", placed=named)
+    trainer = CommandTrainer(TrainerSpec.model_validate(made.trainer))
+    plan = trainer.plan(trainer.cases()[0], made.config, make_slot(tmp_path))
+    assert (plan.environment(ENVIRON)["A"], plan.command(ENVIRON)) == ("3", ("sh", "-c", "x 1 {other}"))
+
+
+def test_a_searched_variable_is_set_in_each_probe(tmp_path: Path) -> None:
+    spec = StudySpec.model_validate(YAML(typ="safe").load(study_of(["workers=1", "train"])))
+    trainer = CommandTrainer(spec.trainer)
+    plan = trainer.plan(trainer.cases()[0], {"workers": 2}, make_slot(tmp_path, ranks=1))
+    assert (plan.environment(ENVIRON)["workers"], plan.command(ENVIRON)) == ("2", ("train",))
+    assert spec.space["workers"].values == (1, 2)

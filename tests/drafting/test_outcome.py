@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests_loop import CASE, Quiet, bench, failed, measured, opened, spec, view
 
-from tuner.drafting.outcome import to_copy
+from tuner.drafting.outcome import told as outcome_of
 from tuner.export.case_view import CaseView
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
@@ -38,11 +38,11 @@ def test_a_value_that_had_no_effect_before_is_not_told_as_a_change(tmp_path: Pat
     desk = bench(tmp_path, study)
     with opened(tmp_path) as database:
         optimize(Job(bench=desk, database=database, probe=busier, watcher=Quiet(), interrupted=lambda: False), [CASE])
-    told = list(to_copy(desk, view(tmp_path), ["train", "--workers", "0", "--ahead", "4"]))
+    told, line = outcome_of(desk, view(tmp_path), ["train", "--workers", "0", "--ahead", "4"])
 
     assert "  workers: 0 → 2" in told
     assert "  ahead: 4; it had no effect before" in told
-    assert told[-1] == "train --workers 2 --ahead 4"
+    assert line == "train --workers 2 --ahead 4"
 
 
 def searched(
@@ -71,7 +71,7 @@ def searched(
     desk = bench(tmp_path, study)
     with opened(tmp_path) as database:
         optimize(Job(bench=desk, database=database, probe=probed, watcher=Quiet(), interrupted=lambda: False), [CASE])
-    return list(to_copy(desk, view(tmp_path), ["train", "--workers", "1"]))
+    return list(outcome_of(desk, view(tmp_path), ["train", "--workers", "1"]).lines)
 
 
 PAUSE = "an epoch's end costs 1.3 s; the numbers are those without it"
@@ -122,7 +122,7 @@ def measured_again(tmp_path: Path, again: Callable[[ProbePlan, ProbeResult], Pro
     with opened(tmp_path) as database:
         optimize(Job(bench=desk, database=database, probe=probed, watcher=Quiet(), interrupted=lambda: False), [CASE])
     assert begun.count(1) > 1
-    return view(tmp_path), " ".join(to_copy(desk, view(tmp_path), ["train", "--workers", "1"]))
+    return view(tmp_path), " ".join(outcome_of(desk, view(tmp_path), ["train", "--workers", "1"]).lines)
 
 
 def test_a_command_that_fails_when_it_runs_again_gives_no_gain(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_command_alone_is_compared_with_nothing(tmp_path: Path) -> None:
         optimize(job, [CASE])
     configs = view(tmp_path).configs
     own = str(configs[0].config["workers"])
-    told = list(to_copy(desk, view(tmp_path), ["train", "--workers", own]))
+    told = outcome_of(desk, view(tmp_path), ["train", "--workers", own]).lines
 
     assert len(configs) == 1
     assert "no other config was measured" in " ".join(told)

@@ -1,4 +1,5 @@
 import shlex
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from tuner.count import Flag, Signature, TrainingCounts
 from tuner.drafting.asking import check, searches, shown
 from tuner.drafting.searches import Known, SearchedFlag, balanced_sizes, proposed
 from tuner.errors import StudyError
+from tuner.study import ParameterSpec, written
 
 COMMAND = shlex.split("train.py --num_envs 64 --batch-size=32 --num-workers 0 --lr 0.1 --opt adam --headless")
 
@@ -159,15 +161,28 @@ def test_the_value_of_the_command_is_always_among_the_values_and_the_first() -> 
         (["opt"], "has no number"),
         (["momentum"], "has no number"),
         (["num_envs=8", "num-envs=16"], "more than once"),
+        (["num-workers=0,nan"], "whole numbers of at least 0"),
+        (["batch-size=0"], "whole numbers of at least 1"),
+        (["lr=inf"], "write numbers"),
+        (["opt=adam,\x1b[31m"], "control characters"),
     ],
 )
 def test_a_search_of_another_form_is_refused(asked: list[str], words: str) -> None:
     def read() -> None:
-        check(asked)
+        check(asked, Known(words=COMMAND, cores=4))
         searches(Known(words=COMMAND, cores=4), asked)
 
     with pytest.raises(StudyError, match=words):
         read()
+
+
+@given(st.sampled_from(["num_envs", "lr", "opt", "seed"]), st.text(min_size=1))
+def test_values_that_a_study_cannot_hold_are_refused_before_a_run(flag: str, text: str) -> None:
+    with suppress(StudyError):
+        check([f"{flag}={text}"], Known(words=COMMAND, cores=4))
+        for search in searches(Known(words=COMMAND, cores=4), [f"{flag}={text}"]):
+            assert ParameterSpec.model_validate({"choices": search.values})
+            assert all(written(value).isprintable() for value in search.values)
 
 
 def test_a_command_without_usual_flags_needs_a_search() -> None:

@@ -7,10 +7,10 @@ from tests_counts import COUNTED_TRAINING
 from tests_devices import RecordedProbe, ReplayedSource
 from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
-from tuner.drafting.watching import Watched, iteration_s, watch
+from tuner.drafting.watching import Watched, watch
 from tuner.errors import TrainerError
-from tuner.probe.count_files import COUNTED
 from tuner.probe.probe_plan import Device
+from tuner.probe.progress_files import COUNTED
 from tuner.probe.protocols import OutputLine
 from tuner.study.spec import ProbeSpec
 
@@ -53,7 +53,7 @@ def test_it_ends_the_command_once_it_is_understood(tmp_path: Path) -> None:
     watched = world.watch()
     assert watched.found
     assert watched.found.is_plain
-    assert iteration_s(watched.reports) == pytest.approx(1.0)
+    assert watched.iteration_s == pytest.approx(1.0)
     assert "no Python process" in str(watched.uncounted)
     assert world.trainer.ended_at_s is not None
     assert 20 < world.trainer.ended_at_s < 25

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests_replays import replay
 
-from tuner.probe.evidence import SURVIVED_S, RootCauses
+from tuner.probe.evidence import RootCauses
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import LinePatterns
 from tuner.probe.result import Failure
@@ -80,7 +80,7 @@ def test_a_chain_that_begins_with_a_closed_connection_is_no_cause() -> None:
 
 def test_an_exception_that_a_process_survived_is_no_cause() -> None:
     lines = ["[rank0]: KeyError: 'no wandb'", "[rank1]: ValueError: 3"]
-    assert root(*lines, apart_s=SURVIVED_S + 1) == "[rank1]: ValueError: 3"
+    assert root(*lines, apart_s=RootCauses.SURVIVED_S + 1) == "[rank1]: ValueError: 3"
     assert root(*lines) == "[rank0]: KeyError: 'no wandb'"
 
 

@@ -31,8 +31,8 @@ def named(
 ) -> Failure:
     watch = Watch(ProbeSpec(), ProgressReader(PATTERNS, 0.0), 1)
     reports = [json.dumps({"type": "failed", **record}) for record in told]
-    watch.feed([OutputLine(t_s=1.0, text=line) for line in lines], 1.0)
-    watch.feed([OutputLine(t_s=2.0, text=text, stream="progress") for text in reports], 2.0)
+    watch.feed([OutputLine(t_s=1.0, text=line) for line in lines])
+    watch.feed([OutputLine(t_s=2.0, text=text, stream="progress") for text in reports])
     failure = watch.failure(end, exit_code=exit_code, measured=measured)
     assert failure is not None
     return failure
@@ -89,7 +89,7 @@ def over_s(*lines: tuple[float, str], progress: bool) -> tuple[ProbeEnd, float]:
         now_s = tick / 10
         due = [line for line in waiting if line.t_s <= now_s]
         waiting = waiting[len(due) :]
-        watch.feed(due, now_s)
+        watch.feed(due)
         if over := watch.over(now_s):
             return over, now_s
     raise AssertionError("it never ended")

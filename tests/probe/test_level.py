@@ -11,7 +11,7 @@ from tests_probe import DEVICES, PATTERN, iterations, probe
 
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import LinePatterns
-from tuner.probe.protocols import Answer, Go
+from tuner.probe.protocols import Answer, Next
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.steady import change_point, last_level, student_tail
 from tuner.search.verdict import settled
@@ -23,7 +23,7 @@ SLOW_PCT, STEADY_PCT = 5.0, 40.0
 
 
 def precise(so_far: ProbeResult | None, objective: str = "min_avg_util") -> Answer:
-    return settled(so_far, [objective], LIMITS) if so_far else Go()
+    return settled(so_far, [objective], LIMITS) if so_far else Answer(Next.GO)
 
 
 def compiled(slow: int, slow_s: float = 3.0, steady_s: float = 0.3) -> tuple[ProbeResult, float]:
@@ -203,7 +203,7 @@ def test_busy_seconds_beyond_the_elapsed_time_are_refused() -> None:
 
 def test_a_busy_machine_is_said() -> None:
     readings = tuple(
-        DeviceSample(t_s=tick / 10, device=rank, util_pct=50.0, others_pct=43.0)
+        DeviceSample(t_s=tick / 10, device=rank, util_pct=50.0, others_pct=43.0, delayed_pct=21.0)
         for tick in range(600)
         for rank in range(2)
     )
@@ -215,6 +215,7 @@ def test_a_busy_machine_is_said() -> None:
     result, _ = probe(records, readings=readings, on_cpu=True)
     assert result.notes == ("other processes used 43 % of the processors, so another run may give another value",)
     assert result.devices[0].others_mean_pct == pytest.approx(43.0)
+    assert result.devices[0].delayed_mean_pct == pytest.approx(21.0)
 
 
 def test_a_window_that_begins_at_a_change_says_where_and_by_how_much() -> None:

@@ -268,15 +268,6 @@ def test_ranks_count_their_own_lines() -> None:
     assert [(one.rank, one.iteration) for one in found if one] == [(0, 1), (1, 1), (1, 2), (0, 2)]
 
 
-@pytest.mark.parametrize(
-    ("printed", "speed"), [("1234", 1234), ("3,012.5", 3012.5), ("1.2e4", 12_000), ("12.8K", 12_800)]
-)
-def test_a_printed_speed_is_read_as_people_print_it(printed: str, speed: float) -> None:
-    reader = counted(r"SPS: (?P<samples_per_s>\S+)")
-    found = [reader.feed(OutputLine(t_s=t_s, text=f"SPS: {printed}")) for t_s in (1.0, 3.0)]
-    assert [(one.iteration, one.samples) for one in found if one] == [(1, 0), (2, 2 * speed)]
-
-
 def test_a_report_has_an_iteration_of_its_own() -> None:
     reader = counted("epoch finished")
     assert reader.feed(record(samples=7)) is None

@@ -46,7 +46,7 @@ def reported(rank: int, times_s: Sequence[float], first: int = 0) -> list[Output
 def watched(*lines: str) -> Watch:
     """Return a watch of lines that came a second apart."""
     watch = Watch(ProbeSpec(), ProgressReader(PATTERN, 0.0), 1)
-    watch.feed([said(float(second), line) for second, line in enumerate(lines, start=1)], float(len(lines)))
+    watch.feed([said(float(second), line) for second, line in enumerate(lines, start=1)])
     return watch
 
 

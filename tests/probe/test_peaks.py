@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.probe.peaks import mfu_pct
+from tuner.probe.metrics import mfu_pct
 from tuner.probe.probe_plan import Device
 
 

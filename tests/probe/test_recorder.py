@@ -10,7 +10,7 @@ from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import MonotonicClock
 from tuner.probe.result import DeviceSample
-from tuner.probe.series import MOST_MISSED, SamplingRecorder, next_tick
+from tuner.probe.series import SamplingRecorder, next_tick
 
 PATIENCE_S = 30.0
 """How long a test waits for the recorder's thread before it fails."""
@@ -106,9 +106,13 @@ FAILED = DeviceError("cuda:1 does not answer")
 
 
 def test_a_reading_that_fails_is_missing_and_the_recording_goes_on():
-    failing = [1, *range(3, 2 + MOST_MISSED), *range(5 + MOST_MISSED, 4 + 2 * MOST_MISSED)]
+    failing = [
+        1,
+        *range(3, 2 + SamplingRecorder.MOST_MISSED),
+        *range(5 + SamplingRecorder.MOST_MISSED, 4 + 2 * SamplingRecorder.MOST_MISSED),
+    ]
     source = CountedSource(dict.fromkeys(failing, FAILED))
-    recorder = recorded(source, 5 + 2 * MOST_MISSED)
+    recorder = recorded(source, 5 + 2 * SamplingRecorder.MOST_MISSED)
     known = [sample.util_pct for sample in recorder.samples()[::2]]
     assert known == [float(number) for number in range(1, source.readings + 1) if number not in failing]
     assert recorder.lost is None
@@ -116,9 +120,9 @@ def test_a_reading_that_fails_is_missing_and_the_recording_goes_on():
 
 def test_devices_that_stay_unreadable_are_lost_and_what_was_read_is_kept():
     source = CountedSource(dict.fromkeys(range(3, 1000), FAILED))
-    recorder = recorded(source, 2 + MOST_MISSED)
+    recorder = recorded(source, 2 + SamplingRecorder.MOST_MISSED)
     assert recorder.lost == "cuda:1 does not answer"
-    assert source.readings == 2 + MOST_MISSED
+    assert source.readings == 2 + SamplingRecorder.MOST_MISSED
     assert [sample.util_pct for sample in recorder.samples()[::2]] == [1.0, 2.0]
 
 

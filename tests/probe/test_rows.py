@@ -3,7 +3,7 @@ from typing import Literal
 
 import pytest
 
-from tuner.probe.progress_file import TextRows
+from tuner.probe.progress_files import TextRows
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from tests_probe import PATTERN, READINGS, iterations, probe
 from tests_replays import FakeClock
 
 from tuner.probe.kinds import Blame, FailureKind
-from tuner.probe.probe_plan import LinePatterns
-from tuner.probe.protocols import Answer, Enough, Go, Interrupted, LastIteration, Pruned, Stop
+from tuner.probe.protocols import Answer, Next, Stop
 from tuner.probe.result import Failure, ProbeResult
 
 
@@ -55,7 +54,7 @@ def test_an_iteration_that_may_be_short_is_not_called_the_last() -> None:
 
 
 def nearly_at(iteration: int) -> Stop:
-    return lambda so_far: LastIteration() if so_far and so_far.iterations == iteration else Go()
+    return lambda so_far: Answer(Next.LAST_ITERATION) if so_far and so_far.iterations == iteration else Answer(Next.GO)
 
 
 def test_a_probe_that_is_nearly_known_ends_with_the_iteration_that_runs() -> None:
@@ -67,8 +66,11 @@ def test_a_probe_that_is_nearly_known_ends_with_the_iteration_that_runs() -> Non
 
 
 def test_what_is_nearly_known_may_still_lose() -> None:
-    answers = {3: LastIteration(), 4: Pruned("cannot win")}
-    result, _ = probe(iterations(50), stop=lambda so_far: answers.get(so_far.iterations, Go()) if so_far else Go())
+    answers = {3: Answer(Next.LAST_ITERATION), 4: Answer(Next.PRUNED, "cannot win")}
+    result, _ = probe(
+        iterations(50),
+        stop=lambda so_far: answers.get(so_far.iterations, Answer(Next.GO)) if so_far else Answer(Next.GO),
+    )
     assert (result.iterations, result.stopped) == (4, "cannot win")
 
 
@@ -101,10 +103,10 @@ def test_a_stall_between_iterations_is_a_hang_even_while_lines_come() -> None:
 def test_what_keeps_the_tuner_waiting_is_no_hang_of_the_trainer() -> None:
     clock = FakeClock()
 
-    def stop(so_far: ProbeResult | None) -> Go:
+    def stop(so_far: ProbeResult | None) -> Answer:
         if so_far and so_far.iterations == 3:
             clock.advance(50.0)  # like a database that another program locks
-        return Go()
+        return Answer(Next.GO)
 
     result, _ = probe(iterations(20, step_s=0.5), stop=stop, clock=clock)
     assert result.ok
@@ -192,7 +194,7 @@ def test_exit_0_without_iterations_is_a_crash() -> None:
 
 def test_the_pruner_s_reason_is_kept_and_is_no_failure() -> None:
     def stop(so_far: ProbeResult | None) -> Answer:
-        return Pruned("cannot win") if so_far and so_far.iterations >= 2 else Go()
+        return Answer(Next.PRUNED, "cannot win") if so_far and so_far.iterations >= 2 else Answer(Next.GO)
 
     result, trainer = probe(iterations(8), stop=stop)
     assert (result.stopped, result.failure, result.ok) == ("cannot win", None, False)
@@ -200,7 +202,7 @@ def test_the_pruner_s_reason_is_kept_and_is_no_failure() -> None:
 
 
 def test_the_user_s_stop_is_an_interruption() -> None:
-    result, trainer = probe(iterations(8), stop=lambda _: Interrupted())
+    result, trainer = probe(iterations(8), stop=lambda _: Answer(Next.INTERRUPTED))
     assert kind(result) is FailureKind.INTERRUPTED
     assert trainer.ended_at_s is not None
 
@@ -237,7 +239,9 @@ def test_iterations_are_counted_by_marks_whatever_numbers_the_trainer_prints() -
 
 
 def test_a_value_known_well_enough_ends_the_probe_as_a_result() -> None:
-    result, trainer = probe(iterations(8), stop=lambda so_far: Enough() if so_far and so_far.iterations == 4 else Go())
+    result, trainer = probe(
+        iterations(8), stop=lambda so_far: Answer(Next.ENOUGH) if so_far and so_far.iterations == 4 else Answer(Next.GO)
+    )
     assert result.ok
     assert result.iterations == 4
     assert trainer.ended_at_s == pytest.approx(30.0 + 4 * 3.0)
@@ -269,21 +273,6 @@ def test_without_busy_times_the_process_s_share_is_read() -> None:
 def test_two_kinds_of_utilisation_are_never_mixed() -> None:
     result = reported(busy=lambda iteration, rank: iteration < 7)
     assert [(device.source, device.util_mean_pct) for device in result.devices] == [("busy_share", None)] * 2
-
-
-BLOCKS = LinePatterns(block_s=4.0)
-
-
-def test_blocks_of_time_stand_for_iterations_that_a_trainer_does_not_tell() -> None:
-    result, trainer = probe([(20.0, "training")], patterns=BLOCKS)
-    assert result.ok
-    assert (result.start_up_s, result.iterations, result.window_s) == (24.0, 7, pytest.approx(28.0))
-    assert trainer.ended_at_s == pytest.approx(20.0 + 8 * 4.0, abs=0.1)
-
-
-def test_a_dead_rank_closes_no_block() -> None:
-    result, _ = probe([(20.0, "training"), (30.0, "RuntimeError: CUDA error: out of memory")], patterns=BLOCKS)
-    assert kind(result) is FailureKind.GPU_OOM
 
 
 def test_a_trainer_that_counts_no_samples_makes_so_many_in_each_iteration() -> None:

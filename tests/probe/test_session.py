@@ -23,12 +23,9 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.process import Process
 from tuner.probe.protocols import (
     Answer,
-    Enough,
-    Go,
-    LastIteration,
     MonotonicClock,
+    Next,
     OutputLine,
-    Pruned,
     RunningTrainer,
     Stop,
 )
@@ -99,7 +96,7 @@ class Bench:
         with (self.folder / "0000/session/progress.jsonl").open("a") as progress:
             progress.write(json.dumps(record) + "\n")
 
-    def probe(self, plan: ProbePlan, stop: Stop = lambda _: Go()) -> ProbeResult:
+    def probe(self, plan: ProbePlan, stop: Stop = lambda _: Answer(Next.GO)) -> ProbeResult:
         clock = MonotonicClock()
 
         def launch(plan: ProbePlan) -> RunningTrainer:
@@ -143,10 +140,10 @@ def test_configs_of_one_key_share_a_started_trainer(bench: Bench) -> None:
 
 
 def nearly(known: ProbeResult | None) -> Answer:
-    return LastIteration() if known and known.window_s and known.iterations == 2 else Go()
+    return Answer(Next.LAST_ITERATION) if known and known.window_s and known.iterations == 2 else Answer(Next.GO)
 
 
-@pytest.mark.parametrize(("stop", "iterations"), [(lambda _: Go(), PATIENT.iterations), (nearly, 4)])
+@pytest.mark.parametrize(("stop", "iterations"), [(lambda _: Answer(Next.GO), PATIENT.iterations), (nearly, 4)])
 @pytest.mark.parametrize("fault", ["none", "late"])
 def test_no_iteration_is_begun_that_will_not_be_measured_nor_is_one_left_out(
     bench: Bench, fault: str, stop: Stop, iterations: int
@@ -158,7 +155,10 @@ def test_no_iteration_is_begun_that_will_not_be_measured_nor_is_one_left_out(
 
 
 def test_an_iteration_that_nobody_needs_is_left(bench: Bench) -> None:
-    first = bench.probe(bench.plan("endless"), stop=lambda known: Enough() if known and known.iterations == 2 else Go())
+    first = bench.probe(
+        bench.plan("endless"),
+        stop=lambda known: Answer(Next.ENOUGH) if known and known.iterations == 2 else Answer(Next.GO),
+    )
     assert (first.ok, first.iterations) == (True, 2)
     assert bench.sessions.open_key == "small"
     assert bench.probe(bench.plan()).ok
@@ -201,7 +201,10 @@ def test_a_run_that_uses_up_its_iterations_leaves_the_session_open(bench: Bench)
 
 
 def test_a_pruned_run_leaves_the_session_open(bench: Bench) -> None:
-    pruned = bench.probe(bench.plan(), stop=lambda known: Pruned("cannot win") if known and known.window_s else Go())
+    pruned = bench.probe(
+        bench.plan(),
+        stop=lambda known: Answer(Next.PRUNED, "cannot win") if known and known.window_s else Answer(Next.GO),
+    )
     assert pruned.stopped == "cannot win"
     assert bench.probe(bench.plan()).ready_s == 0.0
 
@@ -209,7 +212,7 @@ def test_a_pruned_run_leaves_the_session_open(bench: Bench) -> None:
 @pytest.mark.parametrize("stop_s", [0.0])
 def test_a_long_iteration_is_waited_for(bench: Bench) -> None:
     slow = bench.plan(iteration_s=0.4)
-    assert bench.probe(slow, stop=lambda known: Enough() if known and known.window_s else Go()).ok
+    assert bench.probe(slow, stop=lambda known: Answer(Next.ENOUGH) if known and known.window_s else Answer(Next.GO)).ok
     assert bench.probe(bench.plan()).ready_s == 0.0
 
 

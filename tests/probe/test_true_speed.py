@@ -11,7 +11,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import SAMPLES_PER_S, with_sure_speed
 from tuner.probe.probe_plan import LinePatterns
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import Answer, Go, OutputLine
+from tuner.probe.protocols import Answer, Next, OutputLine
 from tuner.probe.result import ProbeResult
 from tuner.search.verdict import settled
 from tuner.study.spec import ProbeSpec
@@ -28,7 +28,7 @@ def measured(lines: Lines, patterns: LinePatterns, *, window_seconds: float = 5.
     spec = ProbeSpec(window_seconds=window_seconds)
 
     def precise(so_far: ProbeResult | None) -> Answer:
-        return settled(so_far, ["min_avg_util"], spec) if so_far else Go()
+        return settled(so_far, ["min_avg_util"], spec) if so_far else Answer(Next.GO)
 
     result, _ = probe(lines, patterns=patterns, stop=precise, window_seconds=window_seconds)
     assert result.ok

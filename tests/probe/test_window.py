@@ -1,15 +1,8 @@
-from collections.abc import Iterable
-from itertools import accumulate
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.probe.probe_plan import LinePatterns
-from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Pause, Progress, Thin
-from tuner.probe.summaries import doubtful
 from tuner.probe.window import Mark, Window, counted, find_window, marks, with_pauses
 
 times = st.lists(st.floats(9.0, 11.0), min_size=2, max_size=12).map(
@@ -97,53 +90,6 @@ def test_samples_are_counted_by_the_printed_iterations_where_the_trainer_counts_
     assert Window(tuple(found)).samples_per_s == 32.0
     assert counted(at([1.0, 2.0]), 6.4) == at([1.0, 2.0])
     assert counted(every_tenth, None) == every_tenth
-
-
-def printing(steps_s: Iterable[float], speeds: Iterable[float]) -> Window:
-    """Return a window whose lines come after so many seconds, each with the speed that is printed there."""
-    reader = ProgressReader(LinePatterns(patterns=(r"SPS (?P<samples_per_s>\S+)",)), 0.0)
-    shown = zip(accumulate(steps_s, initial=1.0), [7.0, *speeds], strict=True)
-    reports = [reader.feed(OutputLine(t_s=t_s, text=f"SPS {speed!r}")) for t_s, speed in shown]
-    return Window(tuple(marks([report for report in reports if report], 1)))
-
-
-@given(st.lists(st.floats(1.0, 9.0), min_size=4, max_size=12), st.floats(100.0, 1e6))
-def test_speeds_since_the_line_before_give_the_rate_however_long_iterations_take(
-    steps_s: list[float], samples: float
-) -> None:
-    window = printing(steps_s, [samples / step_s for step_s in steps_s])
-    assert window.samples_per_s == pytest.approx(samples * len(steps_s) / sum(steps_s), rel=0.01)
-    assert window.has_steady_iterations
-
-
-@pytest.mark.parametrize(
-    ("steps_s", "start_s"),
-    [([1.0] * 8, 10.0), ([1.0, 2.0, 1.0, 1.5, 3.0, 1.0, 2.0, 1.0], 0.0), ([2.0] * 4 + [1.0] * 8, 0.0)],
-    ids=["slow start", "uneven iterations", "faster in the end"],
-)
-def test_averages_since_the_start_give_no_rate(steps_s: list[float], start_s: float) -> None:
-    ends_s = [start_s + end_s for end_s in accumulate(steps_s)]
-    averages = [640.0 * place / end_s for place, end_s in enumerate(ends_s, 1)]
-    window = printing(steps_s, averages)
-    assert "averages" in (doubtful(window, adds_speeds=True) or "")
-
-
-def test_averages_of_a_steady_run_are_right() -> None:
-    assert printing([2.0] * 8, [32.0] * 8).samples_per_s == 32.0
-
-
-@pytest.mark.parametrize(("step_s", "lines", "enough"), [(2.0, 3, False), (0.1, 12, False), (0.1, 40, True)])
-def test_too_few_speeds_give_no_rate(step_s: float, lines: int, enough: bool) -> None:
-    window = printing([step_s] * lines, [32.0] * lines)
-    assert (doubtful(window, adds_speeds=True) is None) == enough
-    assert window.samples_per_s == pytest.approx(32.0, rel=0.05)
-
-
-def test_a_printed_total_goes_before_the_printed_speeds() -> None:
-    reader = ProgressReader(LinePatterns(patterns=(r"total (?P<samples>\d+) SPS (?P<samples_per_s>\d+)",)), 0.0)
-    report = reader.feed(OutputLine(t_s=1.0, text="total 64 SPS 7"))
-    assert report is not None
-    assert (report.samples, reader.adds_speeds) == (64, False)
 
 
 def test_an_epoch_of_few_iterations_whose_last_is_short_has_no_pause() -> None:

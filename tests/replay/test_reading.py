@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tuner.probe.metrics import OBJECTIVES, error, value
 from tuner.probe.result import DeviceSummary, ProbeResult
 from tuner.probe.steady import FULL_PCT, Block, standard_error
-from tuner.replay.replaying import cut_short, error_of, restated
+from tuner.replay import cut_short, error_of, restated
 
 numbers = st.floats(0, 100)
 DEVICES = tuple(

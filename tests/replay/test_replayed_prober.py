@@ -14,9 +14,9 @@ from tests_table import COMMAND_S, FITS, READY_S, readings
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import error, value
 from tuner.probe.probe_plan import ProbePlan, Slot
-from tuner.probe.protocols import Answer, Enough, Go, Interrupted, Pruned, Stop, never
+from tuner.probe.protocols import Answer, Next, Stop, never
 from tuner.probe.result import ProbeResult
-from tuner.replay.replaying import ReplayedProber, TableTrainer
+from tuner.replay import ReplayedProber, TableTrainer
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec
 
@@ -63,7 +63,7 @@ def replay(made: "Made") -> Replay:
 
 
 def at(iteration: int, answer: Answer) -> Stop:
-    return lambda so_far: answer if so_far and so_far.iterations == iteration else Go()
+    return lambda so_far: answer if so_far and so_far.iterations == iteration else Answer(Next.GO)
 
 
 def test_a_probe_replayed_as_it_was_recorded_has_the_same_result(made: "Made") -> None:
@@ -130,10 +130,10 @@ def test_a_plain_command_takes_the_time_that_a_thin_probe_left_out(made: "Made")
 def test_stop_is_asked_after_each_iteration_as_it_was(replay: Replay) -> None:
     seen: list[ProbeResult] = []
 
-    def look(so_far: ProbeResult | None) -> Go:
+    def look(so_far: ProbeResult | None) -> Answer:
         if so_far is not None:
             seen.append(so_far)
-        return Go()
+        return Answer(Next.GO)
 
     replay.probe(config(64), look)
     means = [total / count for count, total in enumerate(accumulate(readings(config(64))), start=1)]
@@ -143,7 +143,9 @@ def test_stop_is_asked_after_each_iteration_as_it_was(replay: Replay) -> None:
     assert all((error(so_far, UTIL) or 0.0) > 0.0 for so_far in seen)
 
 
-@pytest.mark.parametrize(("answer", "stopped"), [(Pruned("cannot win"), "cannot win"), (Enough(), None)])
+@pytest.mark.parametrize(
+    ("answer", "stopped"), [(Answer(Next.PRUNED, "cannot win"), "cannot win"), (Answer(Next.ENOUGH), None)]
+)
 def test_a_probe_ends_where_stop_says_so(replay: Replay, answer: Answer, stopped: str | None) -> None:
     result = replay.probe(config(64), at(3, answer))
     assert (result.stopped, result.failure, result.iterations) == (stopped, None, 3)
@@ -158,9 +160,9 @@ def test_a_probe_ends_at_the_study_s_own_limits(replay: Replay) -> None:
 
 
 def test_the_user_can_interrupt_before_and_in_a_probe(replay: Replay) -> None:
-    before = replay.probe(config(64), lambda so_far: Interrupted())
+    before = replay.probe(config(64), lambda so_far: Answer(Next.INTERRUPTED))
     assert (before.failure and before.failure.kind, before.launched) == (FailureKind.INTERRUPTED, False)
-    inside = replay.probe(config(64), at(2, Interrupted()))
+    inside = replay.probe(config(64), at(2, Answer(Next.INTERRUPTED)))
     assert (inside.failure and inside.failure.kind, inside.window_s) == (FailureKind.INTERRUPTED, None)
     assert replay.prober.open_session is None
 
@@ -196,9 +198,9 @@ def test_a_config_that_was_refused_is_refused_again(made: "Made", replay: Replay
 def test_another_objective_has_no_series_but_its_value(made: "Made") -> None:
     seen: list[ProbeResult | None] = []
 
-    def look(so_far: ProbeResult | None) -> Go:
+    def look(so_far: ProbeResult | None) -> Answer:
         seen.append(so_far)
-        return Go()
+        return Answer(Next.GO)
 
     result = Replay(made, "samples_per_s").probe(config(64), look)
     assert [so_far and so_far.iterations for so_far in seen] == [None, 7]
@@ -222,10 +224,10 @@ def test_noise_moves_a_whole_reading_and_repeats_with_its_seed(made: "Made") -> 
     def series(seed: int) -> list[float]:
         numbers: list[float] = []
 
-        def look(so_far: ProbeResult | None) -> Go:
+        def look(so_far: ProbeResult | None) -> Answer:
             if so_far is not None:
                 numbers.append(value(so_far, UTIL) or 0.0)
-            return Go()
+            return Answer(Next.GO)
 
         Replay(made, noise=random.Random(seed)).probe(config(64), look)
         return numbers

@@ -8,11 +8,10 @@ from tests_scaling import scaled
 from tuner.devices.found import Link
 from tuner.tools.scaling.campaign import CardTeam, Run, counts, routes, scaling_runs
 
-FUSION = scaled("fusion", 64, 256, can_stay_apart=True)
+FUSION = scaled("fusion", 64, 256)
 PPO = scaled("ppo", 1024)
-PIPELINE = scaled("pipeline", 64, splits_model=True, can_stay_apart=True)
 LINKS = scaled("allreduce", 4096, only_links=True)
-ALL = (PPO, FUSION, PIPELINE, LINKS)
+ALL = (PPO, FUSION, LINKS)
 
 
 def link(*, p2p: bool | None = True, nvlink: bool | None = True) -> Link:
@@ -59,7 +58,6 @@ def test_a_program_is_started_once_for_all_that_it_serves() -> None:
 def test_the_largest_batch_is_divided_for_strong_scaling() -> None:
     runs = list(scaling_runs(ALL, (1, 2, 8), ("nvlink",)))
     assert [run.size for run in of(runs, "fusion", "single")] == [32, 64, 128, 256]
-    assert [run.size for run in of(runs, "pipeline", "single")] == [64]
     assert [run.size for run in of(runs, "allreduce", "joined")] == [4096, 4096]
 
 
@@ -67,7 +65,6 @@ def test_each_subject_has_only_the_modes_that_it_can_run() -> None:
     runs = list(scaling_runs(ALL, (1, 2), ("nvlink", "host")))
     assert {run.mode for run in runs if run.subject == "allreduce"} == {"joined"}
     assert {run.mode for run in runs if run.subject == "ppo"} == {"single", "beside", "joined"}
-    assert {run.teams[0].route for run in of(runs, "fusion", "apart")} == {"nvlink"}
     assert {run.teams[0].route for run in of(runs, "fusion", "joined")} == {"nvlink", "host"}
 
 

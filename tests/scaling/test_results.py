@@ -46,13 +46,13 @@ def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("{", "is no JSON file"),
-        (r'{"tuner_scale": 1, "tuner": "\ud800"}', "is no JSON file: .*surrogates not allowed"),
+        (r'{"tuner_scale": 2, "tuner": "\ud800"}', "is no JSON file: .*surrogates not allowed"),
         ("[" * 100_000, "is no JSON file: maximum recursion depth"),
         (" " * (MOST_BYTES + 1), "is no JSON file: it is larger than 64 MiB"),
         ("[]", "is no result of `tuner scale`"),
         ('{"a": 1}', "is no result of `tuner scale`"),
-        ('{"tuner_scale": 2}', "has version 2 of the results, and this tuner reads version 1"),
-        ('{"tuner_scale": 1}', "is damaged at"),
+        ('{"tuner_scale": 9}', "has version 9 of the results, and this tuner reads version 2"),
+        ('{"tuner_scale": 2}', "is damaged at"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused(text: str, said: str, tmp_path: Path) -> None:

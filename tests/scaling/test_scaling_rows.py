@@ -3,14 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from tests_scaling import FUSION, PIPELINE, point, results
+from tests_scaling import point, results
 
-from tuner.tools.scaling.laws import Loss
 from tuner.tools.scaling.results import Subject
-from tuner.tools.scaling.scaling_table import ScalingRow, ceilings, fits, link_table, table
+from tuner.tools.scaling.scaling_table import Loss, ScalingRow, ceilings, link_table, table
 
 BOTH = (0, 1)
-SPLIT = replace(FUSION, splits_model=True)
 MEASURED = results(
     point("single", 1000.0, size=32, error=10.0),
     point("single", 1600.0, size=64, error=10.0),
@@ -49,32 +47,13 @@ def test_a_failed_measurement_has_no_row_nor_has_a_rate_whose_step_is_unknown() 
     assert {row.route for row in table(MEASURED.with_points(unknown))} == {None, "nvlink"}
 
 
-def test_a_split_model_is_compared_with_the_whole_model_on_one_gpu() -> None:
-    measured = results(
-        point("single", 100.0, workload="pipeline", size=64),
-        point("apart", 190.0, workload="pipeline", size=64, gpus=BOTH, route="nvlink", step=64),
-        point("joined", 160.0, workload="pipeline", size=64, gpus=BOTH, route="nvlink", step=64),
-        subjects=(PIPELINE,),
-    )
-    (row,) = [row for row in table(measured) if row.scaling == "strong"]
-    assert row.speed_up.value == pytest.approx(1.6)
-    assert sum(loss.value for loss in row.losses.values()) == pytest.approx(400 - 320)
-    assert [row.scaling for row in table(measured)] == ["single", "strong"]
-
-
-def test_each_size_and_route_has_a_fit() -> None:
-    found = {(fit.scaling, fit.size): fit.serial.share for fit in fits(table(MEASURED))}
-    assert found["weak", 64] == pytest.approx(2 - 3000 / 1600)
-    assert found["strong", 64] == pytest.approx((1600 / 1500 - 0.5) / 0.5)
-
-
 def test_the_bus_bandwidth_is_that_of_nccl_tests() -> None:
     links = Subject(name="allreduce", text="sums a buffer", unit="bytes")
     measured = results(
         point("joined", 2000.0, workload="allreduce", size=10**6, gpus=BOTH, route="nvlink", error=20.0, step=2),
         subjects=(links,),
     )
-    (row,) = link_table(measured, "allreduce")
+    (row,) = link_table(measured)
     assert (row.time_us.value, row.time_us.error) == pytest.approx((1000.0, 10.0))
     assert row.bus_gb_per_s == pytest.approx(1.0)
     four = results(
@@ -82,19 +61,12 @@ def test_the_bus_bandwidth_is_that_of_nccl_tests() -> None:
         subjects=(links,),
         cards=4,
     )
-    assert link_table(four, "allreduce")[0].bus_gb_per_s == pytest.approx(1.5)
+    assert link_table(four)[0].bus_gb_per_s == pytest.approx(1.5)
     assert table(four) == []
-
-
-def test_communication_is_what_exchanging_adds() -> None:
-    measured = results(*MEASURED.points, point("apart", 3100.0, size=64, gpus=BOTH, route="nvlink"), subjects=(FUSION,))
-    lost = find(table(measured), "weak", 64).losses
-    assert lost[Loss.COMMUNICATION].value == pytest.approx(128_000 / 3000 - 128_000 / 3100)
 
 
 def test_one_gpu_shows_the_most_that_several_could_gain() -> None:
     alone = [point("single", rate, size=size, error=10.0) for size, rate in ((32, 1000.0), (64, 1600.0), (256, 2000.0))]
     found = {(one.size, gpus): gain.value for one, gpus, gain in ceilings(table(results(*alone)))}
     assert found == pytest.approx({(64, 2): 40 / 32, (256, 4): 128 / 40, (256, 8): 128 / 32})
-    assert ceilings(table(results(point("single", 9.0), point("single", 9.0, size=32), subjects=(SPLIT,)))) == []
     assert (64, 2) not in {(one.size, gpus) for one, gpus, _ in ceilings(table(MEASURED))}

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.records.case_record import RunRecord
-from tuner.search.scores import MOST_POINTS, Lead, agreement, ahead, constant, means, score_at, standings, thinned
+from tuner.search.scores import MOST_POINTS, Lead, ahead, constant, means, score_at, standings, thinned
 
 
 def run(seed: int, score: float, *, seconds: float = 10.0, failure: str | None = None) -> RunRecord:
@@ -81,16 +81,3 @@ def test_a_long_curve_keeps_its_mean_and_few_points() -> None:
     assert len(kept) <= MOST_POINTS
     assert sum(score for _, score in kept) / len(kept) == pytest.approx(3.0)
     assert thinned(curve[:5]) == tuple(curve[:5])
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "tau"),
-    [
-        ([1, 2, 3], [10, 20, 30], 1.0),
-        ([1, 2, 3], [3, 2, 1], -1.0),
-        ([1, 2, 3, 4], [1, 3, 2, 4], 2 / 3),
-        ([1, 1, 1], [1, 2, 3], None),
-    ],
-)
-def test_the_agreement_of_two_orders_is_kendalls_tau(first: list[float], second: list[float], tau: float) -> None:
-    assert agreement(first, second) == (None if tau is None else pytest.approx(tau))

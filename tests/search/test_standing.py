@@ -34,14 +34,12 @@ def reading(
     speed: float | None = None,
     speed_error: float | None = None,
     memory: float | None = None,
+    delayed: float | None = None,
     config: Config | None = None,
 ) -> TrialRecord:
-    """Return a complete trial; `memory` is the share of a device's memory in use, in percent."""
-    devices = (
-        DeviceSummary(
-            device="x", source="y", window_s=1.0, util_mean_pct=None, mem_peak_mib=memory, mem_total_mib=100.0
-        ),
-    )
+    """Return a complete trial; `memory` and `delayed` are shares of a device's memory and of the time, in percent."""
+    device = DeviceSummary(device="x", source="y", window_s=1.0, util_mean_pct=None, delayed_mean_pct=delayed)
+    devices = (replace(device, mem_peak_mib=memory, mem_total_mib=100.0),)
     probe = ProbeRecord(
         digest=launch, status="ok", warm=warm, samples_per_s=speed, samples_per_s_se=speed_error, devices=devices
     )
@@ -251,6 +249,18 @@ def test_errors_shrink_with_readings_that_agree_and_grow_with_their_scatter() ->
     assert cold["a"].error == pytest.approx(0.5**0.5)
     cold, _ = ways([reading(0, "a", 50.0, error=1.0), reading(1, "a", 70.0, error=1.0)])
     assert cold["a"].error == pytest.approx(10.0)
+
+
+@given(st.floats(0.0, 99.0))
+def test_a_single_reading_beside_others_is_told_with_what_the_next_one_may_be(delayed: float) -> None:
+    once = reading(0, "a", 60.0, error=1.0, speed=30.0, speed_error=0.5, delayed=delayed)
+    (alone,) = all_measured([once])
+    (again,) = all_measured([once, replace(once, number=1)])
+    assert alone.told_error is not None
+    assert 1.0 <= alone.told_error <= 61.0
+    assert (alone.told_error > 1.0) is (delayed >= 2.0)
+    assert alone.told_speed_error == pytest.approx(alone.told_error / 2.0)
+    assert (alone.error, again.told_error, again.told_speed_error) == (1.0, again.error, again.speed_error)
 
 
 def failure(trial: int, launch: str, *, warm: bool = False, retry: bool = False) -> TrialRecord:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tuner.probe.kinds import FailureKind
-from tuner.probe.protocols import Answer, Enough, Go, LastIteration, More
+from tuner.probe.protocols import Answer, Next
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.probe.steady import FULL_PCT, Block, standard_error
 from tuner.search.frontier import Frontier, OutOfMemory
@@ -167,26 +167,26 @@ def with_error(
 @pytest.mark.parametrize(
     ("so_far", "incumbent", "expected"),
     [
-        (with_error(0.9), None, Enough()),
-        (with_error(1.05), None, LastIteration()),
-        (with_error(1.2), None, Go()),
-        (with_error(3.2), None, Go()),
-        (with_error(3.5), None, More()),
-        (with_error(None), None, More()),
-        (with_error(5.0), 80.0, Enough()),
-        (with_error(5.0), 78.0, LastIteration()),
-        (with_error(5.0), 65.0, More()),
-        (with_error(5.4, edge_pct=5.3), None, Enough()),
-        (with_error(5.4, edge_pct=5.3, iterations=3), None, LastIteration()),
-        (with_error(5.4, edge_pct=3.0), None, More()),
-        (with_error(1.2, edge_pct=0.9), None, Go()),
-        (with_error(1.01, edge_pct=0.9), None, LastIteration()),
-        (with_error(0.1, iterations=3), None, LastIteration()),
-        (with_error(0.1, iterations=2), None, Go()),
-        (with_error(0.1, window_s=4.9), None, LastIteration()),
-        (with_error(0.1, window_s=4.9, iterations=29), None, Go()),
-        (with_error(0.1, window_s=3.9), None, Go()),
-        (result(devices=()), None, Go()),
+        (with_error(0.9), None, Answer(Next.ENOUGH)),
+        (with_error(1.05), None, Answer(Next.LAST_ITERATION)),
+        (with_error(1.2), None, Answer(Next.GO)),
+        (with_error(3.2), None, Answer(Next.GO)),
+        (with_error(3.5), None, Answer(Next.MORE)),
+        (with_error(None), None, Answer(Next.MORE)),
+        (with_error(5.0), 80.0, Answer(Next.ENOUGH)),
+        (with_error(5.0), 78.0, Answer(Next.LAST_ITERATION)),
+        (with_error(5.0), 65.0, Answer(Next.MORE)),
+        (with_error(5.4, edge_pct=5.3), None, Answer(Next.ENOUGH)),
+        (with_error(5.4, edge_pct=5.3, iterations=3), None, Answer(Next.LAST_ITERATION)),
+        (with_error(5.4, edge_pct=3.0), None, Answer(Next.MORE)),
+        (with_error(1.2, edge_pct=0.9), None, Answer(Next.GO)),
+        (with_error(1.01, edge_pct=0.9), None, Answer(Next.LAST_ITERATION)),
+        (with_error(0.1, iterations=3), None, Answer(Next.LAST_ITERATION)),
+        (with_error(0.1, iterations=2), None, Answer(Next.GO)),
+        (with_error(0.1, window_s=4.9), None, Answer(Next.LAST_ITERATION)),
+        (with_error(0.1, window_s=4.9, iterations=29), None, Answer(Next.GO)),
+        (with_error(0.1, window_s=3.9), None, Answer(Next.GO)),
+        (result(devices=()), None, Answer(Next.GO)),
     ],
 )
 def test_a_probe_is_settled_once_more_would_change_nothing(
@@ -199,10 +199,10 @@ def test_a_probe_is_settled_once_more_would_change_nothing(
 @pytest.mark.parametrize(
     ("objective", "window_s", "start_up_s", "expected"),
     [
-        ("samples_per_s", 29.0, 8.0, More()),
-        ("samples_per_s", 31.0, 8.0, Go()),
-        ("samples_per_s", 31.0, 60.0, More()),
-        ("min_avg_util", 31.0, 8.0, More()),
+        ("samples_per_s", 29.0, 8.0, Answer(Next.MORE)),
+        ("samples_per_s", 31.0, 8.0, Answer(Next.GO)),
+        ("samples_per_s", 31.0, 60.0, Answer(Next.MORE)),
+        ("min_avg_util", 31.0, 8.0, Answer(Next.MORE)),
     ],
 )
 def test_a_long_window_may_leave_a_speed_rough(
@@ -217,4 +217,4 @@ def test_the_first_iteration_that_may_be_the_last_is_known_before_it_ends() -> N
     limits = ProbeSpec(min_iterations=4)
     before = limits.min_iterations - limits.warmup_iterations - 1
     told = standard_error([Block(10.0, 97.0), Block(10.0, 97.4)][:before], full=FULL_PCT)
-    assert settled(with_error(told, iterations=before), ["min_avg_util"], limits) == LastIteration()
+    assert settled(with_error(told, iterations=before), ["min_avg_util"], limits).next is Next.LAST_ITERATION

@@ -10,8 +10,7 @@ from subprocess import PIPE
 import psutil
 import pytest
 
-from tuner.store.clock import lives_at
-from tuner.store.leases import BEAT_S, STALE_S, WATCHED_S, Lease, Signs, this_host
+from tuner.store.leases import BEAT_S, STALE_S, WATCHED_S, Lease, Signs, lives_at, this_host
 
 WRITE_LEASE = """
 import json

@@ -13,7 +13,7 @@ from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader, connect
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device, ProbePlan, Slot
-from tuner.probe.protocols import Enough, Pruned, Stop
+from tuner.probe.protocols import Next, Stop
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.running.events import (
     BatchFitted,
@@ -162,9 +162,9 @@ def watched(result: ProbeResult, stop: Stop) -> ProbeResult:
     """Call `stop` with the result after each iteration, and return the result where it stops."""
     for iteration in range(1, result.iterations + 1):
         so_far = replace(result, iterations=iteration)
-        if isinstance(answer := stop(so_far), Pruned):
+        if (answer := stop(so_far)).next is Next.PRUNED:
             return replace(so_far, stopped=answer.why)
-        if answer == Enough():
+        if answer.next is Next.ENOUGH:
             return so_far
     return result
 

@@ -1,7 +1,6 @@
 """Results of `tuner scale` that never ran, and a prober that knows every rate in advance."""
 
 from collections.abc import Callable
-from functools import partial
 
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
@@ -9,10 +8,9 @@ from tuner.probe.result import Failure, ProbeResult
 from tuner.study import ProbeSpec
 from tuner.tools.scaling.campaign import Scaled
 from tuner.tools.scaling.results import Measurement, Mode, Results, Route, Subject
-from tuner.tools.scaling.subjects import workload_plan
+from tuner.tools.scaling.subjects import links_plan
 
 FUSION = Subject(name="fusion", text="trains a network", unit="samples per GPU and step")
-PIPELINE = Subject(name="pipeline", text="splits a model", unit="samples", splits_model=True, micro_batches=8)
 
 
 def point(
@@ -56,21 +54,14 @@ def results(
     )
 
 
-def scaled(
-    name: str,
-    *sizes: int | None,
-    splits_model: bool = False,
-    can_stay_apart: bool = False,
-    only_links: bool = False,
-) -> Scaled:
+def scaled(name: str, *sizes: int | None, only_links: bool = False) -> Scaled:
     """Return a subject that is planned and never launched."""
     return Scaled(
-        subject=Subject(name=name, text="", unit="", splits_model=splits_model),
+        subject=Subject(name=name, text="", unit=""),
         sizes=sizes,
-        plan=partial(workload_plan, name),
+        plan=links_plan,
         limits=ProbeSpec(),
-        config=lambda size, _: {"size": size or 1},
-        can_stay_apart=can_stay_apart,
+        config=lambda size: {"bytes": size or 1},
         only_links=only_links,
     )
 

@@ -10,7 +10,7 @@ from tests_loop import CASE, Quiet, bench, opened, spec
 from tuner.export.recorded_table import Table, export_tables
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Enough, Interrupted, Pruned, Stop, remembering
+from tuner.probe.protocols import Answer, Next, Stop, remembering
 from tuner.probe.result import STOPPED, DeviceSummary, Failure, ProbeResult
 from tuner.probe.steady import Block, standard_error
 from tuner.running.events import CaseOutcome
@@ -121,11 +121,11 @@ class MadeUp:
         for count, total in enumerate(accumulate(values), start=1):
             result = _after(blank, total / count, values[:count])
             match stop(result):
-                case Interrupted():
+                case Answer(next=Next.INTERRUPTED):
                     return replace(blank, failure=STOPPED)
-                case Enough():
+                case Answer(next=Next.ENOUGH):
                     return result
-                case Pruned(why):
+                case Answer(next=Next.PRUNED, why=why):
                     return replace(result, stopped=why)
         return result
 

@@ -180,7 +180,7 @@ def test_samples_that_are_counted_in_another_way_are_another_fingerprint():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"comand": "x"}, r"trainer\.options\.comand: unknown key; known: command, cases, progress, block_seconds"),
+        ({"comand": "x"}, r"trainer\.options\.comand: unknown key; known: command, cases, progress, progress_file"),
         ({"command": ""}, r"trainer\.options\.command: is empty"),
         ({"command": "say 'it"}, r"trainer\.options\.command: No closing quotation"),
         ({"command": "train {num_envs"}, r"trainer\.options\.command: expected '}'"),
@@ -194,7 +194,7 @@ def test_samples_that_are_counted_in_another_way_are_another_fingerprint():
         ({"cases": ["a/b"]}, r"trainer\.options\.cases\.0: .*\(found 'a/b'\)"),
         ({"cases": []}, r"trainer\.options\.cases: "),
         ({"progress": ["(?P<iteration>"]}, r"trainer\.options\.progress: .*is no regular expression"),
-        ({"progress": [r"(?P<step>\d+)"]}, r"needs named groups out of iteration, samples, samples_per_s, rank"),
+        ({"progress": [r"(?P<step>\d+)"]}, r"needs named groups out of iteration, samples, rank"),
         ({"progress": [r"step (\d+)"]}, r"needs named groups out of .*, as in \(\?P<iteration>…\)"),
         (
             {"samples_per_iteration": "{lr} * 2"},
@@ -206,7 +206,6 @@ def test_samples_that_are_counted_in_another_way_are_another_fingerprint():
             r"samples_per_iteration: is no arithmetic.*\(found '\{ranks\} \*\* 2'\)",
         ),
         ({"samples_per_iteration": True}, r"samples_per_iteration: should be text; put it in quotes \(found True\)"),
-        ({"samples_per_iteration": "2", "block_seconds": 3}, r"samples_per_iteration: blocks of `block_seconds`"),
         (
             {"samples_per_iteration": "2", "progress": [r"(?P<iteration>\d+) (?P<samples>\d+)"]},
             r"samples_per_iteration: `progress` counts samples already",
@@ -246,12 +245,12 @@ def test_the_documentation_names_every_option_and_placeholder():
 
 
 def test_a_progress_file_lies_in_the_folder_of_its_probe(tmp_path):
-    file = {"path": "{out_dir}/{case}/*/m.csv", "format": "csv", "iteration": "step", "samples_per_s": "fps"}
+    file = {"path": "{out_dir}/{case}/*/m.csv", "format": "csv", "iteration": "step", "samples": "seen"}
     source, slot = trainer(progress_file=file, session="serve"), make_slot(tmp_path)
     warm = source.warm_plan(source.cases()[0], {"num_envs": 8}, slot)
 
     assert plan(source, slot).progress_file == ProgressFile(
-        folder=tmp_path, pattern="command/*/m.csv", format="csv", columns={"iteration": "step", "samples_per_s": "fps"}
+        folder=tmp_path, pattern="command/*/m.csv", format="csv", columns={"iteration": "step", "samples": "seen"}
     )
     assert warm is not None
     assert warm.progress_file is None
@@ -376,12 +375,3 @@ def test_a_total_batch_stays_by_a_computed_flag(ranks: int, batch: int, accumula
 def test_a_computed_flag_that_cannot_be_used_is_refused(computed: dict[str, str], words: str) -> None:
     with pytest.raises(TrainerError, match=words):
         CommandTrainer(TrainerSpec(name="command", options={"command": "train {a} {b}", "computed": computed}))
-
-
-def test_an_older_study_that_reads_tensorboard_is_counted_inside(tmp_path: Path) -> None:
-    events = {"path": "{out_dir}/events.*", "format": "tensorboard", "iteration": "step"}
-    trainer = CommandTrainer(
-        TrainerSpec(name="command", options={"command": "train", "progress_file": events, "samples_per_iteration": 8})
-    )
-    plan = trainer.plan(trainer.cases()[0], {}, make_slot(tmp_path))
-    assert (plan.progress_file, plan.is_counted) == (None, True)

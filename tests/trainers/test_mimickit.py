@@ -12,7 +12,6 @@ from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Score
 from tuner.study.spec import ProbeSpec, TrainerSpec
-from tuner.trainers.mimickit.checkout import updates_per_iteration
 from tuner.trainers.mimickit.mimickit_trainer import DRIVER, PROGRESS, MimicKitTrainer
 from tuner.trainers.trainer_check import check_trainer, make_slot
 
@@ -240,19 +239,6 @@ def test_a_race_has_its_seed_and_the_row_of_its_score(tmp_path):
     for row in ("|  Iteration | 1 |", "|  Test_Return | 21.6 |", "| Train_Return |  -10.4 |"):
         reader.feed(OutputLine(t_s=1.0, text=row))
     assert reader.score == Score(1.0, -10.4)
-
-
-def test_updates_are_counted_by_the_agent_file_of_the_config(tmp_path):
-    source = trainer()
-    toy = case("deepmimic_toy_ppo", source)
-    plan = source.plan(toy, {"num_envs": 4, "update_epochs": 20, "batch_size": 2}, make_slot(tmp_path))
-    changed = next(text for path, text in plan.files.items() if path.name == "agent.yaml")
-    assert source.updates_per_iteration(toy, plan.config) == updates_per_iteration(changed, "toy")
-    assert updates_per_iteration("steps_per_iter: 32\nupdate_epochs: 5\nbatch_size: 4", "toy") == 40
-    assert (
-        updates_per_iteration("actor_epochs: 2\nactor_batch_size: 5\ncritic_epochs: 1\ncritic_batch_size: 32", "")
-        == 2 * 7 + 1
-    )
 
 
 def test_options_are_checked():

@@ -103,12 +103,12 @@ def test_gpus_are_named_by_index_and_get_wide_layers() -> None:
 
 
 def test_a_run_computes_as_its_config_says() -> None:
-    config = {"precision": "bf16", "tf32": True, "cuda_graphs": True, "compile": False, "rollout_device": "cuda"}
+    config = {"precision": "bf16", "tf32": True, "compile": False}
     planned = plan({**config, "minibatch": 65536}, devices=GPUS)
     start = planned.argv.index("--minibatch")
     assert planned.argv[start : planned.argv.index("--iterations")] == (
         *("--minibatch", "65536", "--precision", "bf16", "--tf32", "true"),
-        *("--compile", "false", "--cuda-graphs", "true", "--rollout-device", "cuda"),
+        *("--compile", "false"),
     )
     assert warm_plan(config, devices=GPUS).request == {"config": {"num_envs": 64, **config}, "iterations": 6002}
 
@@ -174,11 +174,8 @@ def test_hiutil_bounds_what_the_config_says(epochs: int, batch_size: int) -> Non
         ({"num_workers": -1}, "num_workers -1: .* greater than or equal to 0"),
         ({"prefetch_factor": 4}, "prefetch_factor 4 needs num_workers of at least 1"),
         ({"precision": "fp8"}, "precision 'fp8': .* 'auto', 'bf16', 'fp16' or 'fp32'"),
-        ({"rollout_device": "tpu"}, "rollout_device 'tpu': .* 'cpu' or 'cuda'"),
         ({"compile": 1}, "compile 1: .* boolean"),
-        ({"cuda_graphs": True, "rollout_device": "cpu"}, "cuda_graphs true needs rollout_device cuda"),
-        ({"cuda_graphs": True, "tf32": True}, "tf32 true, cuda_graphs true: needs a GPU, .* on cpu"),
-        ({"rollout_device": "cuda"}, "rollout_device cuda: needs a GPU"),
+        ({"tf32": True}, "tf32 true: needs a GPU, .* on cpu"),
         ({"minibatch": 256, "batch_size": 4}, "minibatch 256: batch_size sets the minibatch, too"),
         ({"minibatch": 256, "agent_variant": "hiutil"}, "minibatch 256: agent_variant hiutil sets the minibatch"),
     ],

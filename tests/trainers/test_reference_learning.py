@@ -166,7 +166,8 @@ def test_the_difference_is_nothing_where_tracking_is_perfect() -> None:
 @pytest.mark.parametrize("method", ["add", "amp", "deepmimic"])
 def test_one_iteration_of_every_method_in_every_precision(method: Method, precision: Precision) -> None:
     networks, formats = methods.Networks(method, SMALL), methods.numerics(precision, cpu())
-    samples = training.PlainPlayer(networks, formats).play(stream(8).take())
+    env = world.TrackingEnv(cpu())
+    samples = training.collect(env, networks.policy, networks.discriminator, stream(8).take(), formats)
     assert {len(column) for column in samples.values()} == {8 * STEPS_PER_ITERATION}
     assert {column.dtype for column in samples.values()} == {torch.float32}
     losses: list[methods.NetworkLoss] = [methods.PolicyLoss(networks.policy)]
@@ -185,7 +186,8 @@ def test_layers_are_rounded_and_the_environment_is_not() -> None:
 
     def played(precision: Precision) -> methods.Samples:
         torch.manual_seed(1)
-        return training.PlainPlayer(networks, methods.numerics(precision, cpu())).play(clips)
+        formats = methods.numerics(precision, cpu())
+        return training.collect(world.TrackingEnv(cpu()), networks.policy, networks.discriminator, clips, formats)
 
     exact, rounded = played("fp32"), played("bf16")
     first = slice(0, 8)
@@ -194,20 +196,6 @@ def test_layers_are_rounded_and_the_environment_is_not() -> None:
     env = world.TrackingEnv(cpu())
     env.follow(clips)
     assert torch.equal(env.step(rounded["target"][first]).after, rounded["shown"][first, world.FEATURES :])
-
-
-def test_a_rollout_beside_the_learner_plays_with_what_has_been_learnt() -> None:
-    networks, clips = methods.Networks("deepmimic", SMALL), stream(4).take()
-    beside, own = training.BesidePlayer(networks), training.PlainPlayer(networks, methods.numerics("fp32", cpu()))
-    with torch.no_grad():
-        for parameter in networks.parameters():
-            parameter.add_(0.1)
-
-    def played(playing: training.Player) -> methods.Samples:
-        torch.manual_seed(1)
-        return playing.play(clips)
-
-    assert torch.equal(played(beside)["target"], played(own)["target"])
 
 
 def test_the_policy_learns_to_track() -> None:

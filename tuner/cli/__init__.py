@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def loading() -> Iterator[None]:
-    """Let Ctrl-C end the program at once. Where Ctrl-C is ignored, as after `&` in a script, it stays ignored."""
+def ended_by_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C end the program at once inside this context. Where it is ignored, as after `&`, it stays ignored."""
     handles_ctrl_c = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if handles_ctrl_c:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -98,11 +98,15 @@ def attempt(
 
 
 def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> tuple[probe.ProbePlan, probe.ProbeResult]:
+    """Return the plan of a probe and what it measured, after saying what is started."""
+
     def run(plan: probe.ProbePlan) -> tuple[probe.ProbePlan, probe.ProbeResult]:
         console.print(f"case {case.name}: {in_words(config)}")
         copied(f"command: {shell_join(plan.argv)}", console)
         with interruptible(console) as asked, closing(open_prober(bench, console.print)) as prober:
-            result = prober(plan, lambda _: probe.Interrupted() if asked.is_set() else probe.Go())
+            result = prober(
+                plan, lambda _: probe.Answer(probe.Next.INTERRUPTED) if asked.is_set() else probe.Answer(probe.Next.GO)
+            )
         return plan, probe.with_sure_speed(result, bench.spec_for(case).needed)
 
     return run_in(bench.slot(case, f"try/{case.name}"), partial(bench.trainer.plan, case, config), run)
@@ -116,6 +120,7 @@ def _counted(plan: probe.ProbePlan, matched: int) -> str:
 
 
 def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: probe.ProbeResult) -> None:
+    """Print what a probe has printed, counted and measured."""
     output = matched(plan)
     console.print(f"output: {output.printed} line(s), {_counted(plan, output.matched)}; {plan.slot.console}")
     for line in output.shown:

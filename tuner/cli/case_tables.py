@@ -106,6 +106,7 @@ def front_rows(case: CaseView) -> list[Row]:
 
 
 def _front_table(case: CaseView) -> Table:
+    """Return a table of a case's Pareto front, with the columns that have a value."""
     rows = front_rows(case)
     columns = [column for column in dict.fromkeys([*case.objectives, *_HEADS]) if _is_shown(column, rows)]
     heads = [_HEADS.get(column, column) for column in columns]

@@ -12,10 +12,9 @@ from tuner.cli.case_tables import print_tables
 from tuner.errors import StudyError
 from tuner.export import connect
 from tuner.records.urls import checked_url, database_url, shown
-from tuner.study import StudySpec
 from tuner.tools.diagnosis.diagnosing import OPTIONS, diagnose_journal, rows, sentences, studies_in, unknown
 from tuner.tools.diagnosis.diagnosing import diagnose as diagnosed
-from tuner.tools.diagnosis.study_times import KnownFact, Setup, known
+from tuner.tools.diagnosis.study_times import Setup, known
 
 
 def _number(least: float, help: str, most: float | None = None) -> Any:  # noqa: A002 - as typer calls it
@@ -41,8 +40,6 @@ Gpus = Annotated[int | None, typer.Option(min=1, help="GPUs of the machine.")]
 PerTrial = Annotated[int | None, typer.Option("--gpus-per-trial", min=1, help="GPUs that one trial uses.")]
 Memory = Annotated[float | None, _number(0.1, "GiB of one GPU.")]
 Used = Annotated[float | None, _number(0.1, "GiB of one GPU that are in use while trials run.")]
-Left = Annotated[float | None, _number(0, "For how many hours the study still runs: say whether to stop it.")]
-Unknown = Annotated[str | None, typer.Option(help="Its name, where the database does not say it.")]
 
 
 def diagnose(
@@ -58,15 +55,13 @@ def diagnose(
     gpus_per_trial: PerTrial = None,
     gpu_memory: Memory = None,
     memory_used: Used = None,
-    sampler: Unknown = None,
-    pruner: Unknown = None,
-    hours_left: Left = None,
     as_json: options.Json = False,
     runs: options.Runs = options.RUNS,
 ) -> None:
     """Say why the GPUs of any Optuna study wait, and what to change. The database is only read."""
     console = options.open_console(stderr=as_json)
-    name, url, of_file = _named(console, study, study_name, storage, runs)
+    name = _name_of(console, study, study_name, storage, runs)
+    url = storage if study_name and storage else database_url(storage, (runs / name).resolve())
     given = {
         "startup_s": startup_seconds,
         "duty_pct": duty,
@@ -77,15 +72,13 @@ def diagnose(
         "gpus_per_trial": gpus_per_trial,
         "gpu_memory_gib": gpu_memory,
         "memory_used_gib": memory_used,
-        "sampler": sampler,
-        "pruner": pruner,
     }
-    setup = Setup(**{field: known(value, OPTIONS[field]) for field, value in given.items()}).or_else(of_file)
+    setup = Setup(**{field: known(value, OPTIONS[field]) for field, value in given.items()})
     if "://" not in url and Path(url).is_file():
-        diagnosis = diagnose_journal(Path(url), name, setup, hours_left=hours_left)
+        diagnosis = diagnose_journal(Path(url), name, setup)
     else:
         engine = connect(url, filled_by="tuner optimize" if study else "optuna.create_study")
-        diagnosis = diagnosed(engine, name, setup, hours_left=hours_left)
+        diagnosis = diagnosed(engine, name, setup)
     facts = diagnosis.facts
     if as_json:
         options.print_document({**options.plain(facts), "causes": diagnosis.causes, "unknown": unknown(facts)})
@@ -99,13 +92,8 @@ def diagnose(
         console.print(line)
 
 
-def _named(
-    console: Console, study: str | None, study_name: str | None, storage: str | None, runs: Path
-) -> tuple[str, str, Setup]:
-    """Return the study's name, the URL of its database, and what its file says.
-
-    Raises StudyError if the options do not name one study.
-    """
+def _name_of(console: Console, study: str | None, study_name: str | None, storage: str | None, runs: Path) -> str:
+    """Return the name of the study that the options name. Raises StudyError if they do not name one study."""
     if study is not None and study_name is None:
         try:
             spec = options.load_shown(
@@ -115,16 +103,9 @@ def _named(
             if storage is None:
                 raise
             raise StudyError(f"{error}; {shown(checked_url(storage))}: {studies_in(connect(storage))}") from error
-        return spec.name, database_url(storage, (runs / spec.name).resolve()), Setup(sampler=_samplers(spec))
+        return spec.name
     if study_name is None or study is not None:
         raise StudyError("name one study: --study-name NAME and --storage URL, or --study S for a study of tuner")
     if storage is None:
         raise StudyError("--study-name needs --storage, the URL of the study's database")
-    return study_name, storage, Setup()
-
-
-def _samplers(spec: StudySpec) -> KnownFact[str]:
-    """Return the samplers that a study file names, for all cases or in its overrides."""
-    overridden = (override.search.get("sampler", spec.sampler) for override in spec.overrides)
-    names = dict.fromkeys([spec.sampler, *overridden])
-    return KnownFact(value=" or ".join(names), source="study file")
+    return study_name

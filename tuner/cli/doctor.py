@@ -8,7 +8,7 @@ from tuner.cli.options import RUNS, Devices, Json, Runs, Storage, Study, open_co
 from tuner.errors import TunerError
 from tuner.records.urls import database_url
 from tuner.study import load
-from tuner.tools.checkup.check_up import Finding, Severity, check_up
+from tuner.tools.checkup import Finding, Severity, check_up
 
 STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "bold red"}
 

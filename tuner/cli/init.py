@@ -60,23 +60,10 @@ def init(
     runs: Runs = RUNS,
 ) -> None:
     """Make a study file: run a command once for up to a minute and watch it, or take a trainer's preset."""
+    wanted = Wanted.of({**locals(), "name": name or (None if command else preset)})
     console = open_console()
     if not command and preset is None:
         raise StudyError("name a command, as in `tuner init -- python train.py --batch-size 32`, or a --preset")
-    wanted = Wanted(
-        search=search,
-        name=name or (None if command else preset),
-        out=out,
-        devices=devices,
-        python=python,
-        preset=preset,
-        seconds=seconds,
-        free_batch=free_batch,
-        free_precision=free_precision,
-        yes=yes,
-        force=force,
-        runs=runs,
-    )
     if not command:
         file = wanted.file(str(wanted.name))
         wanted.check_free(file)

@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from tuner import __version__
-from tuner.cli import loading
+from tuner.cli import ended_by_ctrl_c
 from tuner.errors import TunerError
 
 _COMMANDS = {
@@ -39,7 +39,7 @@ _COMMANDS = {
     "plan": "Print a shell script with the files, environment and command of one config per case. Nothing is started.",
     "dashboard": "Serve optuna-dashboard on a study, to this machine only, until Ctrl-C.",
     "scale": "Measure one GPU and several, alone and together, over each route; say how much is lost and where.",
-    "compare": "Compare machines: speed-up, efficiency, samples for the money, and what to choose.",
+    "compare": "Compare machines: speed-up, efficiency, and what to choose.",
     "decide": "Say whether a training on one card is worth a move to a job on several, and until when.",
     "schema": "Print the JSON schema of study files.",
 }
@@ -70,13 +70,13 @@ class Deferred(TyperCommand):
         self._home = home
 
     def load(self) -> Any:
-        """Import the command's file, and return the command itself."""
+        """Return the command itself, after importing its file."""
         module, _, function = self._home.partition(":")
-        with loading():
-            home = import_module(module)
-        alone = typer.Typer(add_completion=False)
-        alone.command(self.name)(getattr(home, function))
-        return get_command(alone)
+        with ended_by_ctrl_c():
+            imported = import_module(module)
+        app_of_one_command = typer.Typer(add_completion=False)
+        app_of_one_command.command(self.name)(getattr(imported, function))
+        return get_command(app_of_one_command)
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Return a context of the command itself, with the options on the line.
@@ -106,6 +106,8 @@ class Commands(TyperGroup):
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_LIMITS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+"""No more files, processes or memory are to be had (setrlimit(2))."""
 _OUT_OF_REACH = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
     *(errno.EIO, errno.ESTALE, errno.ENOTCONN),  # a disk or a server no longer answers
@@ -169,12 +171,20 @@ def main() -> None:
             _refuse(f"{error.filename} cannot be used: {error.strerror}; name another path, or fix this one")
         if error.errno == errno.ENOENT and not error.filename:  # os.getcwd() fails without a file name
             _refuse("the working directory no longer exists; change to another one, then run the command again")
+        if error.errno in _LIMITS:
+            _refuse(f"{error.strerror}; raise the limit that `ulimit -a` shows, then run the command again to resume")
         if error.errno not in _FULL:
             raise
         from tuner.cli.options import fall_silent  # noqa: PLC0415 - `tuner --help` needs no options of other commands
 
         fall_silent(sys.stdout)  # the rest of its buffer would fail again
         _refuse(f"the output cannot be written: {error.strerror}; free some disk space, then run the command again")
+    except RuntimeError as error:
+        if not str(error).startswith("Symlink loop"):  # Path.resolve(), before Python 3.13
+            raise
+        _refuse(f"{error}; remove the link, or name another path")
+    except MemoryError:
+        _refuse("memory ran out; `ulimit -a` and `free` show how much there is; run the command again to resume")
     except KeyboardInterrupt:
         sys.exit(130)
 

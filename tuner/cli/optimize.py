@@ -1,7 +1,6 @@
 """`tuner optimize`: run or resume a study, by itself or with several workers."""
 
 import sys
-from collections.abc import Iterable
 from functools import partial
 from typing import Annotated
 
@@ -31,10 +30,9 @@ from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude
 from tuner.cli.worker import Replay, Trials, divided, run_team
 from tuner.drafting.making import Wanted
-from tuner.drafting.outcome import COPY
 from tuner.errors import StudyError
 from tuner.export import CaseSummary, export_study
-from tuner.optimizing import Search, open_search, result_of
+from tuner.optimizing import Result, Search, open_search, result_of
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.records.urls import database_url
 from tuner.running.events import StudyEnded
@@ -77,19 +75,7 @@ def optimize(
     as_json: JsonLines = False,
 ) -> None:
     """Make a command faster, or run a study; rerun to resume."""
-    wanted = Wanted(
-        search=search,
-        name=name,
-        devices=devices,
-        python=python,
-        preset=preset,
-        seconds=seconds,
-        free_batch=free_batch,
-        free_precision=free_precision,
-        yes=yes,
-        force=force,
-        runs=runs,
-    )
+    wanted = Wanted.of(locals())
     console = options.open_console(quiet=quiet, stderr=as_json)
     study = _study(console, command, study, wanted)
     devices = None if command else devices  # the study has those that the command has really used
@@ -124,7 +110,7 @@ def optimize(
     if cost := ready.simulated_cost():
         console.print(cost)
     if command:
-        _tell(tables, result_of(ready, url, outcomes, command).lines)
+        _tell(tables, result_of(ready, url, outcomes, command))
     if not command and not ready.simulated and any(row.best for row in rows):
         console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs))
     conclude(outcomes, rows, interrupted=interrupted)
@@ -146,15 +132,13 @@ def _study(console: Console, command: list[str] | None, study: str | None, wante
     return study
 
 
-def _tell(tables: Console, lines: Iterable[str]) -> None:
+def _tell(tables: Console, result: Result) -> None:
     """Print what the person who typed the command is told; the command line to copy goes out as it is."""
-    before = ""
-    for line in lines:
-        if before == COPY:
-            options.copied(line, tables)
-        else:
-            tables.print(line)
-        before = line
+    for line in result.lines:
+        tables.print(line)
+    if result.command:
+        tables.print("the command line to copy:")
+        options.copied(result.command, tables)
 
 
 def _show(

@@ -161,6 +161,8 @@ def print_document(document: object) -> None:
 
 PLAIN_WIDTH = 80
 """The width in characters of what is printed to a file or a pipe, unless the variable COLUMNS says another."""
+LEAST_WIDTH = 20
+"""The width in characters of a narrower terminal, which breaks the lines itself; some terminals say 0."""
 _UNBROKEN = re.compile(r"`[^`\n]+`| ± |(?<=\d) (?=(?:%|s|min|h|MiB|samples/s|iterations/s)(?!\w))|(?<=min) (?=\d)")
 """Where no line is broken: in a command, before an error, and before a unit."""
 
@@ -235,6 +237,7 @@ def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
     console = _Plain(highlight=False, markup=False, emoji=False, quiet=quiet, stderr=stderr)
     if not (console.is_terminal or "COLUMNS" in os.environ):
         console.width = PLAIN_WIDTH
+    console.width = max(console.width, LEAST_WIDTH)
     return console
 
 

@@ -20,7 +20,7 @@ from tuner.running.job import Budget, within
 from tuner.running.workbench import open_workbench
 from tuner.store.races import RaceRuns
 from tuner.study import literal_line
-from tuner.tools.racing.contest import Place, Race, forecasts, verdict
+from tuner.tools.racing.contest import Place, Race, verdict
 from tuner.tools.racing.entrants import Entrant, Round, entrants, rounds
 
 OneCase = Annotated[
@@ -76,9 +76,8 @@ def race(
         racing = Race(work, chosen, kept, console.print, configs=configs, seeds=seeds, total_s=hours * HOUR_S)
         places = racing.run()
         interrupted = job.interrupted()
-    updates = {at: bench.trainer.updates_per_iteration(chosen, place.entrant.config) for at, place in enumerate(places)}
-    print_tables(console, _table(places, forecasts(places, updates)))
-    for line in verdict(places, updates):
+    print_tables(console, _table(places))
+    for line in verdict(places):
         console.print(line)
     if budget.over():
         console.print(out_of_time(budget))
@@ -101,12 +100,14 @@ def _introduction(configs: Sequence[Entrant], rounds: Sequence[Round]) -> Iterat
         yield f"round {number}: {turn.configs} configs, {len(turn.seeds)} seed(s) of {turn.seconds:.0f} s each"
 
 
-def _table(places: Sequence[Place], metrics: dict[str, list[float | None]]) -> Table:
+def _table(places: Sequence[Place]) -> Table:
+    """Return a table of how the configs stand, with what the search measured of them."""
+    metrics = list(dict.fromkeys(name for place in places for name in place.entrant.measured))
     table = Table("why", "score", "±", "runs", "after, s", *metrics, "config", box=box.SIMPLE)
-    for at, place in enumerate(places):
-        mean = place.mean
-        numbers = (mean and mean.value, mean and mean.error, *(values[at] for values in metrics.values()))
-        score, error, *measured = ("" if number is None else figure(number) for number in numbers)
-        runs = (str(mean.runs if mean else 0), f"{place.seconds:.0f}")
-        table.add_row(place.entrant.kind, score, error, *runs, *measured, place.entrant.words)
+    for place in places:
+        mean, measured = place.mean, place.entrant.measured
+        numbers = (mean and mean.value, mean and mean.error, *map(measured.get, metrics))
+        score, error, *cells = ("" if number is None else figure(number) for number in numbers)
+        runs, after = str(mean.runs if mean else 0), f"{place.seconds:.0f}"
+        table.add_row(place.entrant.kind, score, error, runs, after, *cells, place.entrant.words)
     return table

@@ -14,18 +14,17 @@ from rich.table import Table
 
 from tuner import __version__
 from tuner.cli.case_tables import print_tables
-from tuner.cli.options import RUNS, Runs, devices_option, finite, need_report, open_console, written
+from tuner.cli.options import RUNS, Json, Runs, devices_option, finite, open_console, print_document
 from tuner.cli.work import EXIT_INTERRUPTED, Settings, first_config, interruptible, output_lines
 from tuner.devices.found import describe_machine, links, open_devices
 from tuner.errors import DeviceError, StudyError, TunerError
-from tuner.export import write_files
 from tuner.probe import MIB_PER_GIB, DeviceSource, over
 from tuner.running.prober import prober_on
 from tuner.running.workbench import chosen_cases, open_workbench
 from tuner.study import grouped
 from tuner.tools.scaling import campaign, comparing, scaling_table
 from tuner.tools.scaling.results import Measurement, Results, read
-from tuner.tools.scaling.subjects import LINKS, NAMES, built_in, of_study
+from tuner.tools.scaling.subjects import NAMES, built_in, of_study
 from tuner.tools.scaling.switching import Move, advice, printed_step_s
 
 SHORT_NUMBERS = "k, M and G stand for a thousand, a million and a billion."
@@ -67,40 +66,37 @@ def show_scaling(console: Console, results: Results) -> None:
         if own:
             console.print(f"{subject.name}{f', size in {subject.unit}' if subject.unit else ''}")
             print_tables(console, _speeds(own), _steps(own), *([_losses(several)] if several else []))
-    if links := scaling_table.link_table(results, LINKS):
+    if links := scaling_table.link_table(results):
         print_tables(console, _links(links))
-    for line in comparing.scaling_sentences(results, rows, scaling_table.fits(rows)):
+    for line in comparing.scaling_sentences(results, rows):
         console.print(line)
 
 
-def show_comparison(console: Console, lines: Sequence[comparing.PricedRow], currency: str | None) -> None:
+def show_comparison(console: Console, lines: Sequence[comparing.MachineRow], currency: str | None) -> None:
     """Print a table for each workload, with the rows of all machines; with a currency also what samples cost."""
     console.print(SHORT_NUMBERS)
     for (workload, unit), own in grouped(lines, lambda line: (line.row.workload, line.row.unit)).items():
         console.print(f"{workload}{f', size in {unit}' if unit else ''}")
-        shown = Table("machine", *_WHAT, "samples/s", "speed-up", box=box.SIMPLE)
+        costs = [f"samples per {currency}"] if currency else []
+        shown = Table("machine", *_WHAT, "samples/s", "speed-up", *costs, box=box.SIMPLE)
         for line in own:
             speeds = comparing.short(line.row.samples_per_s), comparing.number(line.row.speed_up)
-            shown.add_row(line.machine, *_what(line.row), *speeds)
-        print_tables(console, shown, *([_costs(own, currency)] if currency else []))
-
-
-def _costs(lines: Iterable[comparing.PricedRow], currency: str) -> Table:
-    shown = Table("machine", *_WHAT, f"samples per {currency}", f"{currency} per million", box=box.SIMPLE)
-    for line in lines:
-        if per_price := line.per_price:
-            shown.add_row(line.machine, *_what(line.row), comparing.short(per_price), f"{line.per_million:.4g}")
-    return shown
+            costs = [] if line.samples_per_price is None else [f"{line.samples_per_price:,.0f}"]
+            shown.add_row(line.machine, *_what(line.row), *speeds, *costs)
+        print_tables(console, shown)
 
 
 _WHAT = ("size", "scaling", "GPUs", "route")
+"""The headings of what a row is about."""
 
 
 def _what(row: scaling_table.ScalingRow) -> tuple[str, ...]:
+    """Return the cells below `_WHAT`."""
     return ("" if row.size is None else f"{row.size:,}", row.scaling, str(row.gpus), row.route or "")
 
 
 def _speeds(rows: Iterable[scaling_table.ScalingRow]) -> Table:
+    """Return a table of samples per second, speed-up and efficiency."""
     shown = Table(*_WHAT, "samples/s", "speed-up", "efficiency", box=box.SIMPLE)
     for row in rows:
         cells = [*_what(row), comparing.short(row.samples_per_s)]
@@ -111,6 +107,7 @@ def _speeds(rows: Iterable[scaling_table.ScalingRow]) -> Table:
 
 
 def _steps(rows: Iterable[scaling_table.ScalingRow]) -> Table:
+    """Return a table of the time of a step, and of how busy and how full the devices were."""
     shown = Table(*_WHAT, "ms per step", "util %", "SM %", "GiB", box=box.SIMPLE)
     for row in rows:
         peak_mib = over(max, (device.mem_peak_mib for device in row.devices))
@@ -122,6 +119,7 @@ def _steps(rows: Iterable[scaling_table.ScalingRow]) -> Table:
 
 
 def _losses(rows: Iterable[scaling_table.ScalingRow]) -> Table:
+    """Return a table of where the time of a step is lost."""
     shown = Table(*_WHAT, "lost of a step, ms", box=box.SIMPLE)
     for row in rows:
         shown.add_row(*_what(row), ", ".join(f"{name} {loss.value:.3g}" for name, loss in row.losses.items()))
@@ -129,6 +127,7 @@ def _losses(rows: Iterable[scaling_table.ScalingRow]) -> Table:
 
 
 def _links(rows: Iterable[scaling_table.LinkRow]) -> Table:
+    """Return a table of the times of the all-reduces."""
     shown = Table("all-reduce", "GPUs", "route", "µs", "GB/s per GPU", box=box.SIMPLE)
     for row in rows:
         size = f"{row.size_bytes:,} bytes"
@@ -209,12 +208,13 @@ def scale(
     if interrupted.is_set():
         console.print(f"interrupted; rerun with --out {path} to resume")
         raise typer.Exit(EXIT_INTERRUPTED)
-    console.print(f"`tuner compare {path}` says whether more devices are worth it, and draws the curves")
+    console.print(f"`tuner compare {path}` says whether more devices are worth it")
 
 
 def _built_in(
     names: Sequence[str], sizes: tuple[int, ...] | None, source: DeviceSource, seconds: float
 ) -> list[campaign.Scaled]:
+    """Return the named workloads, each once. Raises StudyError for an unknown name and for sizes of several."""
     if sizes and len(names) > 1:
         raise StudyError(f"--sizes belong to one workload; name one of {', '.join(names)}")
     gpu = source.devices[0].is_gpu
@@ -222,6 +222,7 @@ def _built_in(
 
 
 def _blank(source: DeviceSource, subjects: Sequence[campaign.Scaled]) -> Results:
+    """Return results of this machine without a measurement."""
     return Results(
         written_at=datetime.now(UTC).isoformat(timespec="seconds"),
         tuner=__version__,
@@ -243,6 +244,7 @@ def _counts(gpus: str | None, source: DeviceSource) -> tuple[int, ...]:
 
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:
+    """Return the whole numbers of an option, in order. Raises StudyError for anything else."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) <= 12 and int(part) > 0 for part in parts):
         raise StudyError(f"{option} {text[:40]!r}: write whole numbers of at least 1, separated by commas")
@@ -253,32 +255,28 @@ Files = Annotated[list[Path], typer.Argument(dir_okay=False, help="Files that `t
 PricesFile = Annotated[
     Path | None, typer.Option("--prices", dir_okay=False, help="A YAML file with the price of a device for an hour.")
 ]
-PageFolder = Annotated[Path, typer.Option(file_okay=False, help="The folder for compare.html and compare.tsv.")]
 
 
-def compare(files: Files, prices: PricesFile = None, out: PageFolder = RUNS / "compare") -> None:
+def compare(files: Files, prices: PricesFile = None, as_json: Json = False) -> None:
     """Compare machines: speed-up, efficiency, samples for the money, and what to choose."""
-    console = open_console()
-    need_report("tuner compare")
+    console = open_console(stderr=as_json)
     machines = _machines(files)
     models = [(name, results.devices[0]) for name, results in machines.items()]
     costs = None if prices is None else comparing.read_prices(prices, models)
-    currency = costs.currency if costs else None
-    rows = comparing.lines(machines, costs)
+    currency = costs and costs.currency
+    rows = comparing.all_rows(machines, costs)
     if not rows:
         raise TunerError(
             f"{', '.join(map(str, files))}: no baseline of a single device, so there is nothing to compare; "
             "`tuner scale --gpus 1,2` measures one, too"
         )
-    sentences = list(comparing.recommendation(rows, currency or ""))
+    sentences = list(comparing.recommendation(rows, currency))
+    if as_json:
+        print_document({"rows": rows, "currency": currency, "sentences": sentences})
+        return
     show_comparison(console, rows, currency)
     for line in sentences:
         console.print(line)
-    from tuner.tools.scaling.scaling_pictures import page  # noqa: PLC0415 - the extra `report` brings plotly and jinja2
-
-    text = page(machines, rows, sentences, currency)
-    texts = {"compare.html": text.encode(), "compare.tsv": comparing.comparison_tsv(rows, currency).encode()}
-    written(console, write_files(out.resolve(), texts))
 
 
 def _machines(files: list[Path]) -> dict[str, Results]:

@@ -46,6 +46,7 @@ def line(event: events.Event) -> Line | None:
 
 
 def _begun(event: events.CaseStarted) -> str:
+    """Return how far a case had come when the work on it began."""
     saved = f", {event.saved} of them saved only now" if event.saved else ""
     retried = f", {event.to_repeat} interrupted trial(s) will be repeated" if event.to_repeat else ""
     of_target = "" if event.target is None or event.finished > event.target else f" of {event.target}"
@@ -53,6 +54,7 @@ def _begun(event: events.CaseStarted) -> str:
 
 
 def _trial(event: events.ProbeEnded) -> str:
+    """Return the line of a probe that has ended."""
     best = ", best so far" if event.leads else ""
     number = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
     why = "".join(f"{';' if event.values or place else ':'} {note}" for place, note in enumerate(event.notes))
@@ -134,6 +136,7 @@ class Bars:
         self._hide("probe", worker)
 
     def _show_case(self, event: events.CaseStarted | events.ProbeEnded) -> None:
+        """Show a case's best so far, and how many of its trials are done."""
         best = event.best
         number = (
             f"best {self._objective} {with_error(best.value, best.error)} (#{best.trial})" if best else "no best yet"
@@ -160,6 +163,7 @@ class Bars:
 
 
 def _phase(event: events.ProbeRunning) -> str:
+    """Return what a running probe does, and what it has measured so far."""
     if event.phase != "measuring":
         return f"{event.phase}, {duration(event.seconds)}"
     known = "" if event.value is None else f", {numbers((event.value,), event.error, event.samples_per_s)} so far"

@@ -91,6 +91,7 @@ def submit_workers(
 def _submitted(
     spec: StudySpec, resources: Mapping[str, str | int], folder: Path, count: int, job: RunWorker
 ) -> list[str]:
+    """Return the ids of the submitted jobs. Raises TunerError where SLURM refuses one; then none stays queued."""
     try:
         import submitit  # noqa: PLC0415 - the extra `slurm` brings it
         from submitit.core.utils import FailedJobError, FailedSubmissionError  # noqa: PLC0415

@@ -12,8 +12,7 @@ from tuner.cli.hints import fitted, ladder, notes, script_of_best
 from tuner.errors import StoreError
 from tuner.export import StudyReader, at_its_end, connect, export_study, findings, reading
 from tuner.records.urls import DATABASE, database_url, shown
-from tuner.store.clock import database_s, lives_at
-from tuner.store.leases import is_held
+from tuner.store.leases import database_s, is_held, lives_at
 from tuner.study import StudySpec, select
 from tuner.trainers.registry import open_trainer
 

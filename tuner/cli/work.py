@@ -49,6 +49,7 @@ def completed(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _trainable(study: str | None) -> Iterable[str]:
+    """Return the names of the trainable cases of a study; none where it cannot be loaded."""
     if study is None:
         return []
     try:
@@ -117,6 +118,7 @@ def config_with(space: Space, first: Config, settings: Sequence[str]) -> Config:
 
 
 def _setting(text: str, space: Space) -> tuple[str, Value]:
+    """Return the parameter and the value of a text such as `num_envs=64`. Raises StudyError for any other text."""
     name, equals, given = text.partition("=")
     if not equals:
         raise StudyError(f"--set {text}: write {text}=VALUE")

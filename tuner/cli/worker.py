@@ -46,13 +46,14 @@ def divided(
         return []
     if replay:
         return [""] * (workers or 1)
-    asked = load(study).devices_for(devices)
-    kind, _, wanted = asked.partition(":")
-    asked = kind if kind == "auto" else asked
-    cards = [device for device in open_devices(asked).devices if device.is_gpu]
-    if kind == "auto" and wanted and cards:
-        per_trial = per_trial or min(int(wanted), len(cards))
-    return device_groups(asked, len(cards), workers=workers, per_trial=per_trial)
+    devices = load(study).devices_for(devices)
+    wanted = ""
+    if devices.startswith("auto"):  # `auto:2` wants two cards for each probe
+        devices, _, wanted = devices.partition(":")
+    cards = sum(device.is_gpu for device in open_devices(devices).devices)
+    if wanted and cards:
+        per_trial = per_trial or min(int(wanted), cards)
+    return device_groups(devices, cards, workers=workers, per_trial=per_trial)
 
 
 def run_team(
@@ -95,6 +96,7 @@ def run_team(
 
 
 def _plans(url: str, groups: Sequence[str], passed_on: Mapping[str, object], *, pin: bool) -> list[WorkerPlan]:
+    """Return how to start a worker for each group of devices; with `pin`, each on the cores near its cards."""
     pinned = _cores(groups) if pin else [[] for _ in groups]
     plans: list[WorkerPlan] = []
     for number, (group, cores) in enumerate(zip(groups, pinned, strict=True), start=1):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from tuner.devices.delays import Delays, ThreadTimes, thread_times
 from tuner.probe import Device, DeviceSample, mib
 
 _UNIFIED = {"cpu": ["cpu.max"], "memory": ["memory.max"]}
@@ -237,8 +238,8 @@ class Others:
         Nothing is known where this process may use only some of the machine's processors.
         """
         self._busy_s = busy_s or machine_busy_s
-        self._cores = cores or psutil.cpu_count() or 1
-        self._knows = cores is not None or usable_cores() >= self._cores
+        self.cores = cores or psutil.cpu_count() or 1
+        self._knows = cores is not None or usable_cores() >= self.cores
         self._before: tuple[float, float, float] = math.inf, 0.0, 0.0
 
     def share_pct(self, t_s: float, trainer_s: float) -> float | None:
@@ -252,7 +253,7 @@ class Others:
         if not self._knows or t_s <= before_s:
             return None
         others_s = busy_s - busy_before_s - (own_s - own_before_s) - trainer_s
-        return 100.0 * others_s / (self._cores * (t_s - before_s))
+        return 100.0 * others_s / (self.cores * (t_s - before_s))
 
 
 def machine_busy_s() -> float:
@@ -294,8 +295,10 @@ class CpuSource:
         ranks: int,
         cores: int | None = None,
         open_process: Callable[[int], psutil.Process] = psutil.Process,
+        *,
         machine: Others | None = None,
         memory_mib: float | None = None,
+        read_threads: Callable[[int], Mapping[str, ThreadTimes]] = thread_times,
     ) -> None:
         """`memory_mib`: the memory that each rank's process may have; its memory is then what counts against that."""
         self._limited = memory_mib is not None
@@ -305,6 +308,7 @@ class CpuSource:
         self._cores_per_rank = max(1, (cores or usable_cores()) // ranks)
         self._open_process = open_process
         self._machine = machine or Others()
+        self._read_threads = read_threads
         self._follow(None)
 
     def attach(self, pid: int) -> None:
@@ -323,7 +327,10 @@ class CpuSource:
         before_at_s, before = self._before
         after, owners_before, self._owners = self._tree.times(), self._owners, self._tree.owners
         self._before = t_s, after
-        others_pct = self._machine.share_pct(t_s, spent_s(before, after))
+        own_s = spent_s(before, after)
+        others_pct = self._machine.share_pct(t_s, own_s)
+        others_s = None if others_pct is None else others_pct / 100.0 * self._machine.cores * (t_s - before_at_s)
+        delayed_pct = self._delays.shares_pct(t_s, self._owners, own_s=own_s, others_s=others_s)
 
         def share_pct(rank: int) -> float | None:
             room_s = (t_s - before_at_s) * self._cores_per_rank
@@ -344,6 +351,7 @@ class CpuSource:
                 mem_peak_mib=memory[1],
                 mem_total_mib=device.mem_total_mib,
                 others_pct=others_pct,
+                delayed_pct=None if rank is None else delayed_pct.get(rank),
             )
             for position, (device, rank, holder) in enumerate(zip(self.devices, ranks, holders, strict=False))
             for memory in [self._memory_mib(holder)]
@@ -362,6 +370,7 @@ class CpuSource:
         self._tree = ProcessTree(root, len(self.devices))
         self._rescan_at_s = -math.inf
         self._owners: dict[int, int] = {}
+        self._delays = Delays(self._read_threads)
         self._before: tuple[float, Times] = math.inf, {}
 
 

@@ -2,37 +2,71 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
+from pydantic import ValidationError
+
 from tuner.count import Flag, as_parameter
-from tuner.drafting.command_lines import settings
-from tuner.drafting.searches import Known, SearchedFlag, balanced, nothing_known, proposed, sized, switched
+from tuner.drafting.searches import Known, Role, SearchedFlag, balanced, nothing_known, proposed, sized, switched
 from tuner.errors import StudyError
-from tuner.study import LADDER, Value, doublings
+from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings
+
+_NUMBER = re.compile(r"[+-]?(?:0|[1-9][0-9]*|(?=\.[0-9]))(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
+"""A number as programs read and write it."""
+_LIKE_NUMBER = re.compile(r"[+-]?\d[\d'_\s.]*|[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
+"""Another spelling of a number, such as `50'000`, `050`, or digits of another script."""
+_SHORT_NUMBER = re.compile(r"[+-]?[\d.]+[kmg]", re.IGNORECASE)
+"""A number such as `50k`; it may be a word, as in `max_memory=8g`."""
 
 
-def searches(known: Known, asked: Sequence[str] = ()) -> tuple[SearchedFlag, ...]:
-    """Return what the options ask for, or else what is proposed without a change of the precision.
+def searches(
+    known: Known,
+    asked: Sequence[str] = (),
+    *,
+    say: Callable[[str], None] = lambda _: None,
+    ask: Callable[[str], str] | None = None,
+) -> tuple[SearchedFlag, ...]:
+    """Return what is searched: what options ask for, or else what is proposed, with the changes of a person.
 
-    Raises StudyError for an option of another form, and where there is nothing to search.
+    Args:
+        known: what is known of the command.
+        asked: the options, such as `num_workers=0,2,4`.
+        say: shows a line.
+        ask: shows a question, and returns the line that a person types; None where nobody is asked.
+
+    Raises:
+        StudyError: for an option that cannot be used, and where there is nothing to search.
     """
     if asked:
         chosen = [_asked(text, known) for text in asked]
         names = [search.parameter for search in chosen]
         if twice := [name for name in names if names.count(name) > 1]:
             raise StudyError(f"--search {twice[0]} is given more than once; write all its values in one option")
+    elif ask:
+        chosen = _answered(known, say, ask)
     elif not (chosen := [search for search in proposed(known) if known.free_precision or not search.is_precision]):
         raise StudyError(nothing_known(known))
     return balanced(known, chosen)
 
 
-def check(asked: Sequence[str]) -> None:
-    """Raise StudyError for a `--search` of another form, before anything runs."""
+def check(asked: Sequence[str], known: Known) -> None:
+    """Raise StudyError for a `--search` that no study of a command can hold, before anything runs."""
     for text in asked:
         flag, equals, values = text.partition("=")
         if not re.fullmatch(r"[A-Za-z][\w./-]*(?::[\w.-]+)?", flag.lstrip("-")) or (equals and not values.strip(", ")):
             raise StudyError(f"--search {text}: write FLAG=8,16,32 or FLAG=8..1024")
+        if values and ".." not in values:
+            setting = known.setting(flag.lstrip("-"))
+            _named_values(flag.lstrip("-"), values, setting and _typed_value(setting.value))
+
+
+def placed(asked: Sequence[str], known: Known) -> list[SearchedFlag]:
+    """Return the searches whose placeholders are typed in the command: even its first run needs a value for them.
+
+    Raises StudyError for a `--search` that no study of a command can hold, before anything runs.
+    """
+    check(asked, known)
+    return [_asked(text, known) for text in asked if _has_placeholder(known, text.partition("=")[0].lstrip("-"))]
 
 
 def _asked(text: str, known: Known) -> SearchedFlag:
@@ -40,10 +74,12 @@ def _asked(text: str, known: Known) -> SearchedFlag:
     flag, equals, values = text.partition("=")
     flag = flag.lstrip("-")
     listed = next((own for own in known.flags if flag in own.names or as_parameter(flag) == own.parameter), None)
-    if listed is None and known.knows_all and not _is_in(known.words, flag):
+    has_placeholder = _has_placeholder(known, flag)
+    listed = None if has_placeholder else listed
+    setting = known.setting(listed.names[0] if listed else flag)
+    if listed is None and known.knows_all and not setting and not has_placeholder:
         names = ", ".join(sorted(own.names[0] for own in known.flags)) or "none"
         raise StudyError(f"--search {text}: the script has no flag {flag}; {known.reader or 'no parser'} read: {names}")
-    setting = known.typed.get(listed.parameter if listed else as_parameter(flag))
     flag = listed.names[0] if listed else flag
     if not equals:
         free = replace(known, free_batch=True)
@@ -59,10 +95,10 @@ def _asked(text: str, known: Known) -> SearchedFlag:
     if setting is None and {value.strip().lower() for value in values.split(",")} <= words:
         plain = SearchedFlag(flag=flag, values=(False, True), typed=f"--{flag}" in known.words, is_switch=True)
         return (switched(listed, known) if listed else None) or plain  # spelt as the script spells its own value
-    own = _value(setting.value) if setting and setting.value != f"{{{setting.parameter}}}" else None
+    own = _typed_value(setting.value) if setting and setting.value != f"{{{setting.parameter}}}" else None
     if listed and not setting and listed.value:
-        own = _value(listed.value)
-    if bounds := re.fullmatch(r"(\d{1,15})\.\.(\d{1,15})", values):
+        own = _typed_value(listed.value)
+    if bounds := re.fullmatch(r"([0-9]{1,15})\.\.([0-9]{1,15})", values):
         first, last = int(bounds[1]), int(bounds[2])
         if not 0 < first < last:
             raise StudyError(f"--search {text}: write the smaller bound first, and at least 1")
@@ -70,30 +106,22 @@ def _asked(text: str, known: Known) -> SearchedFlag:
         return SearchedFlag(flag=flag, values=doublings(first, last), typed=own, auto=auto)
     if ".." in values:
         raise StudyError(f"--search {text}: both bounds of FLAG=8..1024 are whole numbers; or list values, as 0.1,0.2")
-    named = tuple(dict.fromkeys(_value(value.strip()) for value in values.split(",") if value.strip()))
+    named = _named_values(flag, values, own)
     return SearchedFlag(flag=flag, values=named if own is None or own in named else (own, *named), typed=own)
 
 
-def _is_in(words: Sequence[str], flag: str) -> bool:
-    """Return whether the command names a flag, or has its placeholder."""
-    return f"{{{as_parameter(flag)}}}" in " ".join(words) or any(setting.is_called(flag) for setting in settings(words))
+def _has_placeholder(known: Known, flag: str) -> bool:
+    """Return whether the command, or a variable before it, has a flag's placeholder."""
+    return f"{{{as_parameter(flag)}}}" in " ".join((*known.env.values(), *known.words))
 
 
-def _value(text: str) -> Value:
-    for read in (int, float):
-        with suppress(ValueError):
-            return read(text)
-    return text
+def _answered(known: Known, say: Callable[[str], None], ask: Callable[[str], str]) -> list[SearchedFlag]:
+    """Return what is proposed, with the changes of a person, who also says whether the precision may vary.
 
-
-def ask_searches(known: Known, *, say: Callable[[str], None], ask: Callable[[str], str]) -> tuple[SearchedFlag, ...]:
-    """Return what to search: what is proposed, with the changes of a person who allows another precision or does not.
-
-    `ask` shows a question and returns the line that the person types. What cannot be used is asked again.
+    What cannot be used is asked again.
     """
-    own = {search.parameter: search for search in proposed(known)}
-    precision = {name: search for name, search in own.items() if search.is_precision}
-    kept = {name: search for name, search in own.items() if not search.is_precision}
+    usual = {search.parameter: search for search in proposed(known)}
+    kept = {name: search for name, search in usual.items() if not search.is_precision}
     lines = shown(balanced(known, list(kept.values())), free=known.free_batch)
     for line in lines if kept else [nothing_known(known)]:
         say(line)
@@ -104,16 +132,17 @@ def ask_searches(known: Known, *, say: Callable[[str], None], ask: Callable[[str
             chosen = _changed(kept, ask(how if kept else "FLAG=VALUE,VALUE: ").split(), known)
         except StudyError as error:
             say(str(error))
-    left = [search for name, search in precision.items() if name not in chosen]
-    question = f"{' '.join(map(str, left))}: may the precision vary, too? It may change what is learnt. [y/N] "
-    if left and ask(question).strip().lower() in {"y", "yes"}:
-        chosen |= {search.parameter: search for search in left}
-    return balanced(known, list(chosen.values()))
+    precision = [search for name, search in usual.items() if search.is_precision and name not in chosen]
+    question = f"{' '.join(map(str, precision))}: may the precision vary, too? It may change what is learnt. [y/N] "
+    if precision and ask(question).strip().lower() in {"y", "yes"}:
+        chosen |= {search.parameter: search for search in precision}
+    return list(chosen.values())
 
 
 def _changed(kept: Mapping[str, SearchedFlag], texts: Sequence[str], known: Known) -> dict[str, SearchedFlag]:
     """Return the flags with the changes that a person types. Raises StudyError for what cannot be used."""
     left_out = {as_parameter(text.strip("-=")) for text in texts if text.endswith("=")}
+    check([text for text in texts if not text.endswith("=")], known)
     named = [_asked(text, known) for text in texts if not text.endswith("=")]
     chosen = {name: search for name, search in kept.items() if as_parameter(search.flag) not in left_out}
     chosen |= {search.parameter: search for search in named}
@@ -122,8 +151,14 @@ def _changed(kept: Mapping[str, SearchedFlag], texts: Sequence[str], known: Know
     return chosen
 
 
-def shown(searched: Sequence[SearchedFlag], *, free: bool) -> Iterator[str]:
-    """Yield a line for each flag that is searched or kept, the command's own value first."""
+def shown(searched: Sequence[SearchedFlag], *, free: bool, precision: Sequence[SearchedFlag] = ()) -> Iterator[str]:
+    """Yield a line for each flag that is searched or kept, the command's own value first.
+
+    Args:
+        searched: the flags.
+        free: whether sizes may vary that change what is learnt.
+        precision: flags of the precision that nobody was asked about, and that are left as they are.
+    """
     for search in searched:
         why = ""
         if search.computed:
@@ -133,3 +168,60 @@ def shown(searched: Sequence[SearchedFlag], *, free: bool) -> Iterator[str]:
         elif search.changes_learning:
             why = "  (changes what is learnt)"
         yield f"  {search}{why}"
+    if precision:
+        named = " ".join(f"--search {search}" for search in precision)
+        yield f"  left as it is, because precision may change what is learnt; to vary it, too: {named}"
+
+
+def _typed_value(text: str) -> Value:
+    """Return a value as typed in a command: a number, if it is written as one, and otherwise the text."""
+    number = _number(text)
+    return text if number is None or abs(number) == float("inf") else number
+
+
+def _named_values(flag: str, text: str, own: Value | None) -> tuple[Value, ...]:
+    """Return the values that stand in a text with commas between, without repetition.
+
+    `own` is the value that the command uses. Raises StudyError for a value that the flag cannot have.
+    """
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    values = tuple(dict.fromkeys(_value(flag, word, own) for word in words))
+    try:
+        ParameterSpec.model_validate({"choices": values})
+    except ValidationError as error:
+        raise StudyError(complaints(error, ParameterSpec, flag)[0]) from error
+    return values
+
+
+def _value(flag: str, word: str, own: Value | None) -> Value:
+    number, least = _number(word), _least(flag)
+    if least is not None and (not isinstance(number, int) or number < least):
+        raise StudyError(f"{flag}={_cut(word)}: write whole numbers of at least {least}, with commas between them")
+    if not word.isprintable():
+        raise StudyError(f"{flag}={_cut(word)!r} has control characters")
+    if number is None and _is_meant_as_number(word, own):
+        raise StudyError(f"{flag}={_cut(word)}: write numbers as 50000, 0.5 or 1e-4, with commas between them")
+    return word if number is None else number
+
+
+def _least(flag: str) -> int | None:
+    """Return the smallest number that a size or a number of workers may have; None for any other flag."""
+    if Role.WORKERS.has(flag):
+        return 0
+    return 1 if Role.BATCH.has(flag) or Role.ENVIRONMENTS.has(flag) else None
+
+
+def _is_meant_as_number(word: str, own: Value | None) -> bool:
+    is_number = isinstance(own, int | float) and not isinstance(own, bool)
+    return bool(_LIKE_NUMBER.fullmatch(word) or (is_number and _SHORT_NUMBER.fullmatch(word)))
+
+
+def _number(text: str) -> int | float | None:
+    """Return a number that is written plainly; None for any other text. More than 300 digits are infinite."""
+    if not _NUMBER.fullmatch(text):
+        return None
+    return int(text) if re.fullmatch("[+-]?[0-9]{1,300}", text) else float(text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:60]}…"

@@ -1,13 +1,17 @@
-"""Finds the settings in a command line, and puts placeholders in the place of their values."""
+"""A command as a person has typed it: its script, its settings, and placeholders in the place of their values."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path, PurePath
 
 from tuner.count import Flag, as_parameter
+from tuner.errors import StudyError
+from tuner.study import literal_word
 from tuner.trainers.command_options import LAUNCH_FACTS
+from tuner.trainers.presets import PRESETS
 from tuner.trainers.template import fill, placeholders
 
 RANKS = ("nproc_per_node", "num_processes", "devices", "num_devices", "gpus", "num_gpus", "n_gpus", "ngpus")
@@ -27,6 +31,78 @@ _OVERRIDE = re.compile(r"\+{0,2}(?P<name>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOT
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
 _SWITCH = "{flag:"
 _LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch"}
+_HYDRA = re.compile(r"^\s*(?:import|from) hydra\b", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TypedCommand:
+    """A command line, and the text of its script."""
+
+    env: Mapping[str, str]
+    """The variables before the command."""
+    words: tuple[str, ...]
+    script: str = ""
+    """The path of the Python script that it names, by `-m` too; empty where it names none."""
+    source: str = ""
+    """The text of the script; empty where it cannot be read."""
+
+    @property
+    def typed(self) -> tuple[str, ...]:
+        """All words as typed."""
+        return (*(f"{name}={value}" for name, value in self.env.items()), *self.words)
+
+    @property
+    def name(self) -> str:
+        """The name of its study."""
+        stem = Path(self.script or self.words[0]).stem
+        return re.sub(r"[^A-Za-z0-9_.-]", "_", as_parameter(stem)).lstrip("_.-") or "study"
+
+    @property
+    def uses_hydra(self) -> bool:
+        """Whether its script reads its flags by Hydra."""
+        return bool(_HYDRA.search(self.source))
+
+    @property
+    def presets(self) -> tuple[str, ...]:
+        """The presets whose modules its script imports, the most specific first."""
+        modules = {*re.findall(r"^\s*(?:from|import)\s+(\w+)", self.source, re.MULTILINE)}
+        return tuple(name for name in reversed(list(PRESETS)) if modules & {*PRESETS[name].modules})
+
+
+def typed_command(command: Sequence[str]) -> TypedCommand:
+    """Return a command that a person has typed, as words or in one word.
+
+    Raises StudyError where there are none, or several runs, or where they submit a job instead of training.
+    """
+    try:
+        env, words = variables(shlex.split(command[0]) if len(command) == 1 else command)
+    except ValueError as error:
+        raise StudyError(
+            f"the command {command[0][:60]!r} cannot be read: {error}; give its words after `--`"
+        ) from error
+    if broken := next((word for word in (*env.values(), *words) if re.search("[\ud800-\udfff]", word)), None):
+        raise StudyError(f"{literal_word(broken)} is not UTF-8, as all of a study file must be; rename what it names")
+    if not words:
+        raise StudyError("there is no command after `--`; write tuner init -- python train.py --batch-size 32")
+    if (submitter := Path(words[0]).name) in {"sbatch", "qsub", "bsub"}:
+        raise StudyError(
+            f"{submitter} submits a job and ends before it trains, so there is nothing to watch; name the training "
+            "command of the job script, inside an allocation such as salloc's, or put tuner into the job script"
+        )
+    path = script(words) or ""
+    typed = TypedCommand(env=env, words=tuple(words), script=path, source=text_of(path))
+    own = words[(program_place(words) or 0) + 1 :]
+    if typed.uses_hydra and (many := next((word for word in own if word in {"--multirun", "-m"}), None)):
+        raise StudyError(f"{many} starts several trainings one after another, and a probe is one; leave it out")
+    return typed
+
+
+def text_of(path: str) -> str:
+    """Return the text of a script; empty where it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8") if path else ""
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,8 +112,8 @@ class Setting:
     name: str
     """The flag's name as typed, without leading dashes."""
     value: str
-    word: int
-    """The position of the word that holds the value."""
+    word: int = -1
+    """The position of the word that holds the value; -1 for a variable before the command."""
     full: str = ""
     """The long name of a flag that is typed in short, where the script's help says it."""
 
@@ -52,14 +128,16 @@ class Setting:
         return any(flag.replace("-", "_") in names for names in same)
 
 
-def settings(words: Sequence[str], flags: Sequence[Flag] = ()) -> list[Setting]:
+def settings(words: Sequence[str], flags: Sequence[Flag] = (), names: Collection[str] = ()) -> list[Setting]:
     """Return the settings of a command line: `--name value`, `--name=value` and `name=value`.
 
     `flags` are those of the script. They say which flag `-b` is, and that the word after a switch is no value.
+    `names` are known to be settings: then two words such as `data_num_workers 2` behind the program are one, too.
     """
     known = {name: flag for flag in flags for name in flag.names}
     program = program_place(words) or 0
     known_settings: list[Setting] = []
+    pairs: list[Setting] = []
     for place, word in enumerate(words):
         flag, override = _FLAG.fullmatch(word), _OVERRIDE.fullmatch(word)
         own = known.get(flag["name"]) if flag and place > program else None
@@ -70,7 +148,9 @@ def settings(words: Sequence[str], flags: Sequence[Flag] = ()) -> list[Setting]:
             known_settings.append(Setting(name=flag["name"], value=words[place + 1], word=place + 1, full=full))
         elif override and place > 0:
             known_settings.append(Setting(name=override["name"], value=override["value"], word=place))
-    return known_settings
+        elif word in names and program < place < len(words) - 1 and not _is_flag(words[place + 1]):
+            pairs.append(Setting(name=word, value=words[place + 1], word=place + 1))
+    return known_settings + [pair for pair in pairs if not any(own.is_called(pair.name) for own in known_settings)]
 
 
 def _takes(flag: Flag | None, word: str) -> bool:
@@ -118,12 +198,12 @@ def template(
     """Put placeholders into a command line. Words that stay have their braces doubled; see `literal_text`.
 
     `searched` maps a flag, spelled as the user or the script names it, to its placeholder: `{num_workers}`, or
-    `{flag:amp}` for a flag without a value. A flag is appended if the command lacks it and neither the command nor a
-    value of its environment variables holds the placeholder. `flags` are those of the script.
+    `{flag:amp}` for a flag without a value. A flag is appended if the command lacks it and neither the command nor one
+    of `variables`, the values of its environment variables, holds the placeholder. `flags` are those of the script.
     """
     literal = [literal_text(word, searched) for word in words]
     replaced: list[tuple[str, str]] = []
-    known, written = settings(words, flags), (*words, *variables)
+    known, written = settings(words, flags, searched), (*words, *variables)
     for setting in known:
         own = (to for flag, to in searched.items() if setting.is_called(flag))
         fact = next(own, _launch_fact(setting, words))
@@ -145,12 +225,17 @@ def template(
 
 
 def retyped(
-    words: Sequence[str], literal: Sequence[str], values: Mapping[str, object], own: Mapping[str, object]
+    words: Sequence[str],
+    literal: Sequence[str],
+    values: Mapping[str, object],
+    own: Mapping[str, object],
+    facts: Mapping[str, object],
 ) -> tuple[str, ...] | None:
     """Return a typed command with the values of a config: the words of its template without what the tuner decides.
 
-    A flag that the command lacks is added only where its value is not the `own` one, which the script uses anyway.
-    Returns None where the template was changed, so that it no longer belongs to the typed command.
+    `facts` are the values of placeholders that are typed, such as `{out_dir}`. A flag that the command lacks is added
+    only where its value is not the `own` one, which the script uses anyway. Returns None where the template was
+    changed, so that it no longer belongs to the typed command.
     """
     kept: list[str] = []
     typed_left, left = list(words), list(literal)
@@ -164,7 +249,7 @@ def retyped(
             typed = literal_text(typed_left.pop(0), {})
             kept.append(word if names - LAUNCH_FACTS else typed)
     changed = {name: value for name, value in values.items() if own.get(name) != value}
-    return None if typed_left else (*fill(kept, values), *fill(left, changed))
+    return None if typed_left else (*fill(kept, {**facts, **values}), *fill(left, changed))
 
 
 def _added(flag: str, placeholder: str, words: Sequence[str]) -> list[str]:
@@ -250,6 +335,7 @@ def program_place(words: Sequence[str]) -> int | None:
 
 
 def _is_flag(word: str) -> bool:
+    """Return whether a word looks like a flag, such as `--workers` or `-b`."""
     return bool(re.match(r"--?[A-Za-z]", word))
 
 

@@ -1,28 +1,20 @@
 """A command line as a study: what it searches, and on which devices."""
 
 import os
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.count import Flag
+from tuner.count import Flag, as_parameter
 from tuner.devices.found import open_devices
 from tuner.drafting import command_lines
-from tuner.drafting.roles import Role
-from tuner.drafting.searches import Known, SearchedFlag, proposed
-from tuner.drafting.typed import TypedCommand
-from tuner.drafting.uses import Used
+from tuner.drafting.command_lines import TypedCommand
+from tuner.drafting.searches import Known, Role, SearchedFlag, proposed
 from tuner.errors import StudyError
 from tuner.study import Config, Value
 from tuner.trainers.presets import PRESETS
-
-WAITS_PCT = 50.0
-"""Where all devices are less busy, in percent, more workers than cores are tried."""
-MOST_WORKERS = 64
-"""So many at most."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +62,9 @@ class Draft:
     @property
     def unset(self) -> dict[str, Value]:
         """The searched flags that the command does not name, with the values that the script has without them."""
-        typed = {setting.parameter for setting in command_lines.settings(self.command.words, self.flags)}
+        names = [search.flag for search in self.searched]
+        typed = {setting.parameter for setting in command_lines.settings(self.command.words, self.flags, names)}
+        typed |= {as_parameter(name) for name in self.command.env}
         return {
             search.parameter: search.typed
             for search in self.searched
@@ -96,10 +90,6 @@ class Draft:
         """Whether an iteration has the same samples with all values, so that iterations/s compare configs."""
         return all(search.keeps_iterations for search in self.searches)
 
-    @property
-    def _typed(self) -> dict[str, str]:
-        return {setting.parameter: setting.value for setting in command_lines.settings(self.command.words, self.flags)}
-
     def space(self) -> dict[str, dict[str, Any]]:
         """Return the study's space."""
         return {search.parameter: self._values(search) for search in self.searched}
@@ -111,32 +101,15 @@ class Draft:
         return without[0].parameter if without else ""
 
     def _needs(self, parameter: str) -> bool:
+        """Return whether a parameter counts only where a loader has workers, and a search tries none, too."""
         return bool(self._workers) and Role.OF_WORKERS.has(parameter)
 
     def _values(self, search: SearchedFlag) -> dict[str, Any]:
+        """Return the values of a flag as the space of a study has them."""
         if search.auto:
             return {"ladder": "auto", "min": search.values[0], "max": search.values[-1]}
         needs = {"when": {self._workers: {"min": 1}}} if self._needs(search.parameter) else {}
         return {"choices": list(search.ordered), **_growth(search), **needs}
-
-    def samples_per_iteration(self, preset: str | None) -> str:
-        """Return the samples of an iteration as arithmetic, as the preset knows them; empty where they are unknown.
-
-        A trainer that only prints lines like those of a preset may count something else.
-        """
-        same = [name for name in self.likely if preset and PRESETS[name].progress == PRESETS[preset].progress]
-        return next(filter(None, (self._arithmetic(PRESETS[name].samples) for name in same)), "")
-
-    def _arithmetic(self, expression: str) -> str:
-        """Fill an expression with what the command sets; empty where it lacks a flag that has no neutral value."""
-        kept = {"ranks", *(search.parameter for search in self.searches)}
-        listed = {flag.parameter: flag.value for flag in self.flags if flag.value}
-        known = {"gradient_accumulation_steps": "1", **listed, **self._typed}
-        fixed = {name: known.get(name, "") for name in re.findall(r"\{(\w+)\}", expression) if name not in kept}
-        if not all(map(str.isdecimal, fixed.values())):
-            return ""
-        filled = re.sub(r"\{(\w+)\}", lambda match: fixed.get(match[1], match[0]), expression)
-        return filled.removesuffix(" * 1")
 
 
 def _growth(search: SearchedFlag) -> dict[str, int]:
@@ -153,25 +126,25 @@ def draft(
     devices: str | None = None,
     preset: str | None = None,
     python: str | None = None,
+    placed: Sequence[SearchedFlag] = (),
 ) -> Draft:
-    """Read a command line that nobody has watched yet: nothing is searched. Raises DeviceError for unknown devices."""
+    """Read a command line that nobody has watched yet. Only `placed` is searched, whose placeholders are typed.
+
+    Raises DeviceError for unknown devices.
+    """
     python = python or environment(command.words[0])
     likely = (preset,) if preset else command.presets
-    texts = {name: command_lines.literal_text(text, _placeholders_in(text)) for name, text in command.env.items()}
     drafted = Draft(
         command=command,
-        env={**(PRESETS[likely[0]].env if likely else {}), **texts},
+        env=PRESETS[likely[0]].env if likely else {},
         template=command_lines.Template(words=(), replaced=()),
-        searches=(),
+        searches=tuple(placed),
         devices=devices or _devices(command_lines.ranks(command.words)),
         likely=likely,
         python=python,
     )
+    drafted = replace(drafted, env=_with_placeholders(drafted))
     return replace(drafted, template=_template(drafted))
-
-
-def _placeholders_in(text: str) -> dict[str, str]:
-    return {placeholder: placeholder for placeholder in re.findall(r"\{[A-Za-z_]\w*\}", text)}
 
 
 def searching(drafted: Draft, searches: Sequence[SearchedFlag], known: Known) -> Draft:
@@ -179,50 +152,31 @@ def searching(drafted: Draft, searches: Sequence[SearchedFlag], known: Known) ->
     named = {search.flag for search in searches}
     left = tuple(search for search in proposed(known) if search.is_precision and search.flag not in named)
     searched = replace(drafted, searches=tuple(searches), precision=left, flags=tuple(known.flags))
-    searched = replace(searched, template=_template(searched), env=_with_placeholders(searched))
+    searched = replace(searched, env=_with_placeholders(searched))
+    searched = replace(searched, template=_template(searched))
     _check_added(searched.command.words, searched.template)
     return searched
 
 
 def _template(drafted: Draft) -> command_lines.Template:
+    """Return the command line with placeholders for what is searched and for what the tuner decides."""
     placeholders = {search.flag: search.placeholder for search in drafted.searches if not search.file}
     folder = {"hydra.run.dir": "{out_dir}"} if drafted.command.uses_hydra else {}
     typed = drafted.command
-    return command_lines.template(typed.words, {**placeholders, **folder}, typed.env.values(), drafted.flags)
+    return command_lines.template(typed.words, {**placeholders, **folder}, drafted.env.values(), drafted.flags)
 
 
 def _with_placeholders(drafted: Draft) -> dict[str, str]:
+    """Return the variables with placeholders: typed ones, and one for each searched variable that no word sets."""
     placeholders = {search.flag: search.placeholder for search in drafted.searches}
+    set_by_words = {setting.name for setting in command_lines.settings(drafted.command.words, drafted.flags)}
+    variables = {name: placeholders[name] for name in drafted.command.env.keys() & placeholders.keys() - set_by_words}
     typed = {name: command_lines.literal_text(value, placeholders) for name, value in drafted.command.env.items()}
-    return {**drafted.env, **typed}
-
-
-def widened(drafted: Draft, uses: Sequence[Used]) -> Draft:
-    """Return a draft with values that are worth a probe by what was watched.
-
-    Sizes that may grow do so until memory is used up. More workers than cores help where devices and cores wait. There
-    the flags of the loader come first, because a search tries the first flags first.
-    """
-    waits = all(use.util_pct is not None and use.util_pct < WAITS_PCT for use in uses)
-    totals = [(use.device.mem_total_mib, use.mem_peak_mib) for use in uses if use.device.is_gpu]
-    room = min((total / used for total, used in totals if total and used), default=0.0)
-
-    def grown(search: SearchedFlag) -> SearchedFlag:
-        sizes: list[int] = [value for value in search.values if isinstance(value, int)]
-        if not search.grows:
-            return search
-        if Role.WORKERS.has(search.flag) and waits:
-            sizes += [more for factor in (2, 4) if (more := max(sizes) * factor) <= MOST_WORKERS]
-        elif not Role.WORKERS.has(search.flag) and isinstance(typed := search.typed, int):
-            doubled = (typed << power for power in range(12))
-            sizes += [size for size in doubled if max(sizes) < size <= 2 * room * typed]
-        return replace(search, values=tuple(dict.fromkeys(sizes)))
-
-    first = sorted(drafted.searches, key=lambda search: waits and not search.is_of_loader)
-    return replace(drafted, searches=tuple(map(grown, first)))
+    return {**drafted.env, **typed, **variables}
 
 
 def _check_added(words: Sequence[str], filled: command_lines.Template) -> None:
+    """Raise StudyError where flags would be added to a shell script that reads none."""
     added = [instead for typed, instead in filled.replaced if not typed]
     if added and (script := command_lines.deaf_script(words)):
         raise StudyError(

@@ -2,27 +2,19 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
-from tuner.drafting.asking import ask_searches, check, searches, shown
-from tuner.drafting.draft import Draft, draft, searching, widened
-from tuner.drafting.run_flags import known_of
-from tuner.drafting.searches import nothing_varies
-from tuner.drafting.typed import typed_command
-from tuner.drafting.uses import Used, devices_of
-from tuner.drafting.watching import Watched, first_run, iteration_s
-from tuner.drafting.writing import (
-    BUSY,
-    counted_in_words,
-    objective_of,
-    samples_in_words,
-    study_text,
-    typed_in,
-    unknown_samples,
-)
+from tuner.drafting.asking import placed, searches, shown
+from tuner.drafting.command_lines import typed_command
+from tuner.drafting.draft import draft, searching
+from tuner.drafting.run_flags import known_of, widened
+from tuner.drafting.searches import Known, nothing_varies
+from tuner.drafting.watching import first_run
+from tuner.drafting.writing import made_of, study_text, understood
 from tuner.errors import StudyError
 from tuner.export import write_files
 from tuner.probe import duration
@@ -58,6 +50,11 @@ class Wanted:
             )
         if self.preset is not None and self.preset not in PRESETS:
             raise StudyError(f"no preset is called {self.preset!r}; known: {', '.join(PRESETS)}")
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> "Wanted":
+        """Return what a command's options say, by name; options about anything else are left out."""
+        return cls(**{field.name: options[field.name] for field in fields(cls) if field.name in options})
 
     @property
     def free(self) -> list[str]:
@@ -111,36 +108,31 @@ def made_study(
     typed = typed_command(command)
     name = wanted.name or typed.name
     file = wanted.file(name)
-    if to_search and not wanted.force and _is_from(file, typed.typed):
+    if to_search and not wanted.force and made_of(file) == list(typed.typed):
         say(f"{file} was made from this command, and is taken as it is; --force makes it anew")
         return Made(name=name, file=file)
     wanted.check_free(file)
-    check(wanted.search or [])
-    drafted = draft(typed, devices=wanted.devices, preset=wanted.preset, python=wanted.python)
+    named = placed(wanted.search or [], Known(words=typed.words, env=typed.env, cores=1))
+    drafted = draft(typed, devices=wanted.devices, preset=wanted.preset, python=wanted.python, placed=named)
     folder = wanted.runs / name
     if (folder / "study.db").exists():
         say(f"{folder} has trials of another {file}: they stay, and may count otherwise; --name begins anew")
     say(f"watching the command for up to {duration(wanted.seconds)}, on {drafted.devices}")
     for line in drafted.template.changes:
         say(f"  {line}")
-    watched, uses = first_run(name, drafted, folder / "init", wanted.seconds)
-    for line in _understood(drafted, watched, uses):
+    watched = first_run(name, drafted, folder / "init", wanted.seconds)
+    for line in understood(watched):
         say(line)
-    known = known_of(drafted, watched, uses, free_batch=wanted.free_batch, free_precision=wanted.free_precision)
-    asks = ask is not None and not (wanted.yes or wanted.search)
-    chosen = ask_searches(known, say=say, ask=ask) if ask and asks else searches(known, wanted.search or [])
-    drafted = widened(searching(drafted, chosen, known), uses)
+    known = known_of(drafted, watched, free_batch=wanted.free_batch, free_precision=wanted.free_precision)
+    ask = None if wanted.yes or wanted.search else ask
+    chosen = widened(searches(known, wanted.search or (), say=say, ask=ask), watched.uses)
+    drafted = searching(drafted, chosen, known)
     if to_search and not drafted.varies:
         raise StudyError(nothing_varies(drafted.searched, known))
-    if to_search and watched.found and objective_of(drafted, watched) == BUSY:
-        raise StudyError(
-            f"samples are unknown: {unknown_samples(watched.found)}; so no config could be called faster. `tuner init` "
-            "writes a study of this command, to which you can add them; without them, it looks for busy devices"
-        )
-    for line in () if asks else _proposed(drafted, wanted):
+    text = study_text(name, drafted, watched, free=wanted.free, needs_speed=to_search)
+    for line in () if ask else shown(drafted.searches, free=wanted.free_batch, precision=drafted.precision):
         say(line)
-    devices = devices_of(drafted.devices, watched.training and watched.training.ranks, uses)
-    return Made(name=name, file=file, text=study_text(name, drafted, watched, devices, uses, free=wanted.free))
+    return Made(name=name, file=file, text=text)
 
 
 def write_study(made: Made, warn: Callable[[str], None], say: Callable[[str], None]) -> str:
@@ -161,40 +153,3 @@ def write_study(made: Made, warn: Callable[[str], None], say: Callable[[str], No
                 path.chmod(0o666 & ~umask)
         say(f"wrote {made.file}")
     return made.name if made.file == STUDIES / f"{made.name}.yaml" else str(made.file)
-
-
-def _is_from(file: Path, typed: Sequence[str]) -> bool:
-    """Return whether a study file was made from a command."""
-    try:
-        return typed_in(file.read_text(encoding="utf-8")) == list(typed)
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-def _proposed(drafted: Draft, wanted: Wanted) -> Iterator[str]:
-    """Yield what is searched where nobody is asked."""
-    yield from shown(drafted.searches, free=wanted.free_batch)
-    if drafted.precision:
-        named = " ".join(f"--search {search}" for search in drafted.precision)
-        yield f"  left as it is, because precision may change what is learnt; to vary it, too: {named}"
-
-
-def _understood(drafted: Draft, watched: Watched, uses: Sequence[Used]) -> Iterator[str]:
-    yield f"understood after {duration(watched.seconds)}:"
-    if watched.training:
-        yield f"  samples: {counted_in_words(watched.training)}"
-    elif printed := watched.found:
-        yield f"  not counted inside the training: {watched.uncounted}"
-        yield f"  progress by {printed.by}; last line: {printed.lines[-1][-120:]}"
-        yield f"  samples: {samples_in_words(drafted, printed)}"
-    first, last = watched.reports[0], watched.reports[-1]
-    seconds = iteration_s(watched.reports)
-    each = "" if seconds is None else f", {seconds:.2g} s each"
-    yield f"  iterations {first.iteration} to {last.iteration}, the first after {first.t_s:.1f} s{each}"
-    for use in uses:
-        util = "unknown" if use.util_pct is None else f"{use.util_pct:.0f} % busy"
-        memory = "" if use.mem_peak_mib is None else f", {use.mem_peak_mib:.0f} MiB"
-        yield f"  {use.device.label}: {util}{memory}"
-    if any(use.worked for use in uses) and not all(use.worked for use in uses):
-        idle = ", ".join(use.device.name for use in uses if not use.worked)
-        yield f"  {idle} did nothing and is left out; does the command start enough ranks?"

@@ -1,70 +1,81 @@
 """Says what a search has found for a command: its speed beside the user's own, what changes, and the line to copy."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import hypot, sqrt
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
+from typing import NamedTuple
 
 from tuner.count import TrainingCounts, differences
-from tuner.drafting.command_lines import literal_text, retyped
-from tuner.drafting.typed import typed_command
+from tuner.drafting.command_lines import literal_text, retyped, typed_command
 from tuner.export import SPEEDS, CaseView, figure, with_error
-from tuner.probe import WITHOUT_PAUSE, duration, over
+from tuner.probe import WITHOUT_PAUSE, duration, over, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, Config, escaped, launch_digest, shell_join
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.config_files import copy_name, with_copies
-from tuner.trainers.template import fill
+from tuner.trainers.template import fill, placeholders
 
 LEAST_SHARE = 0.01
 """A smaller share of the time is not named."""
 LATER_S = 5.0
 """A start that takes fewer seconds more is not named."""
-COPY = "the command line to copy:"
 LARGE = 1000.0
 """A speed from which digits after the point say nothing."""
 
 
-def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterator[str]:
-    """Yield lines for the person who typed the command; nothing where nothing has run."""
+class Told(NamedTuple):
+    """What the person who typed a command is told of its search."""
+
+    lines: tuple[str, ...] = ()
+    command: str | None = None
+    """The command line with the best values, in shell quoting; None where the typed command stays as it is."""
+
+
+def told(bench: Workbench, view: CaseView, command: Sequence[str]) -> Told:
+    """Return what the person who typed the command is told; nothing where nothing has run."""
     best, trainer = view.best, bench.trainer
     if best is None or not isinstance(trainer, CommandTrainer):
-        return
-    own = bench.space_for(Case(name=view.name)).own or {}
-    mine = next((config for config in view.configs if config.launch == launch_digest(own)), None)
-    yield f"your command: {_speed(mine, view)}{_of_peak(mine)}"
-    if mine and (training := _training(mine)):
-        yield from _limits_of(training)
-    if (mine and mine.launch == best.launch) or not _has_speeds(mine, best, view):
-        yield from _stays(mine, best, view)
-        return
-    reason = view.unlike_best(mine) or view.failed_again
-    times = None if mine is None or reason else gain(best, mine, view)
-    if mine and times:
-        yield f"the best:     {_speed(best, view)}{_of_peak(best)}, {_gain(times, mine, best)}"
-        yield from _limits(mine, best)
+        return Told()
+    own_values = bench.space_for(Case(name=view.name)).own or {}
+    own = next((config for config in view.configs if config.launch == launch_digest(own_values)), None)
+    training = own and _training(own)
+    lines = [f"your command: {_speed(own, view)}{_of_peak(own)}", *(_limits_of(training) if training else ())]
+    loaded = [f"  not sure, because of {view.loaded}"] if view.loaded else []
+    is_own_best = own is not None and own.launch == best.launch
+    if is_own_best or not _has_speeds(own, best, view):
+        return Told((*lines, *_stays(own, best, view), *loaded))
+    lines += _compared(own, best, view)
+    to_copy = _to_copy(bench, trainer, view, own_values, command)
+    lines += [*_changed_values(bench, trainer, view, own_values), *to_copy.lines]
+    return Told((*lines, *loaded), to_copy.command)
+
+
+def _compared(own: Standing | None, best: Standing, view: CaseView) -> Iterator[str]:
+    """Yield the speed of the best config beside that of the typed command, and what is to be known of it."""
+    speed = f"the best:     {_speed(best, view)}{_of_peak(best)}"
+    times = gain(view, own) if own else None
+    if own and times:
+        yield f"{speed}, {_gain(times, own, best)}"
+        yield from _limits(own, best)
     else:
-        yield f"the best:     {_speed(best, view)}{_of_peak(best)}"
-        yield from (f"  how many times as many is unknown: {why}" for why in [reason] if why)
-    if mine:
-        yield from _trainings(mine, best)
-        yield from _start_ups(mine, best)
-    yield from _changes(bench, trainer, view, command, own)
+        yield speed
+        why = view.unlike_best(own) or view.failed_again
+        yield from [f"  how many times as many is unknown: {why}"] if why else ()
+    if own:
+        yield from _trainings(own, best)
+        yield from _start_ups(own, best)
 
 
-def _changes(
-    bench: Workbench, trainer: CommandTrainer, view: CaseView, command: Sequence[str], own: Config
-) -> Iterator[str]:
-    """Yield what the best config changes in the person's command, and the line to copy."""
-    best = view.best
-    if best is None:
-        return
-    ranks = len(bench.devices)
-    before, after = trainer.with_computed(own, ranks), trainer.with_computed(best.config, ranks)
-    whys = dict.fromkeys(view.changes_learning(best.config), "; this changes what is learnt")
-    whys |= dict.fromkeys(after.keys() - best.config.keys(), "; the total batch stays")
+def _changed_values(bench: Workbench, trainer: CommandTrainer, view: CaseView, own: Config) -> Iterator[str]:
+    """Yield the values of the typed command that the best config changes."""
+    ranks, best = len(bench.devices), view.best.config if view.best else {}
+    before, after = trainer.with_computed(own, ranks), trainer.with_computed(best, ranks)
+    whys = dict.fromkeys(view.changes_learning(best), "; this changes what is learnt")
+    whys |= dict.fromkeys(after.keys() - best.keys(), "; the total batch stays")
     for name in {**before, **after}:
         if name not in before:
             yield f"  {name}: {after[name]}; it had no effect before"
@@ -72,14 +83,25 @@ def _changes(
             yield f"  {name}: has no effect any more"
         elif str(before[name]) != str(after[name]):
             yield f"  {name}: {before[name]} → {after[name]}{whys.get(name, '')}"
-    copies = {name: copy_name(Path(name)) for name in trainer.copies(best.config)}
-    if line := command_line(command, bench.spec.trainer.command, after, before, copies):
-        for name, text in trainer.copies(best.config).items():
-            written = trainer.folder / copies[name]
-            written.write_text(text, encoding="utf-8")
-            yield f"wrote {written}, which is {name} with these values"
-        yield COPY
-        yield line
+
+
+def _to_copy(bench: Workbench, trainer: CommandTrainer, view: CaseView, own: Config, command: Sequence[str]) -> Told:
+    """Return the line to copy, after writing the files that it needs; no line where the template was changed."""
+    ranks, case, best = len(bench.devices), Case(name=view.name), view.best.config if view.best else {}
+    before, after = trainer.with_computed(own, ranks), trainer.with_computed(best, ranks)
+    copies = {name: copy_name(Path(name)) for name in trainer.copies(best)}
+    with reserved_port() as port:
+        slot = replace(bench.slot(case, f"best/{case.name}"), port=port, to_train=True)
+    facts = trainer.values(case, best, slot)
+    line = command_line(command, bench.spec.trainer.command, after, before, copies=copies, facts=facts)
+    if line is None:
+        return Told()
+    if str(slot.out_dir) in line:  # a shell that writes there makes no folder
+        slot.out_dir.mkdir(parents=True, exist_ok=True)
+    for name, text in trainer.copies(best).items():
+        (trainer.folder / copies[name]).write_text(text, encoding="utf-8")
+    written = (f"wrote {trainer.folder / copy}, which is {name} with these values" for name, copy in copies.items())
+    return Told(tuple(written), line)
 
 
 def command_line(
@@ -87,18 +109,23 @@ def command_line(
     template: Sequence[str],
     values: Mapping[str, object],
     own: Mapping[str, object],
+    *,
     copies: Mapping[str, Path | str] = MappingProxyType({}),
+    facts: Mapping[str, object] = MappingProxyType({}),
 ) -> str | None:
     """Return a typed command with the values of a config in shell quoting: a shell starts what was measured.
 
     `template` is the study's command, and `own` are the values with which the command was typed. `copies`:
-    a file as the command names it → the one to take. Returns None where the template no longer belongs to the command.
+    a file as the command names it → the one to take. `facts` are the values of placeholders such as `{out_dir}`.
+    Returns None where the template no longer belongs to the command.
     """
     typed = typed_command(command)
-    if not (line := retyped(typed.words, template, values, own)):
+    if not (line := retyped(typed.words, template, values, own, facts)):
         return None
     placed = {name: f"{{{name}}}" for name in values}
-    filled = {name: text for name, value in typed.env.items() for text in fill((literal_text(value, placed),), values)}
+    searched = {name: placed[name] for name in typed.env.keys() & values.keys() - placeholders(template)}
+    texts = {name: literal_text(value, placed) for name, value in typed.env.items()} | searched
+    filled = {name: text for name, value in texts.items() for text in fill((value,), {**facts, **values})}
     return shell_join(map(escaped, with_copies(line, copies)), {name: escaped(value) for name, value in filled.items()})
 
 
@@ -115,13 +142,13 @@ def _limits_of(training: TrainingCounts) -> Iterator[str]:
         yield f"  its time: {parts}, the rest training steps" if parts else "  its time: training steps alone"
 
 
-def _trainings(mine: Standing, best: Standing) -> Iterator[str]:
+def _trainings(own: Standing, best: Standing) -> Iterator[str]:
     """Yield whether the best config trains the same as the person's own, by the counts of the first steps."""
-    own, reached = _training(mine), _training(best)
-    if own is None or reached is None:
+    before, after = _training(own), _training(best)
+    if before is None or after is None:
         return
-    changed = differences(own.signature, reached.signature)
-    each, tokens = own.signature.samples_per_step, own.tokens_per_sample
+    changed = differences(before.signature, after.signature)
+    each, tokens = before.signature.samples_per_step, before.tokens_per_sample
     of_tokens = f" of {tokens} tokens" if tokens and tokens > 1 else ""
     same = (
         f"the same training: {each:.6g} samples{of_tokens} in each optimizer step, " if each else "the same training: "
@@ -129,13 +156,13 @@ def _trainings(mine: Standing, best: Standing) -> Iterator[str]:
     if changed:
         yield f"  this changes what is learnt: {'; '.join(map(str, changed))}"
     else:
-        yield f"  {same}{own.signature.parameters:,} parameters, {own.signature.precision}"
+        yield f"  {same}{before.signature.parameters:,} parameters, {before.signature.precision}"
 
 
-def _start_ups(mine: Standing, best: Standing) -> Iterator[str]:
+def _start_ups(own: Standing, best: Standing) -> Iterator[str]:
     """Yield from which length of training on a slower start pays."""
-    own_s, best_s = (over(fmean, [trial.probe.start_up_s for trial in config.trials]) for config in (mine, best))
-    before, after = mine.samples_per_s, best.samples_per_s
+    own_s, best_s = (over(fmean, [trial.probe.start_up_s for trial in config.trials]) for config in (own, best))
+    before, after = own.samples_per_s, best.samples_per_s
     if own_s is None or best_s is None or not before or not after or after <= before:
         return
     if (later_s := best_s - own_s) >= LATER_S:
@@ -143,50 +170,61 @@ def _start_ups(mine: Standing, best: Standing) -> Iterator[str]:
         yield f"  the best starts {duration(later_s)} later: it pays where your command trains for over {pays}"
 
 
-def _has_speeds(mine: Standing | None, best: Standing, view: CaseView) -> bool:
+def _has_speeds(own: Standing | None, best: Standing, view: CaseView) -> bool:
     """Return whether the speeds of the best config and of the person's own are known."""
-    return view.objective in SPEEDS or bool(mine and mine.samples_per_s and best.samples_per_s)
+    return view.objective in SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
 
 
-def _stays(mine: Standing | None, best: Standing, view: CaseView) -> Iterator[str]:
+def _stays(own: Standing | None, best: Standing, view: CaseView) -> Iterator[str]:
     """Yield why the command stays as it is."""
     by = "" if view.objective in SPEEDS else f" by {view.objective}, and speeds are unknown"
     why = f"no other config is better{by}" if len(view.configs) > 1 else "no other config was measured"
-    if mine is None or mine.launch != best.launch:
+    if own is None or own.launch != best.launch:
         why = f"{_speed(best, view)} were reached, but speeds are unknown, so there is no line to copy"
     if unlike := next(filter(None, map(view.unlike_best, view.configs)), None):
         why = f"which config is faster is unknown, because {unlike}"
     yield f"{why}; your command stays as it is"
 
 
-def gain(best: Standing, mine: Standing, view: CaseView) -> tuple[float, float | None] | None:
-    """Return how many times as fast the best is as the person's own command, and the error; None where unknown.
+class SpeedGain(NamedTuple):
+    """How many times as many samples a second one config trains as another."""
+
+    times: float
+    error: float | None
+    """The standard error of `times`; None where it is unknown."""
+
+
+def gain(view: CaseView, own: Standing) -> SpeedGain | None:
+    """Return how many times as fast the best config of a case is as another one; None where that is unknown.
 
     Where one of the two has run several times, a run of the other is taken to scatter as much.
     """
+    best = view.best
+    if best is None or view.unlike_best(own) or view.failed_again:
+        return None
     is_speed = view.objective in SPEEDS
     (fast, fast_error), (slow, slow_error) = (
-        (config.value, config.error) if is_speed else (config.samples_per_s, config.speed_error)
-        for config in (best, mine)
+        (config.value, config.told_error) if is_speed else (config.samples_per_s, config.told_speed_error)
+        for config in (best, own)
     )
     if not fast or not slow:
         return None
     times = fast / slow
     if fast_error is None or slow_error is None:
-        return times, None
-    shares = (fast_error / fast, best.readings), (slow_error / slow, mine.readings)
+        return SpeedGain(times, None)
+    shares = (fast_error / fast, best.readings), (slow_error / slow, own.readings)
     scatter = max((share * sqrt(count) for share, count in shares if count > 1), default=0.0)
-    return times, times * hypot(*(max(share, scatter / sqrt(count)) for share, count in shares))
+    return SpeedGain(times, times * hypot(*(max(share, scatter / sqrt(count)) for share, count in shares)))
 
 
-def _gain(times: tuple[float, float | None], mine: Standing, best: Standing) -> str:
+def _gain(times: SpeedGain, own: Standing, best: Standing) -> str:
     """Return a gain in words: that of the whole training, and that between its pauses, where both are known."""
-    steps, runs = with_error(*times, 2), f"by {best.readings + mine.readings} runs"
-    before, after = map(_step_share, (mine, best))
+    steps, runs = with_error(*times, 2), f"by {best.readings + own.readings} runs"
+    before, after = map(_step_share, (own, best))
     if not before or not after:
         return f"{steps} times as many, {runs}"
     share = after / before
-    overall = with_error(times[0] * share, times[1] and times[1] * share, 2)
+    overall = with_error(times.times * share, times.error and times.error * share, 2)
     return f"{overall} times as many over the whole training ({steps} between its pauses), {runs}"
 
 
@@ -195,20 +233,20 @@ def _step_share(config: Standing) -> float | None:
     return over(fmean, (trial.probe.step_share for trial in config.trials))
 
 
-def _limits(mine: Standing, best: Standing) -> Iterator[str]:
+def _limits(own: Standing, best: Standing) -> Iterator[str]:
     """Yield what a gain does not hold."""
-    if mine.readings == 1:
+    if own.readings == 1:
         yield "  your command ran once; if another program was busy then, the true gain is smaller"
-    yield f"  {_over_time(mine, best)}"
+    yield f"  {_over_time(own, best)}"
 
 
-def _over_time(mine: Standing, best: Standing) -> str:
+def _over_time(own: Standing, best: Standing) -> str:
     """Return what pauses between training steps cost, as far as the two configs have shown it."""
-    trials = (*best.trials, *mine.trials)
+    trials = (*best.trials, *own.trials)
     notes = [note for trial in trials for note in trial.probe.notes if note.endswith(WITHOUT_PAUSE)]
     if not notes:
         return "neither of the two saw an evaluation or another long pause; a whole training may gain more or less"
-    before, after = map(_step_share, (mine, best))
+    before, after = map(_step_share, (own, best))
     pause = notes[0].removesuffix(f"; {WITHOUT_PAUSE}")
     if not before or not after:
         return f"this is of training steps alone, and unknown with pauses: {pause}"
@@ -217,11 +255,12 @@ def _over_time(mine: Standing, best: Standing) -> str:
 
 
 def _speed(config: Standing | None, view: CaseView) -> str:
+    """Return a config's speed with its error, or else its objective; `not measured` for None."""
     if config is None:
         return "not measured"
     if view.objective in SPEEDS:
         digits = 0 if config.value >= LARGE else None
-        return f"{with_error(config.value, config.error, digits)} {SPEEDS[view.objective]}"
+        return f"{with_error(config.value, config.told_error, digits)} {SPEEDS[view.objective]}"
     speed = "" if config.samples_per_s is None else f", {figure(config.samples_per_s)} samples/s"
     return f"{config.value:.1f} {view.objective}{speed}"
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tuner.probe import LinePatterns, OutputLine, Progress, ProgressReader, record
-from tuner.probe.count_files import COUNTED
+from tuner.probe.progress_files import COUNTED
 from tuner.probe.progress_reader import FORMS
 from tuner.trainers.presets import PRESETS
 
@@ -88,6 +88,7 @@ class _Way:
 
     @property
     def found(self) -> Found | None:
+        """How these lines show progress; None where they tell fewer than three growing iterations."""
         if len({report.t_s for report in self._reports}) < LEAST:  # a list of layers is printed at once
             return None
         return Found(

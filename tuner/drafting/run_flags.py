@@ -1,4 +1,4 @@
-"""Which flags a command's script has, with the values in force: as its parser has told in the run, or as globals."""
+"""What the first run shows of a command's flags: which there are, their values in force, and values worth a probe."""
 
 import ast
 import re
@@ -9,34 +9,36 @@ from pathlib import Path, PurePath
 
 from tuner.count import Flag, ProcessCounts
 from tuner.devices.cpu import usable_cores
+from tuner.drafting.command_lines import TypedCommand, text_of
 from tuner.drafting.draft import Draft
-from tuner.drafting.searches import Known
-from tuner.drafting.typed import TypedCommand, text_of
-from tuner.drafting.uses import Used
-from tuner.drafting.watching import Watched
+from tuner.drafting.searches import Known, Role, SearchedFlag
+from tuner.drafting.watching import Used, Watched
 from tuner.study import Value
-from tuner.trainers.config_files import is_config, values_in
+from tuner.trainers.config_files import is_config, is_named, values_in
 from tuner.trainers.template import Expression
 
+WAITS_PCT = 50.0
+"""Where all devices are less busy, in percent, more workers than cores are tried."""
+MOST_WORKERS = 64
+"""So many at most."""
 _GLOBALS = re.compile(r"globals\(\)|configurator\.py")
 """What a script has that takes its flags from its own global settings, as nanoGPT does."""
 
 
-def known_of(
-    drafted: Draft, watched: Watched, uses: Sequence[Used], *, free_batch: bool = False, free_precision: bool = False
-) -> Known:
+def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free_precision: bool = False) -> Known:
     """Return what is known of a command that was watched. A typed flag goes before the setting in a file."""
     known = Known(
         words=drafted.command.words,
-        cores=max(1, usable_cores() // max(1, len(uses))),
+        env=drafted.command.env,
+        cores=max(1, usable_cores() // max(1, len(watched.uses))),
         training=watched.training,
-        on_gpu=any(use.device.is_gpu for use in uses),
+        on_gpu=any(use.device.is_gpu for use in watched.uses),
         free_batch=free_batch,
         free_precision=free_precision,
     )
     known = _with_flags(known, watched.processes, drafted.command)
     typed = {flag.parameter for flag in known.flags if flag.typed}
-    in_files = [flag for flag in _flags_in_files(watched.processes) if flag.parameter not in typed]
+    in_files = [flag for flag in _flags_in_files(watched.processes, known.words) if flag.parameter not in typed]
     return replace(known, flags=(*known.flags, *in_files))
 
 
@@ -58,15 +60,15 @@ def _with_flags(known: Known, processes: Sequence[ProcessCounts], command: Typed
     return replace(known, knows_all=not reads_words and any(process.trains for process in processes))
 
 
-def _flags_in_files(processes: Sequence[ProcessCounts]) -> Iterator[Flag]:
-    """Yield the values of the configuration files that the command names and the script has read.
+def _flags_in_files(processes: Sequence[ProcessCounts], words: Sequence[str]) -> Iterator[Flag]:
+    """Yield the values of the configuration files that a word of the command names and the script has read.
 
     The name of such a flag is `train.yaml:train.batch_size`: the file as the command names it, and the keys.
     """
     files = {word: path for process in processes for path, word in process.files.items()}
     for word, path in files.items():
         name = word.rpartition("=")[2] if word.startswith("-") else word
-        for keys, value in values_in(Path(path)).items() if is_config(path) else ():
+        for keys, value in values_in(Path(path)).items() if is_config(path) and is_named(name, words) else ():
             yield Flag(names=(f"{name}:{keys}",), value=str(value))
 
 
@@ -101,3 +103,28 @@ def _constants(source: str) -> Iterator[tuple[str, Value]]:
                 with suppress(ValueError):
                     number = Expression(ast.unparse(value)).value({}) or 0.0
                     yield name, int(number) if number.is_integer() else number
+
+
+def widened(searches: Sequence[SearchedFlag], uses: Sequence[Used]) -> list[SearchedFlag]:
+    """Return the flags with values that are worth a probe by how the devices were used.
+
+    Sizes that may grow do so until memory is used up. More workers than cores help where devices and cores wait. There
+    the flags of the loader come first, because a search tries the first flags first.
+    """
+    waits = all(use.util_pct is not None and use.util_pct < WAITS_PCT for use in uses)
+    totals = [(use.device.mem_total_mib, use.mem_peak_mib) for use in uses if use.device.is_gpu]
+    room = min((total / used for total, used in totals if total and used), default=0.0)
+
+    def grown(search: SearchedFlag) -> SearchedFlag:
+        """Return a flag with more values where larger ones may gain."""
+        sizes: list[int] = [value for value in search.values if isinstance(value, int)]
+        if not search.grows:
+            return search
+        if Role.WORKERS.has(search.flag) and waits:
+            sizes += [more for factor in (2, 4) if (more := max(sizes) * factor) <= MOST_WORKERS]
+        elif not Role.WORKERS.has(search.flag) and isinstance(typed := search.typed, int):
+            doubled = (typed << power for power in range(12))
+            sizes += [size for size in doubled if max(sizes) < size <= 2 * room * typed]
+        return replace(search, values=tuple(dict.fromkeys(sizes)))
+
+    return list(map(grown, sorted(searches, key=lambda search: waits and not search.is_of_loader)))

@@ -1,14 +1,17 @@
-"""Which flags of a command are worth a search, over which values."""
+"""Which flags of a command are worth a search, over which values.
+
+Names of flags only order the proposals; what is counted inside a training decides.
+"""
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from math import prod
 from pathlib import PurePath
 
 from tuner.count import Flag, TrainingCounts, as_parameter
 from tuner.drafting.command_lines import Setting, settings
-from tuner.drafting.roles import Role
 from tuner.study import Value, written
 
 LEAST_WAIT = 0.02
@@ -21,6 +24,44 @@ CONFIG_FILES = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".gin")
 """How the names of configuration files end."""
 MOST_CHOICES = 4
 """A flag with more choices than so many is left as it is."""
+
+
+class Role(StrEnum):
+    """What a flag is for; the value is how its name looks, as `snake` spells it."""
+
+    BATCH = r"(?:(?:per_device_|per_gpu_)?(?:train_)?|micro_)batch_size|batch|bs|b"
+    SOME_BATCH = r"(?!.*(?:val|test|num))(?:.*_)?(?:mini|micro)?batch(?:_.*)?"
+    """Another flag for a batch, such as `frames_per_batch`, where the command has no usual one."""
+    ENVIRONMENTS = r"(?!.*(?:val|test|step))(?:num|n)_(?:.*_)?(?:env\w*|runners?)|training_num"
+    """The number of environments, or of the processes that step them."""
+    ACCUMULATION = r"(?!eval|val).*accum.*"
+    """A number of batches whose gradients are added up before a step of the optimizer."""
+    WORKERS = r"(?:(?:dataloader_)?(?:num_|n_))?workers|j"
+    """The processes of a loader."""
+    OF_WORKERS = r"(?:dataloader_)?(?:prefetch_factor|persistent_workers)"
+    """What counts only where a loader has workers."""
+    LEARNING = r".*(?:batch|epochs|num_steps|n_steps|rollout|horizon|accumul).*"
+    """What probably changes what is learnt."""
+    PRECISION = r"(?:use_|native_)?(?:amp|bf16|tf32|dtype|precision|mixed_precision|amp_dtype)|allow_tf32"
+    SPEED = r"(?!no_).*(?:channels_last|(?:.*_)?compile(?:_model)?|pin_mem(?:ory)?|(?:.*_)?fused(?:_adamw?|_optim\w*)?)"
+    """Switches that change the speed alone."""
+    MEMORY = r".*(?:recompute|(?:activation|gradient)_checkpoint|offload).*"
+    """Switches that save memory and cost time: worth a try where they are on."""
+    DEGREE = r"(?:tensor|pipeline)(?:_model)?_parallel(?:_size|_degree)?|(?:tp|pp)(?:_size|_degree)?"
+    """How many ranks share a model's tensors or its layers."""
+    CARD = r".*(?:compile|pin_mem|tf32|fused).*"
+    """Switches that help on a GPU alone."""
+
+    def has(self, flag: str) -> bool:
+        """Return whether a flag of this name has the role."""
+        return re.fullmatch(self.value, snake(flag)) is not None
+
+
+def snake(flag: str) -> str:
+    """Return a flag's last part as in `batch_size`, also for `batchSize`; that before it for a last part `enable`."""
+    owner = flag.rpartition(".")[0]
+    name = owner if flag.endswith(".enable") and owner else flag
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", as_parameter(name)).lower()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,6 +151,8 @@ class Known:
     """What is known of a command once it has been watched."""
 
     words: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    """The variables before the command."""
     cores: int
     """The cores of a rank."""
     flags: Sequence[Flag] = ()
@@ -130,6 +173,13 @@ class Known:
     def typed(self) -> dict[str, Setting]:
         """Parameter → its setting in the command."""
         return {setting.parameter: setting for setting in settings(self.words, self.flags)}
+
+    def setting(self, flag: str) -> Setting | None:
+        """Return the setting of a flag, a word or a variable of this name; None where the command has none."""
+        own = [setting for setting in settings(self.words, self.flags, [flag]) if setting.is_called(flag)]
+        if not own and flag in self.env:
+            return Setting(name=flag, value=self.env[flag])
+        return own[-1] if own else None
 
     @property
     def waits_for_data(self) -> bool:
@@ -235,6 +285,7 @@ def sized(flag: Flag, free: bool) -> SearchedFlag:
 
 
 def _workers(flag: Flag, cores: int) -> SearchedFlag:
+    """Return a number of loader workers with usual numbers up to that of the cores."""
     typed = flag.number or 0
     most = max(cores, typed, 2)
     values = sorted({typed, *(tried for tried in (0, 2, 4, 8, 16) if tried <= most)})
@@ -242,6 +293,7 @@ def _workers(flag: Flag, cores: int) -> SearchedFlag:
 
 
 def _of_loader(flag: Flag, known: Known) -> Iterator[SearchedFlag]:
+    """Yield a setting of the loader with usual values; none where it is neither on nor off."""
     if "persistent" in flag.parameter:
         if switch := switched(flag, known):
             yield switch

@@ -1,20 +1,22 @@
-"""Runs a command until it is clear what it prints, and ends it."""
+"""Runs a command until its progress is understood, and says how it used the devices."""
 
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 from tuner.count import ProcessCounts, TrainingCounts
 from tuner.devices.found import open_devices
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import Found, PrintedLines
-from tuner.drafting.uses import Used, used
 from tuner.errors import TrainerError
 from tuner.probe import (
+    IDLE_PCT,
     Clock,
+    Device,
     DeviceSample,
     Evidence,
     FailureKind,
@@ -32,8 +34,8 @@ from tuner.probe import (
     Slot,
     duration,
 )
-from tuner.probe.count_files import COUNTED, counts, read_processes
 from tuner.probe.output import record
+from tuner.probe.progress_files import COUNTED, counts, read_processes
 from tuner.running.prober import run_in
 from tuner.running.workbench import launch_variables
 from tuner.study import StudySpec
@@ -54,12 +56,24 @@ WAYS = (
     "tuner/progress.py beside it and call report()"
 )
 """How a command can be made to show its progress where nothing counts inside."""
+USED_MIB = 300.0
+"""A card is used if its memory grows by more than this, in MiB: the least that a process of CUDA takes."""
 LONGER = 3.0
 """A training whose optimizer steps is watched for so many times the limit, because slow steps need it."""
 _TERMINAL = re.compile(
     r"EOFError: EOF when reading a line|not a (?:tty|terminal|TTY)|Inappropriate ioctl|termios\.error|_curses\.error"
     r"|/dev/tty"
 )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Used:
+    """How a command used one device while it was watched."""
+
+    device: Device
+    util_pct: float | None
+    mem_peak_mib: float | None
+    worked: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +92,18 @@ class Watched:
     """What its processes have told."""
     samples: tuple[DeviceSample, ...] = ()
     seconds: float = 0.0
+    """How long it was watched."""
+    uses: tuple[Used, ...] = ()
+    """How it used the devices."""
+    devices: str = ""
+    """The devices that it used, as a study names them."""
+
+    @property
+    def iteration_s(self) -> float | None:
+        """The mean seconds of an iteration after the first; None where fewer than two were seen."""
+        first, last = self.reports[0], self.reports[-1]
+        count = last.iteration - first.iteration
+        return (last.t_s - first.t_s) / count if count else None
 
 
 def watch(
@@ -169,13 +195,6 @@ class CountedLines:
         return self.training is not None and is_long
 
 
-def iteration_s(reports: Sequence[Progress]) -> float | None:
-    """Return the mean seconds of an iteration after the first; None where fewer than two were seen."""
-    if len(reports) < 2 or reports[-1].iteration == reports[0].iteration:
-        return None
-    return (reports[-1].t_s - reports[0].t_s) / (reports[-1].iteration - reports[0].iteration)
-
-
 def _unseen(processes: Sequence[ProcessCounts]) -> str:
     """Return why nothing was counted inside a training."""
     if not processes:
@@ -195,6 +214,7 @@ def _follow(
 
 
 def _is_enough(printed: Found) -> bool:
+    """Return whether printed iterations over enough time show how the command makes progress."""
     reports, least_s = printed.reports, ENOUGH_UNKNOWN_S if printed.is_plain else ENOUGH_S
     return len(reports) > ENOUGH_ITERATIONS and reports[-1].t_s - reports[1].t_s >= least_s
 
@@ -229,8 +249,8 @@ def _complaint(lines: Iterable[OutputLine], exit_code: int | None, seconds: floa
     return f"{nothing}; {WAYS} ({log})"
 
 
-def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> tuple[Watched, list[Used]]:
-    """Run a draft's command with its own values and watch it and its devices; its files go to `folder`.
+def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watched:
+    """Return what a draft's command does with its own values, and how it uses its devices; its files go to `folder`.
 
     Raises TrainerError where the command cannot be understood, DeviceError where devices cannot be read.
     """
@@ -256,4 +276,41 @@ def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> tuple[
             rewritten=", ".join(drafted.template.changes),
         ),
     )
-    return watched, used(watched.reports, watched.samples, source.devices)
+    uses = tuple(used(watched.reports, watched.samples, source.devices))
+    ranks = watched.training.ranks if watched.training else None
+    return replace(watched, uses=uses, devices=devices_of(drafted.devices, ranks, uses))
+
+
+def used(reports: Sequence[Progress], samples: Sequence[DeviceSample], devices: Sequence[Device]) -> list[Used]:
+    """Return how a command used each device, from its first iteration on."""
+    begin_s = reports[0].t_s if len(reports) > 1 else 0.0
+    return [
+        _used(device, [sample for sample in samples if sample.device == place], begin_s)
+        for place, device in enumerate(devices)
+    ]
+
+
+def _used(device: Device, samples: Sequence[DeviceSample], begin_s: float) -> Used:
+    """Return how a command used one device, from `begin_s` on."""
+    shares = [sample.util_pct for sample in samples if sample.util_pct is not None and sample.t_s >= begin_s]
+    memory = [sample.mem_used_mib for sample in samples if sample.mem_used_mib is not None]
+    util_pct = fmean(shares) if shares else None
+    grew = bool(memory) and max(memory) - memory[0] > USED_MIB
+    worked = (util_pct or 0.0) > 0 or grew if device.is_gpu else (util_pct or 0.0) >= IDLE_PCT
+    return Used(device=device, util_pct=util_pct, mem_peak_mib=max(memory, default=None), worked=worked)
+
+
+def devices_of(watched: str, ranks: int | None, uses: Sequence[Used]) -> str:
+    """Return the devices that a command has used, as a study names them.
+
+    Args:
+        watched: the devices that were watched, as a study names them.
+        ranks: the processes whose optimizer steps, where these are counted: on the CPU, each is a rank.
+        uses: how each device was used.
+    """
+    working = [use.device for use in uses if use.worked]
+    if not uses[0].device.is_gpu and (ranks or len(working) not in {0, len(uses)}):
+        return f"cpu:{ranks or len(working)}"
+    if len(working) in {0, len(uses)}:
+        return watched
+    return ",".join(device.name.removeprefix("cuda:") for device in working)

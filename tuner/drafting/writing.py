@@ -3,8 +3,9 @@
 import re
 import shlex
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -14,9 +15,9 @@ from ruamel.yaml.representer import SafeRepresenter
 from tuner.count import ENVIRONMENTS, PARTS, TrainingCounts
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import Found
-from tuner.drafting.uses import Used
-from tuner.drafting.watching import Watched, iteration_s
-from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S
+from tuner.drafting.watching import Used, Watched
+from tuner.errors import StudyError
+from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, duration
 from tuner.study import literal_line, literal_words
 from tuner.trainers.presets import ACCUMULATED, PRESETS
 
@@ -25,31 +26,42 @@ BUSY = "min_avg_util"
 _MADE = "# Made by `tuner init` from: "
 
 
-def samples_of(draft: Draft, printed: Found) -> str:
-    """Return the samples of a printed iteration as arithmetic, as a preset knows them; empty where they are unknown.
-
-    Also empty where the trainer counts samples itself.
-    """
-    return "" if printed.contradiction or printed.counts_samples else draft.samples_per_iteration(printed.preset)
-
-
-def samples_in_words(draft: Draft, printed: Found) -> str:
+def samples_in_words(printed: Found) -> str:
     """Return what is known of the samples of a command whose lines are read, as a line for the person."""
     if printed.counts_samples:
         return f"{printed.reports[-1].samples} in all, counted by the command"
-    if samples := samples_of(draft, printed):
-        return f"{samples} in each iteration"
     return f"unknown: {printed.contradiction or 'no printed line says them'}"
+
+
+def understood(watched: Watched) -> Iterator[str]:
+    """Yield what was understood of a command that was watched."""
+    yield f"understood after {duration(watched.seconds)}:"
+    if watched.training:
+        yield f"  samples: {counted_in_words(watched.training)}"
+    elif printed := watched.found:
+        yield f"  not counted inside the training: {watched.uncounted}"
+        yield f"  progress by {printed.by}; last line: {printed.lines[-1][-120:]}"
+        yield f"  samples: {samples_in_words(printed)}"
+    first, last = watched.reports[0], watched.reports[-1]
+    each = "" if watched.iteration_s is None else f", {watched.iteration_s:.2g} s each"
+    yield f"  iterations {first.iteration} to {last.iteration}, the first after {first.t_s:.1f} s{each}"
+    uses = watched.uses
+    for use in uses:
+        util = "unknown" if use.util_pct is None else f"{use.util_pct:.0f} % busy"
+        memory = "" if use.mem_peak_mib is None else f", {use.mem_peak_mib:.0f} MiB"
+        yield f"  {use.device.label}: {util}{memory}"
+    if any(use.worked for use in uses) and not all(use.worked for use in uses):
+        idle = ", ".join(use.device.name for use in uses if not use.worked)
+        yield f"  {idle} did nothing and is left out; does the command start enough ranks?"
 
 
 def study_text(
     name: str,
     draft: Draft,
     watched: Watched,
-    devices: str,
-    uses: Sequence[Used],
     *,
     free: Collection[str] = (),
+    needs_speed: bool = False,
 ) -> str:
     """Return the text of a study file for a command that was watched.
 
@@ -57,13 +69,22 @@ def study_text(
         name: the study's name.
         draft: the command, and what is searched.
         watched: what it did while it was watched.
-        devices: the devices that it used.
-        uses: how it used them.
         free: the parts of the training that may change.
+        needs_speed: whether a study that can only look for busy devices is refused.
+
+    Raises:
+        StudyError: where `needs_speed`, and no speed could be compared.
     """
-    lines = _counted(watched.training, free) if watched.training else _printed(draft, watched)
+    objective = _objective_of(draft, watched)
+    if needs_speed and objective == BUSY and watched.found:
+        raise StudyError(
+            f"samples are unknown: {_unknown_samples(watched.found)}; so no config could be called faster. "
+            "`tuner init` writes a study of this command, to which you can add them; without them, it looks for busy "
+            "devices"
+        )
+    lines = _counted(watched.training, free) if watched.training else _printed(watched)
     preset = watched.found.preset if watched.found else None
-    first, each = watched.reports[0], iteration_s(watched.reports)
+    first, each = watched.reports[0], watched.iteration_s
     return "\n".join(
         [
             made_from(draft.command.typed),
@@ -79,8 +100,8 @@ def study_text(
             *([f"    files: {yaml(draft.files)}  # a probe gets a changed copy"] if draft.files else []),
             *_env(draft.env, preset),
             *_learning(draft),
-            f"devices: {yaml(devices)}  # {_seen(uses)}",
-            *_objective(objective_of(draft, watched)),
+            f"devices: {yaml(watched.devices)}  # {_seen(watched.uses)}",
+            *_objective(objective),
             "space:",
             *(f"  {parameter}: {yaml(values)}{_kept(values)}" for parameter, values in draft.space().items()),
             f"# The first iteration came after {first.t_s:.0f} s{_each(each)}.",
@@ -103,6 +124,7 @@ def counted_in_words(training: TrainingCounts) -> str:
 
 
 def _counted(training: TrainingCounts, free: Collection[str]) -> list[str]:
+    """Return the lines of the study file for a command whose steps are counted inside."""
     keeps, flops = [part for part in PARTS if part not in free], training.flops_per_sample
     return [
         f"    # samples: {one_line(counted_in_words(training))}",
@@ -112,30 +134,28 @@ def _counted(training: TrainingCounts, free: Collection[str]) -> list[str]:
     ]
 
 
-def objective_of(draft: Draft, watched: Watched) -> str:
+def _objective_of(draft: Draft, watched: Watched) -> str:
     """Return what a search of a watched command compares: speeds, where they are known, else how busy devices are."""
     printed = watched.found
-    if printed is None or printed.counts_samples or samples_of(draft, printed):
+    if printed is None or printed.counts_samples:
         return SAMPLES_PER_S
     return ITERATIONS_PER_S if draft.keeps_iterations and not printed.contradiction else BUSY
 
 
-def unknown_samples(printed: Found) -> str:
+def _unknown_samples(printed: Found) -> str:
     """Return why samples are unknown, or what to do about it."""
     return printed.contradiction or "`samples_per_iteration` says how many a printed iteration has, on all ranks"
 
 
-def _printed(draft: Draft, watched: Watched) -> list[str]:
+def _printed(watched: Watched) -> list[str]:
     """Return the lines for the progress of a command whose lines are read."""
     printed = watched.found
     if printed is None:
         raise ValueError("neither counts nor printed progress")
     why = [f"    # not counted inside the training: {one_line(watched.uncounted)}"] if watched.uncounted else []
     lines = [*why, "    count: printed", *_progress(printed)]
-    if samples := samples_of(draft, printed):
-        lines.append(f"    samples_per_iteration: {yaml(samples)}  # of all ranks")
-    elif not printed.counts_samples:
-        lines.append(f"    # Samples are unknown: {one_line(unknown_samples(printed))}.")
+    if not printed.counts_samples:
+        lines.append(f"    # Samples are unknown: {one_line(_unknown_samples(printed))}.")
     return lines
 
 
@@ -152,6 +172,14 @@ def made_from(typed: Sequence[str]) -> str:
     return f"{_MADE}{literal_line(typed)}"
 
 
+def made_of(file: Path) -> list[str] | None:
+    """Return the command from which a study file was made; None where there is none, and for one of another origin."""
+    try:
+        return typed_in(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
 def typed_in(study: str) -> list[str] | None:
     """Return the command from which the text of a study file was made; None for a file of another origin."""
     first = study.partition("\n")[0]
@@ -162,14 +190,17 @@ def typed_in(study: str) -> list[str] | None:
 
 
 def _kept(values: Mapping[str, Any]) -> str:
+    """Return the comment of a parameter with a single value; empty for any other."""
     return "  # kept: other values change what is learnt" if len(values.get("choices", ())) == 1 else ""
 
 
 def _each(iteration_s: float | None) -> str:
+    """Return how long later iterations took, for the end of a sentence."""
     return "" if iteration_s is None else f", later ones took {iteration_s:.2g} s each"
 
 
 def _progress(printed: Found) -> list[str]:
+    """Return the lines of the study file that say how the progress is read from printed lines."""
     if printed.preset:
         return [f"    # one iteration: {PRESETS[printed.preset].counts}", f"    progress: {printed.preset}"]
     if not printed.patterns:
@@ -186,6 +217,7 @@ def _env(env: Mapping[str, str], preset: str | None) -> list[str]:
 
 
 def _learning(draft: Draft) -> list[str]:
+    """Return the lines of the study file about what is learnt."""
     names = [search.parameter for search in draft.searched if search.changes_learning]
     computed = f"    computed: {yaml(draft.computed)}  # the total batch stays; batch norm sees its parts"
     changing = f"    learning: {yaml(names)}  # these change what is learnt, the others only the speed"
@@ -194,6 +226,7 @@ def _learning(draft: Draft) -> list[str]:
 
 
 def _seen(uses: Sequence[Used]) -> str:
+    """Return how busy each device was, for a comment."""
     shares = ["-" if use.util_pct is None else f"{use.util_pct:.0f}" for use in uses]
     return ", ".join(f"{use.device.name} {share} % busy" for use, share in zip(uses, shares, strict=True))
 

@@ -372,7 +372,7 @@ def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
     return standing and ConfigRow(
         trial=standing.trial,
         value=standing.value,
-        error=standing.error,
+        error=standing.told_error,
         readings=standing.readings,
         config=standing.config,
         samples_per_s=standing.samples_per_s,

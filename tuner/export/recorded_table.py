@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field, ValidationError, field_serializer
+from pydantic import Field, ValidationError, field_serializer, field_validator
 
 from tuner import __version__
 from tuner.errors import StudyError
@@ -20,7 +20,18 @@ from tuner.probe import METRICS, MOST, OBJECTIVES, Device, DeviceSummary, Failur
 from tuner.records.schema import storable
 from tuner.records.trial import FINISHED, INTERRUPTED, NO_READING, OK, TrialRecord
 from tuner.search.frontier import Frontier, out_of_memory
-from tuner.study import Config, ParameterSpec, ProbeSpec, Space, Strict, StudySpec, Value, config_digest, launched
+from tuner.study import (
+    RETIRED,
+    Config,
+    ParameterSpec,
+    ProbeSpec,
+    Space,
+    Strict,
+    StudySpec,
+    Value,
+    config_digest,
+    launched,
+)
 
 
 class Circumstances(Strict):
@@ -61,6 +72,14 @@ class Header(Circumstances):
     date: str
     """When the last row was measured, in UTC (ISO 8601)."""
     rows: int
+
+    @field_validator("limits", mode="before")
+    @classmethod
+    def _without_retired_keys(cls, limits: Any) -> Any:
+        """Return the limits without the keys that only tables of older versions have."""
+        if not isinstance(limits, dict):
+            return limits
+        return {key: value for key, value in limits.items() if f"probe.{key}" not in RETIRED}
 
 
 METRIC_COLUMNS = [
@@ -192,14 +211,6 @@ class Recorded:
     """The key of the session that ran the probe; None for a plain command."""
 
 
-MOST_ROWS = 100_000
-"""The most rows of a table: so many probes of ten seconds take eleven days."""
-MOST_VALUES = 20_000_000
-"""The most values of a column."""
-MOST_BYTES = 1 << 30
-"""The most bytes of a table."""
-
-
 class Table:
     """The recorded result of each config; the last result where a config was probed more than once."""
 
@@ -221,7 +232,7 @@ class Table:
 
     @classmethod
     def load(cls, path: Path) -> "Table":
-        """Read a Parquet file and the JSON header beside it.
+        """Return the table of a Parquet file and of the JSON header beside it.
 
         Raises StudyError that names the file and says what is wrong with it.
         """
@@ -229,14 +240,16 @@ class Table:
         wanted = columns(header.space)
         try:
             with pq.ParquetFile(path) as file:
-                _check_size(path, file.metadata, header.rows)
+                rows = file.metadata.num_rows
+                if rows != header.rows or not rows:
+                    raise StudyError(f"table {path} holds {rows} row(s), its header says {header.rows}; copy both anew")
                 read = file.read()
             for newer in set(METRIC_COLUMNS) - {header.objective, *read.column_names}:  # than the table
                 read = read.append_column(newer, pa.nulls(len(read)))
             if unlike := sorted(set(wanted.names) ^ set(read.column_names)):
                 raise ValueError(f"it and its header differ in the column(s) {', '.join(unlike)}")
-            rows = read.select(wanted.names).cast(wanted).to_pylist()
-            table = cls(header, [_recorded(row, header.space) for row in rows])
+            known = read.select(wanted.names).cast(wanted).to_pylist()
+            table = cls(header, [_recorded(row, header.space) for row in known])
         except FileNotFoundError as error:
             raise StudyError(f"there is no table {path}; give the .parquet file that `tuner record` wrote") from error
         except (
@@ -284,23 +297,6 @@ class Table:
         starts = [(row.session_key, row.result.ready_s) for row in self._rows if row.result.ready_s]
         own = [ready_s for start, ready_s in starts if start == key]
         return median(own or [ready_s for _, ready_s in starts] or [0.0])
-
-
-def _check_size(path: Path, facts: pq.FileMetaData, rows: int) -> None:
-    """Raise StudyError where a file holds other rows than its header says, or more than fit in memory.
-
-    A small file may hold very many rows that are alike, so this is asked before they are read.
-    """
-    if facts.num_rows != rows or not rows:
-        raise StudyError(f"table {path} holds {facts.num_rows} row(s), its header says {rows}; copy both anew")
-    groups = [facts.row_group(at) for at in range(facts.num_row_groups)]
-    values = max((sum(group.column(at).num_values for group in groups) for at in range(facts.num_columns)), default=0)
-    size = sum(group.total_byte_size for group in groups)
-    if rows > MOST_ROWS or values > MOST_VALUES or size > MOST_BYTES:
-        raise StudyError(
-            f"table {path} is larger than any that `tuner record` writes: {rows:,} row(s), {values:,} values in a "
-            f"column, {size:,} bytes; the most are {MOST_ROWS:,}, {MOST_VALUES:,} and {MOST_BYTES:,}"
-        )
 
 
 def _header(path: Path) -> Header:

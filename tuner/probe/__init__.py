@@ -16,12 +16,12 @@ from tuner.probe.metrics import (
     error,
     full,
     measured,
+    mfu_pct,
     target_error,
     value,
     with_sure_speed,
 )
 from tuner.probe.output import LineSplitter, folder_of, make_private, plain, record, reserved_out_dir
-from tuner.probe.peaks import mfu_pct
 from tuner.probe.probe_plan import SCORE_GROUP, Device, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
 from tuner.probe.process import Process, reserved_port
 from tuner.probe.progress_reader import ProgressReader
@@ -29,17 +29,11 @@ from tuner.probe.protocols import (
     Answer,
     Clock,
     DeviceSource,
-    Enough,
-    Go,
-    Interrupted,
-    LastIteration,
     Launch,
     MonotonicClock,
-    More,
-    OtherTraining,
+    Next,
     OutputLine,
     Prober,
-    Pruned,
     Recorder,
     RunningTrainer,
     Stop,

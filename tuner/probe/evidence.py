@@ -16,38 +16,10 @@ OUT_OF_MEMORY = {FailureKind.GPU_OOM, FailureKind.HOST_OOM}
 TOLD = "told"
 """The name of the rule of a failure whose kind the trainer itself reported."""
 NO_OUTPUT = "no output"
-SURVIVED_S = 30.0
-"""A process that raised an exception this many seconds before the next exception has survived it."""
-KILL_SEEN_S = 3.0
-"""A killed process is named at most this many seconds after its death: the guard must see it in two looks."""
 
 _EXCEPTION = re.compile(r"^(?:\[rank\d+\]: )?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?:: |$)")
 """Matches the last line of most Python tracebacks, with or without the prefix of a rank."""
-_PREFIX = re.compile(r"(?:\[[\w,]{1,30}\](?:<\w+>)?: ?|[0-9]{1,6}: )?")
-"""What torch (`[rank1]: `), torchrun (`[default1]:`), mpirun (`[1,2]<stderr>:`) and srun (`2: `) put before a line."""
-_HEADER = re.compile(r"\bTraceback \(most recent call last\)")
-_CHILD = re.compile(r"^Process \S+:$")
 _FRAME = re.compile(r'^\s+File "(?:[^"]*/)?(?P<file>[^"/]+)", line (?P<line>\d+)')
-_RAISED = re.compile(r"^(?:\w+\.)*[A-Z_]\w*(?:: |:?$)")
-"""Matches the last line of a traceback that is known to be one: `gymnasium.error.NameNotFound: …` counts, too."""
-_LINK = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
-_FOLLOWS = re.compile(
-    r"^(?:\w+\.)*(?:Connection(?:Reset|Aborted|Refused)Error|BrokenPipeError|EOFError:?$|KeyboardInterrupt|SystemExit"
-    r"|SignalException|ChildFailedError|CalledProcessError|Process(?:Raised|Exited)Exception|BrokenProcessPool)"
-    r"|DataLoader worker .{0,60} exited unexpectedly|^FileNotFoundError: \[Errno 2\] No such file or directory$"
-)
-"""Exceptions that a process raises because another process has ended; the last names no file (SemLock's `_rebuild`)."""
-_DEAD_RANK = re.compile(
-    r"^Process \S+-(?P<child>[0-9]{1,6}):$|^\[rank(?P<rank>[0-9]{1,6})\]: Traceback"
-    r"|^-- Process (?P<spawned>[0-9]{1,6}) terminated with"
-)
-_FATAL = re.compile(r"Traceback \(most recent call last\)|^\[tuner\] process \d+ was killed by |^" + re.escape(BREACH))
-_RANK = re.compile(r"\[rank([0-9]{1,6})\]|device 'cuda:([0-9]{1,6})'|GPU ([0-9]{1,6}) has a total capacity")
-_SIZE = r"([0-9]{1,15}(?:\.[0-9]{1,15})?) (MiB|GiB)"
-"""A size as PyTorch prints it. A number of more digits is no size, and Python refuses to read thousands of them."""
-_ASKED = re.compile(rf"Tried to allocate {_SIZE}(?:.*of which {_SIZE} is free)?")
-_BYTES = re.compile(r"Failed to allocate ([0-9]{1,18}) bytes")
-_RULES = tuple(by_priority())
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +53,12 @@ class _Stream:
     cause: Clue | None = None
 
     def begin(self) -> None:
+        """Begin a traceback, which belongs to the chain of the last one where a line has linked them."""
         self.is_consequence = self.is_consequence and self.is_linked
         self.is_open, self.is_linked, self.raised_at, self.expects_statement = True, False, "", False
 
-    def inside(self, text: str) -> None:
+    def note_frame(self, text: str) -> None:
+        """Remember where the innermost frame stands, and its statement, which follows on the next line."""
         if frame := _FRAME.match(text):
             self.raised_at, self.expects_statement = f" in {frame['file']}, line {frame['line']}", True
         elif self.expects_statement:
@@ -93,6 +67,23 @@ class _Stream:
 
 class RootCauses:
     """Collects exceptions from an output, line by line."""
+
+    SURVIVED_S = 30.0
+    """A process that raised an exception this many seconds before the next exception has survived it."""
+    _PREFIX = re.compile(r"(?:\[[\w,]{1,30}\](?:<\w+>)?: ?|[0-9]{1,6}: )?")
+    """What torch (`[rank1]: `), torchrun (`[default1]:`), mpirun (`[1,2]<stderr>:`) and srun (`2: `) put first."""
+    _HEADER = re.compile(r"\bTraceback \(most recent call last\)")
+    _CHILD = re.compile(r"^Process \S+:$")
+    """Matches the line with which multiprocessing names the process whose traceback follows."""
+    _RAISED = re.compile(r"^(?:\w+\.)*[A-Z_]\w*(?:: |:?$)")
+    """Matches the last line of a traceback that is known to be one: `gymnasium.error.NameNotFound: …` counts, too."""
+    _LINK = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
+    _FOLLOWS = re.compile(
+        r"^(?:\w+\.)*(?:Connection(?:Reset|Aborted|Refused)Error|BrokenPipeError|EOFError:?$|KeyboardInterrupt|SystemExit"
+        r"|SignalException|ChildFailedError|CalledProcessError|Process(?:Raised|Exited)Exception|BrokenProcessPool)"
+        r"|DataLoader worker .{0,60} exited unexpectedly|^FileNotFoundError: \[Errno 2\] No such file or directory$"
+    )
+    """Exceptions that a process raises because another one has ended; the last names no file (SemLock's `_rebuild`)."""
 
     def __init__(self) -> None:
         self._streams: dict[str, _Stream] = {}
@@ -104,24 +95,25 @@ class RootCauses:
 
     def feed(self, text: str, t_s: float = 0.0, rank: int | None = None) -> None:
         """Add one line of the output; `rank` is the rank that wrote it, where that is known."""
-        match = _PREFIX.match(text)
+        match = self._PREFIX.match(text)
         prefix = match[0] if match else ""
         line, writer = text[len(prefix) :].rstrip(), f"{prefix if rank is None else rank}"
         stream = self._streams.get(self._speaking.get(writer, writer))
-        inside = stream is not None and stream.is_open
-        if _HEADER.search(line) or (not inside and _FRAME.match(line)):
+        is_in_traceback = stream is not None and stream.is_open
+        begins_traceback = self._HEADER.search(line) or (not is_in_traceback and _FRAME.match(line))
+        if begins_traceback:
             if not (stream and stream.is_linked):
                 self._speaking[writer] = writer + self._announced.pop(writer, "")
                 stream = self._stream(self._speaking[writer])
             stream.begin()
-            stream.inside(line)
-        elif stream and inside and not _RAISED.match(line):
-            stream.inside(line)
-        elif inside or _EXCEPTION.match(line):
-            self._raise(stream or self._stream(writer), line, prefix, t_s, rank)
-        elif stream and _LINK.match(line):
+            stream.note_frame(line)
+        elif stream and is_in_traceback and not self._RAISED.match(line):
+            stream.note_frame(line)
+        elif is_in_traceback or _EXCEPTION.match(line):
+            self._end_traceback(stream or self._stream(writer), line, prefix, t_s, rank)
+        elif stream and self._LINK.match(line):
             stream.is_linked = True
-        elif _CHILD.match(line):
+        elif self._CHILD.match(line):
             self._announced[writer] = line
 
     def forget(self, before_s: float) -> None:
@@ -142,12 +134,12 @@ class RootCauses:
         root: Clue | None = None
         causes = [stream.cause for stream in self._streams.values() if stream.cause]
         for cause in sorted(causes, key=lambda cause: cause.t_s, reverse=True):
-            if root is None or root.t_s - cause.t_s <= SURVIVED_S:
+            if root is None or root.t_s - cause.t_s <= self.SURVIVED_S:
                 root = cause
         return root
 
     @property
-    def any(self) -> Clue | None:
+    def best_known(self) -> Clue | None:
         """The root, or else the last exception."""
         return self.root or self._consequence
 
@@ -157,14 +149,15 @@ class RootCauses:
             return _Stream()
         return self._streams.setdefault(key, _Stream())
 
-    def _raise(self, stream: _Stream, line: str, prefix: str, t_s: float, rank: int | None) -> None:
+    def _end_traceback(self, stream: _Stream, line: str, prefix: str, t_s: float, rank: int | None) -> None:
+        """End a traceback with its last line, and keep its exception as a cause or as a consequence."""
         numbers = re.findall(r"\d+", prefix)
         is_wordless = re.match(r"^[\w.]+:?$", line) is not None
         text = f"{prefix}{line}{stream.raised_at if is_wordless else ''}"
         cause = Clue(t_s, text, int(numbers[-1]) if rank is None and numbers else rank)
         stream.is_open = stream.is_linked = False
-        nccl = (rule.pattern for rule in FailureKind.NCCL.rules)
-        if stream.is_consequence or _FOLLOWS.search(line) or any(pattern.search(line) for pattern in nccl):
+        is_of_nccl = any(rule.pattern.search(line) for rule in FailureKind.NCCL.rules)
+        if stream.is_consequence or self._FOLLOWS.search(line) or is_of_nccl:
             stream.is_consequence = True
             self._consequence = cause
         else:
@@ -173,8 +166,8 @@ class RootCauses:
 
 def last_words(causes: RootCauses, lines: Sequence[str]) -> str:
     """Return the exception that began the crash, or the last of the lines where there was no exception."""
-    if causes.any:
-        return quoted(causes.any.text)
+    if causes.best_known:
+        return quoted(causes.best_known.text)
     return quoted(lines[-1].strip()) if lines else NO_OUTPUT
 
 
@@ -185,6 +178,18 @@ def quoted(line: str) -> str:
 
 class Evidence:
     """Collects what the trainer's output says about a failure, until an iteration shows that there was none."""
+
+    KILL_SEEN_S = 3.0
+    """A killed process is named at most this many seconds after its death: the guard must see it in two looks."""
+    _RULES = tuple(by_priority())
+    _DEAD_RANK = re.compile(
+        r"^Process \S+-(?P<child>[0-9]{1,6}):$|^\[rank(?P<rank>[0-9]{1,6})\]: Traceback"
+        r"|^-- Process (?P<spawned>[0-9]{1,6}) terminated with"
+    )
+    _FATAL = re.compile(
+        r"Traceback \(most recent call last\)|^\[tuner\] process \d+ was killed by |^" + re.escape(BREACH)
+    )
+    _RANK = re.compile(r"\[rank([0-9]{1,6})\]|device 'cuda:([0-9]{1,6})'|GPU ([0-9]{1,6}) has a total capacity")
 
     def __init__(self) -> None:
         self._clues: dict[str, list[Clue]] = {}
@@ -224,10 +229,10 @@ class Evidence:
         """Add one line of the output; `rank` is the rank that wrote it, where that is known."""
         self._tail.append(Clue(t_s, text))
         self._printed.feed(text, t_s, rank)
-        kind, rule = next(((kind, rule) for kind, rule in _RULES if rule.pattern.search(text)), (None, None))
-        is_certain = bool(_DEAD_RANK.search(text)) or kind is FailureKind.GPU_OOM
+        kind, rule = next(((kind, rule) for kind, rule in self._RULES if rule.pattern.search(text)), (None, None))
+        is_certain = bool(self._DEAD_RANK.search(text)) or kind is FailureKind.GPU_OOM
         is_raised = rule is not None and bool(_EXCEPTION.search(text))
-        is_fatal = is_certain or is_raised or bool(_FATAL.search(text))
+        is_fatal = is_certain or is_raised or bool(self._FATAL.search(text))
         if rule or is_fatal:
             self._add(rule.name if rule else "", Clue(t_s, text, rank, is_fatal=is_fatal, is_certain=is_certain))
 
@@ -253,7 +258,8 @@ class Evidence:
         return Failure(kind=report.kind, rule=TOLD, detail=report.text, rank=report.rank)
 
     def _printed_failure(self) -> Failure | None:
-        for kind, rule in _RULES:
+        """Return the failure of the first rule whose lines show more than a consequence; None without one."""
+        for kind, rule in self._RULES:
             if (clues := self._clues.get(rule.name)) and not self._is_consequence(kind, rule.name, clues):
                 lines = [clue.text for clue in clues]
                 sized = [line for line in lines if _overshoot_mib(line) is not None]
@@ -274,7 +280,7 @@ class Evidence:
         root = self.cause
         if root is None:
             return False
-        return kind is FailureKind.NCCL or (rule == KILLED and root.t_s < clues[0].t_s - KILL_SEEN_S)
+        return kind is FailureKind.NCCL or (rule == KILLED and root.t_s < clues[0].t_s - self.KILL_SEEN_S)
 
     def _add(self, rule: str, clue: Clue) -> None:
         clues = self._clues.setdefault(rule, [])
@@ -296,17 +302,24 @@ class Evidence:
     def _rank(self, clues: Sequence[Clue]) -> int | None:
         """Return the rank that some lines name, or else the first one that has died."""
         for clue in clues:
-            match = _RANK.search(clue.text)
+            match = self._RANK.search(clue.text)
             rank = clue.rank if clue.rank is not None else match and next(filter(None, match.groups()))
             if rank is not None:
                 return int(rank)
-        dead = (next(filter(None, match.groups())) for clue in self._tail if (match := _DEAD_RANK.search(clue.text)))
+        dead = (
+            next(filter(None, match.groups())) for clue in self._tail if (match := self._DEAD_RANK.search(clue.text))
+        )
         return next(map(int, dead), None)
+
+
+_SIZE = r"([0-9]{1,15}(?:\.[0-9]{1,15})?) (MiB|GiB)"
+"""A size as PyTorch prints it. A number of more digits is no size, and Python refuses to read thousands of them."""
+_ASKED = re.compile(rf"Tried to allocate {_SIZE}(?:.*of which {_SIZE} is free)?")
 
 
 def _overshoot_mib(line: str) -> float | None:
     """Return how much memory was requested beyond the free memory; the whole request where free memory is not named."""
-    if match := _BYTES.search(line):
+    if match := re.search(r"Failed to allocate ([0-9]{1,18}) bytes", line):
         return int(match[1]) / BYTES_PER_MIB
     if match := _ASKED.search(line):
         asked, asked_unit, free, free_unit = match.groups()

@@ -3,9 +3,9 @@
 import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 
 class Blame(StrEnum):
@@ -32,8 +32,7 @@ BREACH = "[tuner] session: "
 _TABLES = tomllib.loads(Path(__file__).with_name("failures.toml").read_text(encoding="utf-8"))
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """A pattern over single lines of output that names a failure."""
 
     name: str

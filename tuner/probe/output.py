@@ -27,7 +27,7 @@ _REMEDY = (
 
 @contextmanager
 def reserved_out_dir(wanted: Path) -> Iterator[Path]:
-    """Make and yield a new folder that is its owner's alone; remove it at the end if it is still empty.
+    """Yield a new folder that is its owner's alone; it is removed at the end if it is still empty.
 
     The folder is `wanted`. If it exists, the folder is `wanted-2`, `wanted-3` and so on. A database uses each trial
     number once, so an existing folder belongs to another database. The folder is made in one step, so two tuners never
@@ -42,6 +42,7 @@ def reserved_out_dir(wanted: Path) -> Iterator[Path]:
 
 
 def _made(wanted: Path) -> Path:
+    """Return the folder that was made: the wanted one, or the first free one beside it."""
     folder, number = wanted, 1
     try:
         wanted.parent.mkdir(parents=True, exist_ok=True)  # outside the loop: a broken link raises FileExistsError, too
@@ -173,7 +174,7 @@ class LineSplitter:
 
 
 def plain(text: str) -> str:
-    """Remove the characters that control a terminal: colours, cursor moves, bells and NUL. Tabs stay."""
+    """Return a text without what controls a terminal: colours, cursor moves, bells and NUL. Tabs stay."""
     return text if text.isprintable() else _CONTROL.sub("", text)
 
 
@@ -355,6 +356,7 @@ class Console:
         self._thread.join(self._bounds.close_s)
 
     def _read(self) -> None:
+        """Read the pipe to its end, and close it."""
         splitter = LineSplitter(self._mask)
         while chunk := os.read(self._pipe, 1 << 16):  # the usual size of a pipe (pipe(7))
             self._hand_on(splitter.feed(chunk))

@@ -239,6 +239,7 @@ def _mounts() -> list[Path]:
 
 
 def _layers(store: Path, folders: Sequence[Path]) -> dict[str, list[str]]:
+    """Return the folders of an overlay for each folder: what is written, and what the kernel needs beside it."""
     return {
         str(folder): [str(store / f"{number}" / name) for name in (_UPPER, _WORK)]
         for number, folder in enumerate(folders)
@@ -263,8 +264,10 @@ def _place(folders: tuple[Path, ...]) -> Path | None:
         return None
     for parent in _parents(folders):
         store = _new_store(parent, folders)
-        tried = subprocess.run([*_starter(_layers(store, folders), ()), "true"], capture_output=True, check=False)
-        _remove(store)
+        try:
+            tried = subprocess.run([*_starter(_layers(store, folders), ()), "true"], capture_output=True, check=False)
+        finally:
+            _remove(store)
         if tried.returncode == 0:
             return parent
     return None
@@ -281,6 +284,7 @@ def _parents(folders: Sequence[Path]) -> list[Path]:
 
 
 def _new_store(parent: Path, folders: Sequence[Path]) -> Path:
+    """Return a new folder with the layers of some folders."""
     store = Path(tempfile.mkdtemp(prefix=_own_prefix(), dir=parent))
     for path in (path for paths in _layers(store, folders).values() for path in paths):
         Path(path).mkdir(parents=True)
@@ -303,6 +307,7 @@ def _keep_caches(upper: Path, folder: Path) -> None:
 
 
 def _remove(store: Path) -> None:
+    """Remove a store, as far as that is possible."""
     for layer in store.glob("*"):
         with suppress(OSError):
             (layer / _WORK / "work").chmod(0o700)  # the kernel makes it unreadable

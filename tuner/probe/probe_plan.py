@@ -83,7 +83,7 @@ SCORE_GROUP = "return"
 class LinePatterns:
     """How progress is recognised in a trainer's printed lines, and counted.
 
-    A pattern may have the named groups `iteration`, `samples`, `samples_per_s`, `rank` and `epoch`. The patterns are
+    A pattern may have the named groups `iteration`, `samples`, `rank` and `epoch`. The patterns are
     tried in turn, and a mark is complete when the last pattern has matched. If no pattern has the group `iteration`,
     each completed match counts as one iteration.
 
@@ -92,9 +92,6 @@ class LinePatterns:
     """
 
     patterns: tuple[str, ...] = ()
-    block_s: float | None = None
-    """For a trainer that reports no iterations: blocks of this many seconds, from its first line on, count as
-    iterations. It is then unknown whether the trainer hangs."""
     samples_per_iteration: float | None = None
     """The samples that all ranks together collect in an iteration. It counts only where the trainer counts none."""
     queue: int = 0
@@ -116,7 +113,7 @@ class ProgressFile:
     """The file below `folder`; `*` and `**` match as in a shell. The first match that appears is read."""
     format: Literal["csv", "jsonl"]
     columns: Mapping[str, str]
-    """`iteration`, `samples` or `samples_per_s` → the column or key that holds it.
+    """`iteration` or `samples` → the column or key that holds it.
 
     Without `iteration`, each row is one iteration.
     """

@@ -11,34 +11,32 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from typing import NamedTuple
 
 from tuner.errors import LaunchError, TrainerError
 from tuner.probe import guard
-from tuner.probe.count_files import CountFiles
 from tuner.probe.guard import MARK, identity
 from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Mask, Tail, unwritable
 from tuner.probe.own_files import Protection, folders_of, protected
 from tuner.probe.probe_plan import ProbePlan, search_path
-from tuner.probe.progress_file import ProgressFileReader
+from tuner.probe.progress_files import CountFiles, ProgressFileReader
 from tuner.probe.protocols import Clock, OutputLine
 from tuner.study import open_anew, shell_join
 
-POLL_S = 0.02
-"""Seconds between two searches for processes that have not ended yet."""
 _MARKED = re.compile(rb"(?:^|\0)" + MARK.encode() + rb"=([^\0]*)")
 
 
 def end_orphans(within_s: float) -> list[int]:
-    """Kill the processes whose guard does not run any more; wait until they have ended, at most `within_s` seconds.
+    """Return the processes that still run although their guard has ended, and although they have been killed.
 
-    Returns the ids of those that still run. Processes of other users, and of other namespaces of process ids, are left
-    alone, because nothing can be known of their guards. So are processes that have cleared their environment.
+    They get at most `within_s` seconds to end. Processes of other users, and of other namespaces of process ids, are
+    left alone, because nothing can be known of their guards. So are processes that have cleared their environment.
     """
     until_s = time.monotonic() + within_s
     while left := [pid for pid in _processes() if _kill_orphan(pid)]:
         if time.monotonic() >= until_s:
             break
-        time.sleep(POLL_S)
+        time.sleep(0.02)
     return left
 
 
@@ -47,7 +45,7 @@ def _processes() -> Iterator[int]:
 
 
 def _kill_orphan(pid: int) -> bool:
-    """Kill a process if it is an orphan, and return whether it is.
+    """Return whether a process is an orphan, which is killed now.
 
     The handle is opened before the mark is read, so no other process can get the signal.
     """
@@ -189,6 +187,7 @@ class Process:
         return guard.named(self._guard.pid) or f"pid {self._guard.pid} (their guard)"
 
     def _finish(self) -> None:
+        """Note the exit code that the guard has told, and close all that was open."""
         last = self._messages.readline()
         self._exit = json.loads(last)["exit"] if last else -1
         if not last:  # the guard was killed, and the trainer died with it, but the trainer's own children live on
@@ -203,6 +202,7 @@ class Process:
         self._hang_up()
 
     def _hang_up(self) -> None:
+        """End the protection of the files and the connection to the guard."""
         if self._protection:
             self._protection.close()
         self._messages.close()
@@ -228,14 +228,24 @@ def _protection(plan: ProbePlan, command: Sequence[str]) -> Protection | None:
     """Return what keeps the files of the person as they were; None where the plan wants none, or no such program is."""
     path = search_path(plan.programs)
     program = plan.cwd / command[0] if os.sep in command[0] else command[0]
-    if not plan.protects_files or shutil.which(program, path=plan.environment({"PATH": path})["PATH"]) is None:
-        return None  # the guard says that there is no such program
+    is_there = shutil.which(program, path=plan.environment({"PATH": path})["PATH"]) is not None
+    if not plan.protects_files or not is_there:  # the guard says that there is no such program
+        return None
     return protected(folders_of(command, plan.cwd), plan.slot.out_dir)
 
 
-def _start_guard(
-    plan: ProbePlan, command: Sequence[str], term_grace_s: float
-) -> tuple["subprocess.Popen[bytes]", socket.socket, int]:
+class _Guard(NamedTuple):
+    """A guard process, which runs a command, and what connects it with this process."""
+
+    process: "subprocess.Popen[bytes]"
+    socket: socket.socket
+    """Carries the guard's messages; at its end the guard ends the command."""
+    console: int
+    """The pipe with the output of the command."""
+
+
+def _start_guard(plan: ProbePlan, command: Sequence[str], term_grace_s: float) -> _Guard:
+    """Return a guard that has been started with a command. Raises TrainerError where it cannot be started."""
     ours, theirs = socket.socketpair()
     reading, writing = os.pipe()
     try:
@@ -257,4 +267,4 @@ def _start_guard(
     finally:
         theirs.close()
         os.close(writing)
-    return process, ours, reading
+    return _Guard(process, ours, reading)

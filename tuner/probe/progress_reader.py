@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import nan
 from typing import Any
 
-from tuner.probe.count_files import COUNTED
 from tuner.probe.counting import (
     EVALUATES,
     MOST,
@@ -21,6 +20,7 @@ from tuner.probe.counting import (
 from tuner.probe.evidence import quoted
 from tuner.probe.output import record
 from tuner.probe.probe_plan import SCORE_GROUP, LinePatterns
+from tuner.probe.progress_files import COUNTED
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Pause, Progress, Score, Thin
 
@@ -60,8 +60,9 @@ class ProgressReader:
 
     A line without a finite, growing iteration is not a report. If no pattern has the group `iteration`, each printed
     match counts as one iteration, except where it repeats the samples of an earlier match. Other fields that are not
-    finite or have decreased are unknown in their report. Where only speeds are printed, the samples are those speeds
-    times the seconds since the line before. `origin_s` is the monotonic time at which the probe's clock is 0.
+    finite or have decreased are unknown in their report.
+
+    `origin_s` is the monotonic time at which the probe's clock is 0.
     """
 
     def __init__(self, patterns: LinePatterns, origin_s: float) -> None:
@@ -80,10 +81,6 @@ class ProgressReader:
         """The number of times that a printed line has matched a pattern."""
         self.doubt: str | None = None
         """Why the samples may be wrong: something that was counted once made no sense, so no later count is trusted."""
-        self.adds_speeds = False
-        """Whether the samples are worked out from printed speeds."""
-        self._added: dict[int | None, tuple[float, float]] = {}
-        """The samples that were worked out so, and the time up to which."""
         self._pause: Pause | None = None
         """What the lines since the last report tell of."""
         self._reports = self._counts_inside = False
@@ -127,6 +124,7 @@ class ProgressReader:
         return self._report(message, line, begins_anew=begins_anew)
 
     def _report(self, fields: dict[str, Any], line: OutputLine, *, begins_anew: bool = False) -> Progress | None:
+        """Return the report of these fields; None where their iteration has not grown, or the rank is none."""
         rank = _count(fields.get("rank"))
         if rank is None and fields.get("rank") is not None:
             return None
@@ -137,13 +135,10 @@ class ProgressReader:
         pause, self._pause = self._pause, None
         began_s = self._highest.get((rank, "t_s"), 0.0)
         t_s = self._time_s(rank, number(fields.get("t_s")), line)
-        samples, speed = _count(fields.get("samples")), number(fields.get("samples_per_s"))
-        if samples is None and speed is not None:
-            samples = self._add_speed(rank, speed, t_s)
         return Progress(
             iteration=int(iteration),
             rank=rank,
-            samples=self._total(rank, samples),
+            samples=self._total(rank, _count(fields.get("samples"))),
             busy_s=self._grown(rank, "busy_s", number(fields.get("busy_s"))),
             alloc_retries=_whole(self._grown(rank, "alloc_retries", _count(fields.get("alloc_retries")))),
             t_s=t_s,
@@ -158,13 +153,6 @@ class ProgressReader:
         if samples is not None and samples < before:
             self._suspect(f"`samples` fell from {before:.0f} to {samples}, so it is not the total since the start")
         return _whole(self._grown(rank, "samples", samples))
-
-    def _add_speed(self, rank: int | None, speed: float, t_s: float) -> int:
-        """Return the samples so far by printed speeds, which are those since the line before."""
-        self.adds_speeds = True
-        samples, since_s = self._added.get(rank, (0.0, t_s))
-        self._added[rank] = samples + speed * (t_s - since_s), t_s
-        return round(self._added[rank][0])
 
     def _suspect(self, why: str | None) -> None:
         self.doubt = self.doubt or why
@@ -181,7 +169,7 @@ class ProgressReader:
             self.score = Score(t_s, score)
 
     def _count_line(self, rank: int | None, samples: int | None) -> int:
-        """Count a match of a rank as an iteration, unless its samples are those of an earlier match."""
+        """Return the iteration of a match: one more than before, unless its samples are those of an earlier match."""
         if samples is None or samples > self._highest.get((rank, "samples"), -1):
             self._counted[rank] += 1
         return self._counted[rank]
@@ -212,16 +200,17 @@ class ProgressReader:
         return Thin(from_s, by) if began_s <= from_s < t_s else None
 
     def _over_epochs(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Make printed counts continue when the trainer starts them again at a new epoch."""
+        """Return printed fields with counts that go on where the trainer starts them again at a new epoch."""
         epoch, rank, name = number(fields.get("epoch")), fields.get("rank"), fields.get("name", "")
         for count in _COUNTS:
             text, end, counter = fields.get(count, ""), fields.get(f"{count} end"), self._counters[rank, count]
             if (printed := number(text)) is None:
                 continue
             is_iteration, epochs, after = count == "iteration", len(counter.epoch_ends), fields.get("after", "")
-            is_drawn = printed == 0 and "?" in after  # tqdm's bar before its first step
-            is_other = is_iteration and (is_drawn or (end is not None and is_aside(name, after)))
-            fields[count] = None if is_other else counter(printed, epoch=epoch, end=end)
+            is_before_first_step = printed == 0 and "?" in after  # tqdm draws its bar so
+            is_no_training = end is not None and is_aside(name, after)
+            is_left_out = is_iteration and (is_before_first_step or is_no_training)
+            fields[count] = None if is_left_out else counter(printed, epoch=epoch, end=end)
             self._suspect(counter.doubt and f"{counter.doubt}{'' if is_iteration else ', where samples are counted'}")
             if is_rounded(text):
                 self._suspect(f"a count is rounded, as {text}, so that steps are lost")
@@ -258,13 +247,13 @@ def _pause(message: object) -> Pause | None:
 
 
 def _with_any_score(pattern: str) -> str:
-    """Let the group of the score match `nan` and `inf` as well: a training that diverges prints them."""
+    """Return a pattern whose score may be `nan` and `inf`, too: a training that diverges prints them."""
     group = f"(?P<{SCORE_GROUP}>"
     return pattern.replace(group, rf"{group}(?i:[-+]?(?:nan|inf(?:inity)?)\b)|")
 
 
 def _score(value: object) -> float | None:
-    """Read a score; NaN where it is not finite, or larger than any score; None where it is no number."""
+    """Return a printed score; NaN where it is not finite, or larger than any score; None where it is no number."""
     if (known := number(value, least=-MOST)) is not None or not isinstance(value, int | float | str):
         return known
     try:

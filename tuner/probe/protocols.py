@@ -3,77 +3,61 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from enum import Enum, auto
+from typing import Literal, NamedTuple, Protocol
 
 from tuner.probe.probe_plan import Device, ProbePlan
 from tuner.probe.result import DeviceSample, ProbeResult
 
 
-@dataclass(frozen=True, slots=True)
-class Go:
-    """The probe goes on."""
+class Next(Enum):
+    """What a probe does next."""
+
+    GO = auto()
+    """It goes on."""
+    MORE = auto()
+    """It goes on beyond its usual iterations, as long as it has time: the value is far from known."""
+    LAST_ITERATION = auto()
+    """It needs no iteration after the one that runs now, so a session need not start another."""
+    ENOUGH = auto()
+    """It ends and its value counts, because the value is known well enough."""
+    PRUNED = auto()
+    """It ends, because it cannot win."""
+    OTHER_TRAINING = auto()
+    """It ends and its value does not count: the first steps show another training than the person's own."""
+    INTERRUPTED = auto()
+    """It ends and its value does not count: the user wants to stop, or the time is over."""
 
 
-@dataclass(frozen=True, slots=True)
-class More:
-    """The value is far from known: the probe goes on beyond its usual iterations, as long as it has time."""
+class Answer(NamedTuple):
+    """What a probe does next, and why it is given up if it is."""
+
+    next: Next
+    why: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LastIteration:
-    """The value will be known well enough after the iteration that runs now; a session need not start another."""
-
-
-@dataclass(frozen=True, slots=True)
-class Enough:
-    """The value is known well enough: the probe ends and its value counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pruned:
-    """The probe cannot win and ends."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Interrupted:
-    """The user wants to stop, or the time is over: the probe ends and its value does not count."""
-
-
-@dataclass(frozen=True, slots=True)
-class OtherTraining:
-    """The first steps show another training than the person's own: the probe ends and its value does not count."""
-
-    why: str
-
-
-Answer = Go | More | LastIteration | Enough | Pruned | OtherTraining | Interrupted
 Stop = Callable[[ProbeResult | None], Answer]
 """A probe calls this function after every iteration with the result so far, and with None at every other poll."""
 
 
-def never(_: ProbeResult | None) -> Go:
+def never(_: ProbeResult | None) -> Answer:
     """Let the probe run to its end; a `stop` for callers who never end a probe early."""
-    return Go()
+    return Answer(Next.GO)
 
 
 def remembering(stop: Stop) -> Stop:
-    """Return a `stop` that answers `Enough` one iteration after `stop` has answered `LastIteration`.
-
-    `Pruned`, `OtherTraining`, `Enough` and `Interrupted` pass unchanged.
-    """
-    announced = False
+    """Return a `stop` that answers `ENOUGH` one iteration after `stop` has answered `LAST_ITERATION`."""
+    was_last_announced = False
 
     def answer(so_far: ProbeResult | None) -> Answer:
-        nonlocal announced
-        given = stop(so_far)
+        nonlocal was_last_announced
+        answer = stop(so_far)
         if so_far is None:
-            return given
-        if announced and isinstance(given, Go | More | LastIteration):
-            return Enough()
-        announced = isinstance(given, LastIteration)
-        return given
+            return answer
+        if was_last_announced and answer.next in {Next.GO, Next.MORE, Next.LAST_ITERATION}:
+            return Answer(Next.ENOUGH)
+        was_last_announced = answer.next is Next.LAST_ITERATION
+        return answer
 
     return answer
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from tuner.count import TrainingCounts
 from tuner.probe.kinds import FailureKind
@@ -35,8 +36,7 @@ def unreadable(why: str) -> Failure:
     return Failure(kind=FailureKind.GPU_LOST, rule="unreadable", detail=why)
 
 
-@dataclass(frozen=True, slots=True)
-class Thin:
+class Thin(NamedTuple):
     """The last part of an iteration, where a session does only a share of the work, because all of it is alike."""
 
     from_s: float
@@ -45,8 +45,7 @@ class Thin:
     """How many seconds of training each second of this part stands for; more than 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(NamedTuple):
     """What the output tells of within an iteration beside training; it counts only if the iteration was long."""
 
     what: str
@@ -78,8 +77,7 @@ class Progress:
     """Whether all reports before it do not count, because counting inside the training has begun."""
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(NamedTuple):
     """How well the trained agent or model does at a moment, as the trainer says; greater is better."""
 
     t_s: float
@@ -107,6 +105,8 @@ class DeviceSample:
     power_w: float | None = None
     others_pct: float | None = None
     """The share of the machine's processors that other processes used; known only where the CPU is measured."""
+    delayed_pct: float | None = None
+    """The share of the time in which others made the rank's longest waiting thread wait for a processor."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,6 +149,8 @@ class DeviceSummary:
     power_max_w: float | None = None
     others_mean_pct: float | None = None
     """The mean share of the machine's processors that other processes used; known only where the CPU is measured."""
+    delayed_mean_pct: float | None = None
+    """The mean share of the time in which the rank waited for a processor that others used."""
     energy_j: float | None = None
     """The energy that the window's iterations take in training."""
 

@@ -4,20 +4,15 @@ import platform
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from tuner.probe.metrics import spread
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import (
-    Answer,
     Clock,
-    Enough,
-    Interrupted,
-    LastIteration,
     Launch,
-    More,
-    OtherTraining,
-    Pruned,
+    Next,
     Recorder,
     RunningTrainer,
     Stop,
@@ -40,14 +35,19 @@ from tuner.probe.summaries import (
 from tuner.probe.watch import ProbeEnd, Watch, idle_device
 from tuner.probe.window import Window, find_window
 
-POLL_S = 0.05
-"""A probe waits at most this many seconds for a line before it asks again whether to go on."""
+_END_OF_ANSWER = {
+    Next.ENOUGH: ProbeEnd.ENOUGH,
+    Next.PRUNED: ProbeEnd.STOPPED,
+    Next.OTHER_TRAINING: ProbeEnd.OTHER_TRAINING,
+    Next.INTERRUPTED: ProbeEnd.INTERRUPTED,
+}
+"""How an answer ends a probe; after any other one the probe goes on."""
 _HEALTHY = {ProbeEnd.ENOUGH, ProbeEnd.STOPPED, ProbeEnd.EXITED}
 """After these ends the session that served the probe may serve another probe."""
 
 
 def run(plan: ProbePlan, *, launch: Launch, recorder: Recorder, clock: Clock, stop: Stop) -> ProbeResult:
-    """Probe once and return the result, whatever happens to the trainer.
+    """Return the result of one probe, whatever happens to the trainer.
 
     When this returns or raises, no process of the trainer runs any more. There are two exceptions: a healthy session
     stays open, and a process that hangs inside the kernel cannot be killed.
@@ -56,8 +56,18 @@ def run(plan: ProbePlan, *, launch: Launch, recorder: Recorder, clock: Clock, st
     return _Probe(plan, recorder, clock).run(launch, stop)
 
 
+class _Ending(NamedTuple):
+    """How a probe ended, and why it was given up if it was."""
+
+    end: ProbeEnd
+    why: str | None = None
+
+
 class _Probe:
     """The state of one probe while it runs."""
+
+    POLL_S = 0.05
+    """A probe waits at most this many seconds for a line before it asks again whether to go on."""
 
     def __init__(self, plan: ProbePlan, recorder: Recorder, clock: Clock) -> None:
         self._plan = plan
@@ -79,7 +89,8 @@ class _Probe:
         )
 
     def run(self, launch: Launch, stop: Stop) -> ProbeResult:
-        oom_kills = _kernel_oom_kills()
+        """Return the result of the probe, once its trainer has ended or a session is free for the next probe."""
+        oom_kills_before = _kernel_oom_kills()
         trainer = launch(self._plan)
         try:
             self._recorder.start(trainer.pid, self._origin_s)
@@ -90,10 +101,10 @@ class _Probe:
             raise
         finally:
             self._recorder.stop()
-        result = self._measured(ran_out=end is ProbeEnd.EXITED, ended=True)
-        samples, cards = self._recorder.samples(), self._recorder.source.devices
-        window = self._window(ran_out=end is ProbeEnd.EXITED)
-        write_series(self._plan.slot.out_dir, samples, cards, marks=self._watch.marks, window=window)
+        ran_out = end is ProbeEnd.EXITED
+        result, window = self._measured(ran_out=ran_out, ended=True), self._window(ran_out=ran_out)
+        samples, devices = self._recorder.samples(), self._recorder.source.devices
+        write_series(self._plan.slot.out_dir, samples, devices, marks=self._watch.marks, window=window)
         if end is ProbeEnd.OTHER_TRAINING:
             return self._failed(result, other_training(why or ""))
         failure = self._watch.failure(
@@ -101,7 +112,7 @@ class _Probe:
             exit_code=exit_code,
             missing=[path.name for path in self._plan.expected if not _exists(path)],
             measured=(result.window_s or 0.0) >= self._plan.slot.limits.window_seconds,
-            oom_kills=_kernel_oom_kills() - oom_kills,
+            oom_kills=_kernel_oom_kills() - oom_kills_before,
             lost=self._recorder.lost,
             in_session=self._plan.request is not None,
         )
@@ -128,34 +139,38 @@ class _Probe:
     def _now_s(self) -> float:
         return self._clock.now() - self._origin_s
 
-    def _follow(self, trainer: RunningTrainer, stop: Stop) -> tuple[ProbeEnd, str | None]:
-        """Read until the probe is over; return how it ended and, where it was pruned, why."""
+    def _follow(self, trainer: RunningTrainer, stop: Stop) -> _Ending:
+        """Return how the probe ended, once it is over; read the trainer's lines until then."""
         while True:
             exited = trainer.exit_code() is not None  # first, so that the last lines before the exit are read below
-            lines = trainer.lines(0.0 if exited else POLL_S)
+            lines = trainer.lines(0.0 if exited else self.POLL_S)
             now_s = self._now_s()  # before `stop`, because `stop` may wait for a database while the trainer goes on
-            advanced = self._watch.feed(lines, now_s)
+            advanced = self._watch.feed(lines)
             answer = stop(self._measured(ran_out=False) if advanced else None)
-            if ended := _ended_by(answer):
-                return ended
-            if advanced and self._watch.has_enough and answer != More():
-                return ProbeEnd.ENOUGH, None
-            if over := self._watch.over(now_s):
-                return over, None
+            wants_more = answer.next is Next.MORE
+            if end := _END_OF_ANSWER.get(answer.next):
+                return _Ending(end, answer.why)
+            if advanced and self._watch.has_enough and not wants_more:
+                return _Ending(ProbeEnd.ENOUGH)
+            if end := self._watch.over(now_s):
+                return _Ending(end)
             if self._recorder.lost is not None:
-                return ProbeEnd.LOST, None
-            if answer == LastIteration() or (advanced and self._watch.next_is_last(more=answer == More())):
+                return _Ending(ProbeEnd.LOST)
+            if answer.next is Next.LAST_ITERATION or (advanced and self._watch.next_is_last(more=wants_more)):
                 trainer.last_iteration(self._watch.marks[-1].iteration + 1)
             if exited:
-                return ProbeEnd.EXITED, None
+                return _Ending(ProbeEnd.EXITED)
 
     def _measured(self, *, ran_out: bool, ended: bool = False) -> ProbeResult:
-        """Return the result as far as the marks and samples so far show it."""
+        """Return the result as far as the marks and samples so far show it.
+
+        `ran_out`: the trainer ended by itself; `ended`: the probe is over, so even a window of a loader's queue counts.
+        """
         window, known = self._window(ran_out=ran_out), self._known(self._now_s())
         if window is None or (window.is_queued and not ended):
             return known
         shares = busy_shares(self._watch.progress, window, len(self._plan.slot.devices))
-        doubt = self._reader.doubt or doubtful(window, adds_speeds=self._reader.adds_speeds)
+        doubt = self._reader.doubt or doubtful(window)
         speed, devices = Estimate() if doubt else rate(window), self._summaries(window, shares)
         steps = Estimate() if self._reader.doubt or window.is_queued else pace(window)
         return replace(
@@ -192,6 +207,7 @@ class _Probe:
         )
 
     def _window(self, *, ran_out: bool) -> Window | None:
+        """Return the window of the marks so far; see `find_window`."""
         limits = self._plan.slot.limits
         return find_window(
             self._watch.marks,
@@ -203,7 +219,7 @@ class _Probe:
         )
 
     def _summaries(self, window: Window, shares: list[Estimate] | None) -> tuple[DeviceSummary, ...]:
-        """Summarise the devices. On the CPU the busy share that a rank reports replaces the measured utilisation."""
+        """Return the summary of each device. On the CPU, a busy share that ranks report replaces the utilisation."""
         source, last_s = self._recorder.source, self._watch.marks[-1].t_s
         summaries = summarise(self._recorder.samples(), window, source.devices, source.label, until_s=last_s)
         is_reported = any(report.busy_s is not None for report in self._watch.progress)
@@ -211,24 +227,11 @@ class _Probe:
         return with_reported(summaries, shares) if is_reported and is_cpu else summaries
 
     def _alloc_retries(self) -> int | None:
+        """Return the allocator retries of all ranks, as they report them or as they were counted; None without any."""
         known = [(report.rank, report.alloc_retries) for report in self._watch.progress]
         newest = {rank: retries for rank, retries in known if retries is not None}
         counted = self._watch.training.alloc_retries if self._watch.training else None
         return sum(newest.values()) if newest else counted
-
-
-def _ended_by(answer: Answer) -> tuple[ProbeEnd, str | None] | None:
-    """Return how an answer ends the probe and, where it was pruned, why; None where the probe goes on."""
-    match answer:
-        case Interrupted():
-            return ProbeEnd.INTERRUPTED, None
-        case Enough():
-            return ProbeEnd.ENOUGH, None
-        case Pruned(why):
-            return ProbeEnd.STOPPED, why
-        case OtherTraining(why):
-            return ProbeEnd.OTHER_TRAINING, why
-    return None
 
 
 def _exists(path: Path) -> bool:

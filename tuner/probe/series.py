@@ -20,11 +20,6 @@ from tuner.probe.steady import over
 from tuner.probe.window import Mark, Window
 from tuner.study import open_anew, open_regular
 
-MOST_MISSED = 20
-"""The devices count as lost after this many failed samples in a row: two seconds at the usual pace."""
-STOP_S = 1.0
-"""The end of a recording waits at most this many seconds for the running sample, because a sample may hang."""
-
 
 class SamplingRecorder:
     """Samples `source` every `interval_s` seconds, at multiples of `interval_s` after the origin: delays do not add up.
@@ -34,13 +29,17 @@ class SamplingRecorder:
     records one probe. Its thread appends whole samples, so a copy of the list is always consistent.
     """
 
-    def __init__(self, source: DeviceSource, clock: Clock, interval_s: float, *, stop_s: float = STOP_S) -> None:
+    MOST_MISSED = 20
+    """The devices count as lost after this many failed samples in a row: two seconds at the usual pace."""
+
+    def __init__(self, source: DeviceSource, clock: Clock, interval_s: float, *, stop_s: float = 1.0) -> None:
+        """The end of a recording waits at most `stop_s` for the running sample, because a sample may hang."""
         self.source = source
         """The devices that are sampled."""
         self._clock, self._interval_s, self._stop_s = clock, interval_s, stop_s
         self._samples: list[DeviceSample] = []
-        self._told = 0
-        """How many samples `taken` has told."""
+        self._shown = 0
+        """How many samples `taken` has used."""
         self.lost: str | None = None
         """Why the devices cannot be sampled any more; None while they can."""
         self._error: Exception | None = None
@@ -62,7 +61,7 @@ class SamplingRecorder:
     def taken(self) -> tuple[float | None, ...]:
         """Return the mean utilisation of each device since the last call, in percent; empty without a new sample."""
         samples = self.samples()
-        new, self._told = samples[self._told :], len(samples)
+        new, self._shown = samples[self._shown :], len(samples)
         return busy_pct(new, len(self.source.devices))
 
     def stop(self) -> None:
@@ -72,6 +71,7 @@ class SamplingRecorder:
             self._thread.join(self._stop_s)
 
     def _run(self, origin_s: float) -> None:
+        """Take a sample at each tick until the recording ends."""
         clock, interval_s = self._clock, self._interval_s
         tick, missed = math.ceil((clock.now() - origin_s) / interval_s), 0
         try:
@@ -82,11 +82,11 @@ class SamplingRecorder:
             self._error = error
 
     def _read(self, t_s: float, missed: int) -> bool:
-        """Take a sample; return whether it succeeded. `missed` is the number of failed samples just before it."""
+        """Return whether a sample succeeded that is taken now; `missed` is the number of failures just before it."""
         try:
             self._samples.extend(self.source.sample(t_s))
         except DeviceError as error:
-            if isinstance(error, DeviceLostError) or missed + 1 >= MOST_MISSED:
+            if isinstance(error, DeviceLostError) or missed + 1 >= self.MOST_MISSED:
                 self.lost = str(error)
             return False
         return True
@@ -181,7 +181,7 @@ def write_series(
     with suppress(OSError), TextIOWrapper(open_anew(folder / SERIES_FILE), encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow([*_PLACE, *MEASURED])
-        table.writerows([t_s, devices[position].name, *values] for t_s, position, values in rows)
+        table.writerows([t_s, devices[position].name, *values] for t_s, position, *values in rows)
 
 
 def read_series(folder: Path) -> DeviceSeries | None:
@@ -196,6 +196,7 @@ def read_series(folder: Path) -> DeviceSeries | None:
 
 
 def _readings(rows: Iterable[dict[str, str]]) -> Iterator[SeriesRow]:
+    """Yield the readings of the rows that are whole."""
     for row in rows:
         with suppress(KeyError, TypeError, ValueError, AttributeError):
             yield SeriesRow(
@@ -208,6 +209,7 @@ def _readings(rows: Iterable[dict[str, str]]) -> Iterator[SeriesRow]:
 
 
 def _finite(text: str) -> float:
+    """Return the number in a text. Raises ValueError where it is none, or not finite."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(text)
@@ -216,17 +218,18 @@ def _finite(text: str) -> float:
 
 def _rows(
     samples: Sequence[DeviceSample], devices: Sequence[Device], marks: Sequence[Mark], window: Window | None
-) -> Iterator[tuple[float, int, list[float | str]]]:
+) -> Iterator[tuple[float | str, ...]]:
+    """Yield the cells of each row: the time, the position of the device, iterations, window, and what was measured."""
     ends_s = sorted(mark.t_s for mark in marks)
     for position in range(len(devices)):
         own = [sample for sample in samples if sample.device == position]
         every = max(1, math.ceil(len(own) / MOST_ROWS))
         for begin in range(0, len(own), every):
-            part = own[begin : begin + every]
-            t_s = part[-1].t_s
-            inside = window is not None and window.first.t_s < t_s <= window.last.t_s
-            measured = (_mean(part, name) for name in MEASURED)
-            yield round(t_s, 2), position, [bisect_right(ends_s, t_s), int(inside), *measured]
+            averaged = own[begin : begin + every]
+            t_s = averaged[-1].t_s
+            is_inside = window is not None and window.first.t_s < t_s <= window.last.t_s
+            measured = (_mean(averaged, name) for name in MEASURED)
+            yield round(t_s, 2), position, bisect_right(ends_s, t_s), int(is_inside), *measured
 
 
 def _mean(samples: Sequence[DeviceSample], name: str) -> float | str:

@@ -56,8 +56,6 @@ STOP_S = 10.0
 
 It also has three times its longest iteration, because it looks for requests only between iterations.
 """
-POLL_S = 0.05
-"""Seconds between two looks at a run that is to stop."""
 
 
 class Sessions:
@@ -96,7 +94,7 @@ class Sessions:
         return self._process.left if self._process else None
 
     def __call__(self, plan: ProbePlan) -> RunningTrainer:
-        """Start the plan's command, or ask the open session to run the plan; see `Launch`."""
+        """Return the plan's command, started, or its run in the open session; see `Launch`."""
         origin_s = self._clock.now()
         if self._run is not None:
             self._run.lines(0.0)  # drops late lines of the last run, which must not count for the next run
@@ -149,10 +147,10 @@ class SessionRun:
 
     def lines(self, timeout_s: float) -> list[OutputLine]:
         """Return new console lines and progress records; a breach of the protocol appears as a console line."""
-        left = self._session.process.exit_code() == 0  # asked first, because `done` may be the last line before exit
+        has_left = self._session.process.exit_code() == 0  # asked first: `done` may be the last line before exit
         later_s = self._session.origin_s - self._origin_s
         lines = [self._heard(replace(line, t_s=line.t_s + later_s)) for line in self._session.lines(timeout_s)]
-        if left and not (self._done or self._session.failed):
+        if has_left and not (self._done or self._session.failed):
             lines.append(self._breach("exit code 0 in the middle of a run"))
         self._log.write(line.text for line in lines if line.stream == "console")
         self._log.check()
@@ -172,7 +170,7 @@ class SessionRun:
             self._asked_to_stop = True
 
     def release(self) -> int:
-        """Ask the trainer to end the run after its current iteration at the latest.
+        """Return the exit code, 0 where the trainer has ended the run as asked, after its current iteration at most.
 
         A trainer that does not end the run in time is ended itself.
         """
@@ -180,22 +178,24 @@ class SessionRun:
             self._session.requests.send("stop", at_once=True)
             until_s = self._clock.now() + max(self._stop_s, 3 * self._longest_s)
             while self._under_way() and self._clock.now() < until_s:
-                self.lines(POLL_S)
+                self.lines(0.05)
         if not self._done:
             return self.end()
         self._log.close()
         return 0
 
     def end(self) -> int:
-        """End the whole session at once."""
+        """Return the exit code of the session, which is ended at once."""
         self._session.end()
         self._log.close()
         return self.exit_code() or 0
 
     def _under_way(self) -> bool:
+        """Return whether the run goes on in a session that works."""
         return not self._done and self._session.healthy
 
     def _heard(self, line: OutputLine) -> OutputLine:
+        """Return a line, or the breach of the protocol in its place; note what a message says of the run."""
         if line.stream == "console":
             return line
         match record(line.text).get("type"):
@@ -239,6 +239,7 @@ class _Session:
 
     @property
     def healthy(self) -> bool:
+        """Whether the session can serve a run."""
         return not (self.failed or self._ended) and self.process.exit_code() is None
 
     def lines(self, timeout_s: float) -> list[OutputLine]:

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean, stdev
+from typing import NamedTuple
 
 
 def over(rule: Callable[[Sequence[float]], float], numbers: Iterable[float | None]) -> float | None:
@@ -13,12 +13,6 @@ def over(rule: Callable[[Sequence[float]], float], numbers: Iterable[float | Non
     return rule(known) if known else None
 
 
-LEAST_S = 0.05
-"""Iterations are averaged over at least this many seconds, and over a hundredth of all: reports may come in bursts."""
-MATERIAL = math.log(1.25)
-"""A smaller change of the duration, on the logarithmic scale, is left to the scatter of the iterations."""
-CHANCE = 0.001
-"""A change counts if chance alone would show a change as clear with at most this probability."""
 USUAL_SCATTER = 0.1
 """The usual scatter of the logarithm of a duration."""
 LEVEL_WEIGHT = 2
@@ -31,28 +25,34 @@ def last_level(durations_s: Sequence[float]) -> int:
     The last part is split again and again while it contains a change (binary segmentation; Scott and Knott, 1974).
     """
     groups = _groups(durations_s)
-    logs = [math.log((sum(durations_s[begin:end])) / (end - begin)) for begin, end in groups]
+    logs = [math.log(fmean(durations_s[place] for place in group)) for group in groups]
     first = 0
     while (change := change_point(logs[first:])) is not None:
         first += change
-    return groups[first][0] if first else 0
+    return groups[first].start if first else 0
 
 
-def _groups(durations_s: Sequence[float]) -> list[tuple[int, int]]:
-    """Return where groups of neighbouring iterations begin and end. A rest below `LEAST_S` is left out."""
-    least_s = max(LEAST_S, 0.01 * sum(durations_s))
-    groups: list[tuple[int, int]] = []
+def _groups(durations_s: Sequence[float], shortest_s: float = 0.05) -> list[range]:
+    """Return the positions of neighbouring iterations, group by group. A rest below `shortest_s` is left out.
+
+    A group takes at least `shortest_s` and a hundredth of all, because reports may come in bursts.
+    """
+    least_s = max(shortest_s, 0.01 * sum(durations_s))
+    groups: list[range] = []
     begin, seconds = 0, 0.0
     for place, duration_s in enumerate(durations_s, start=1):
         seconds += duration_s
         if seconds >= least_s:
-            groups.append((begin, place))
+            groups.append(range(begin, place))
             begin, seconds = place, 0.0
-    return [*groups, (begin, len(durations_s))] if seconds >= LEAST_S else groups
+    return [*groups, range(begin, len(durations_s))] if seconds >= shortest_s else groups
 
 
-def change_point(values: Sequence[float]) -> int | None:
+def change_point(values: Sequence[float], *, least: float = math.log(1.25), chance: float = 0.001) -> int | None:
     """Return the position at which the mean of the values changes most clearly; None where no change is certain.
+
+    A change below `least` is left to the scatter. A change is certain if `chance` is the most with which mere chance
+    would show one as clear.
 
     The test is the likelihood ratio test for one change of a normal mean (Worsley, Journal of the American Statistical
     Association 74, 1979): the largest t statistic over all positions. Bonferroni's inequality bounds its probability.
@@ -69,9 +69,9 @@ def change_point(values: Sequence[float]) -> int | None:
         variance = (max(inside, 0.0) + LEVEL_WEIGHT * USUAL_SCATTER**2) / (count - 2 + LEVEL_WEIGHT)
         t = abs(after - before) / math.sqrt(variance * (1 / place + 1 / (count - place)))
         is_pause = place == count - 1 and after > before
-        if abs(after - before) >= MATERIAL and not is_pause and (best is None or t > best[0]):
+        if abs(after - before) >= least and not is_pause and (best is None or t > best[0]):
             best = t, place
-    if best is None or (count - 1) * student_tail(best[0], count - 2 + LEVEL_WEIGHT) > CHANCE:
+    if best is None or (count - 1) * student_tail(best[0], count - 2 + LEVEL_WEIGHT) > chance:
         return None
     return best[1]
 
@@ -107,20 +107,11 @@ utilisation from 36 to 98 % (`benchmarks/results/measurement.md`). So a busier d
 """
 SCATTER_WEIGHT = 2
 """The weight of the usual scatter, in blocks: three blocks with equal values do not prove that a run is steady."""
-LONE_SCATTER = 0.15
-"""The standard deviation of a block that stands alone, as a share of its mean.
-
-On two H200s, iterations scatter by 15 % of the mean at low utilisation (`benchmarks/results/measurement.md`). Where
-`USUAL_IDLE_SCATTER` gives less, this smaller number applies.
-"""
 FULL_PCT = 100.0
 """The busy share of a device that is never idle, in percent."""
-MAX_CORRELATION = 0.8
-"""The largest correlation that is used. Larger estimates are noise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usual:
+class Usual(NamedTuple):
     """How much a quantity usually varies from iteration to iteration."""
 
     scatter: float
@@ -142,8 +133,7 @@ a series, 92 to 99 % hold the whole mean within twice the error with the correla
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """The mean of a quantity over one or more whole iterations, and their length."""
 
     seconds: float
@@ -151,7 +141,7 @@ class Block:
 
 
 def standard_error(blocks: Sequence[Block], *, full: float = math.inf, varies: Usual = OF_UTILISATION) -> float | None:
-    """Estimate the standard error of the time-weighted mean of blocks. Returns None where there is no block.
+    """Return the standard error of the time-weighted mean of blocks, estimated; None where there is no block.
 
     `full` is the largest possible value of a block, for example `FULL_PCT` for a busy share. `varies` says how much the
     quantity usually varies. A single block has no scatter of its own, so its error is the usual scatter of such blocks.
@@ -163,7 +153,7 @@ def standard_error(blocks: Sequence[Block], *, full: float = math.inf, varies: U
     - A standard deviation of n blocks is too small on average by the factor sqrt((n - 1.5) / (n - 1)). The estimate is
       corrected for this factor (Gurland and Tripathi, 1971).
     - The lag-1 correlation r of the blocks is corrected for its bias of -(1 + 4 r) / n (Kendall, 1954). It is then
-      shrunk towards `Usual.correlation` and limited to 0 … `MAX_CORRELATION`.
+      shrunk towards `Usual.correlation` and limited to 0 … 0.8.
     - Correlated blocks count as n (1 - r) / (1 + r) independent blocks. This is the effective sample size of a
       first-order autoregression (von Storch and Zwiers, Statistical Analysis in Climate Research, 1999, section 6.6).
     """
@@ -181,13 +171,16 @@ def standard_error(blocks: Sequence[Block], *, full: float = math.inf, varies: U
     lagged = sum(earlier * later for earlier, later in pairwise(residuals)) / squares
     correlation = varies.correlation * CORRELATION_WEIGHT + count * lagged + 1
     correlation /= CORRELATION_WEIGHT + count - 4
-    correlation = min(max(correlation, 0.0), MAX_CORRELATION)
+    correlation = min(max(correlation, 0.0), 0.8)  # larger estimates are noise
     return math.sqrt(variance * (1 + correlation) / (1 - correlation))
 
 
 def lone_error(value: float, *, full: float = math.inf) -> float:
-    """Return the usual scatter of a block that stands alone; see `LONE_SCATTER`."""
-    return min(LONE_SCATTER * value, USUAL_IDLE_SCATTER * max(full - value, 0.0))
+    """Return the usual standard deviation of a block that stands alone.
+
+    On two H200s, iterations scatter by 15 % of the mean at low utilisation (`benchmarks/results/measurement.md`).
+    """
+    return min(0.15 * value, USUAL_IDLE_SCATTER * max(full - value, 0.0))
 
 
 def with_change(error: float, mean: float, later: float) -> float:
@@ -200,12 +193,12 @@ def with_change(error: float, mean: float, later: float) -> float:
 
 
 def error_of_mean(values: Sequence[float], errors: Sequence[float | None]) -> float | None:
-    """Estimate the standard error of the mean of several measurements.
+    """Return the standard error of the mean of several measurements, estimated; None where no error is known.
 
     There are two estimates: one from the errors of the measurements, and one from the scatter of their values. The
     larger estimate is returned, because two starts of a trainer may differ by more than their windows show. The
     Particle Data Group scales errors in the same way ("Unconstrained averaging", introduction of the Review of Particle
-    Physics, 2024). Returns None for one measurement without an error, or when there are none.
+    Physics, 2024).
     """
     count = len(values)
     known = [error for error in errors if error is not None]

@@ -23,7 +23,7 @@ from tuner.probe.steady import (
     standard_error,
     with_change,
 )
-from tuner.probe.window import JUMP, LEAST_SPANS, Mark, Piece, Window
+from tuner.probe.window import Mark, Piece, Window
 
 NVML_PAST_S = 0.4
 """How far NVML's utilisation may reach back, in seconds: it is a mean over 0.2 s that ended up to 0.2 s earlier.
@@ -42,8 +42,7 @@ class Estimate:
     """The part of `error` from the ends of thin pieces; more iterations do not reduce this part."""
 
 
-@dataclass(frozen=True, slots=True)
-class Averaged:
+class Averaged(NamedTuple):
     """A value that averages a quantity over an interval."""
 
     begin_s: float
@@ -97,8 +96,6 @@ RISE = 0.0005
 FLOORS = 12
 """The parts of a run of each of which the least and the largest memory is kept."""
 
-_TIME_S = attrgetter("t_s")
-
 
 def summarise(
     samples: Sequence[DeviceSample],
@@ -127,11 +124,13 @@ def summarise(
 def _summary(
     samples: Sequence[DeviceSample], window: Window, device: Device, source: str, until_s: float
 ) -> DeviceSummary:
+    """Return the summary of one device; see `summarise`."""
     inside = _between(samples, window.first.t_s, window.last.t_s)
     around = _between(samples, window.first.t_s - AROUND_S, window.last.t_s)
     from_s = (window.origin or window.first).t_s
 
     def measure(field: str, past_s: float | None = None, varies: Usual = OF_UTILISATION) -> Estimate:
+        """Return the mean of a field of the samples; unknown where nothing measured it."""
         read = attrgetter(field)
         if all(read(sample) is None for sample in around):
             return Estimate()
@@ -160,6 +159,7 @@ def _summary(
         mem_tops=tops(samples, from_s, until_s),
         power_mean_w=power_w,
         others_mean_pct=measure("others_pct").mean,
+        delayed_mean_pct=measure("delayed_pct").mean,
         power_max_w=over(max, (sample.power_w for sample in samples)),
         energy_j=None if power_w is None else power_w * window.trained_s,
     )
@@ -245,7 +245,10 @@ def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> lis
 
 
 def _busy_share(busy_s: Mapping[int, float], times: Window) -> Estimate:
+    """Return a rank's busy share in percent, from its busy seconds at each iteration; unknown above 100 %."""
+
     def busy_pct(part: Window) -> Estimate:
+        """Return the share over a part of the window."""
         begin_s, end_s = (busy_s.get(mark.iteration) for mark in (part.first, part.last))
         if begin_s is None or end_s is None or part.seconds <= 0:
             return Estimate()
@@ -343,12 +346,12 @@ def _mean(
 
 def _between(samples: Sequence[DeviceSample], begin_s: float, end_s: float) -> Sequence[DeviceSample]:
     """Return the samples after `begin_s` and up to `end_s`. `samples` are sorted by time."""
-    begin = bisect_right(samples, begin_s, key=_TIME_S)
-    return samples[begin : bisect_right(samples, end_s, lo=begin, key=_TIME_S)]
+    begin = bisect_right(samples, begin_s, key=attrgetter("t_s"))
+    return samples[begin : bisect_right(samples, end_s, lo=begin, key=attrgetter("t_s"))]
 
 
 NO_RATE = "samples/s is unknown"
-"""A note begins with these words if the trainer prints samples or speeds that do not count."""
+"""A note begins with these words if the trainer prints samples that do not count."""
 WITHOUT_PAUSE = "the numbers are those without it"
 """The end of the note about what a pause costs."""
 LOADED = "other processes used"
@@ -357,20 +360,12 @@ BUSY_PCT = 10.0
 """From this share of the processors on, in percent, the result of a probe on the CPU says what others used."""
 
 
-def doubtful(window: Window, *, adds_speeds: bool) -> str | None:
-    """Return why the samples of a window may be wrong; None where nothing speaks against them.
-
-    `adds_speeds`: the samples are worked out from printed speeds.
-    """
+def doubtful(window: Window) -> str | None:
+    """Return why the samples of a window may be wrong; None where nothing speaks against them."""
     if window.is_queued:
         return "the batches that the loader had ready before the first iteration were not used up"
     if window.counts_samples and window.has_jumps:
-        return f"iterations came {JUMP:.0f} times as fast for a while, as lines of an earlier run do"
-    if adds_speeds and not window.has_steady_iterations:
-        return (
-            f"the printed speeds are averages over more than the time since the line before, or fewer than "
-            f"{LEAST_SPANS}; samples or samples_per_iteration would count"
-        )
+        return f"iterations came {Window.JUMP:.0f} times as fast for a while, as lines of an earlier run do"
     if window.counts_samples and window.samples_per_s is None:
         return "`samples` is not the total since the start"
     return None
@@ -414,6 +409,7 @@ class _PauseKind(NamedTuple):
 
 
 def _pauses(window: Window) -> list[_PauseKind]:
+    """Return the kinds of pauses in a window, with their mean lengths and periods."""
     by_kind: dict[str, list[Mark]] = {}
     periods: dict[str, float | None] = {}
     for mark in window.marks[1:]:

@@ -11,37 +11,16 @@ from statistics import median
 from typing import Any
 
 from tuner.count import TrainingCounts
-from tuner.probe.count_files import counts
 from tuner.probe.evidence import NO_OUTPUT, OUT_OF_MEMORY, Evidence
 from tuner.probe.kinds import KILLED, FailureKind
 from tuner.probe.output import record
 from tuner.probe.probe_plan import Device
+from tuner.probe.progress_files import counts
 from tuner.probe.progress_reader import ProgressReader, Unmatched
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import STOPPED, Failure, ProbeResult, Progress, unreadable
 from tuner.probe.window import Mark, counted, first_mark, marks
 from tuner.study import ProbeSpec
-
-STALL_FACTOR = 20
-"""A trainer stalls when it completes no iteration for this many median iterations.
-
-This is twice the longest pause that was seen in a healthy trainer.
-"""
-HICCUP_FACTOR = 15
-"""A trainer may print nothing for this many median iterations.
-
-At the time limit, a trainer without an iteration for that long counts as hanging, not as slow.
-"""
-LEAST_STALL_FACTOR = 2
-"""A stall takes at least this many grace times, however short the iterations are.
-
-After a line that tells of an evaluation or a checkpoint, and after one that was seen inside the training, it takes at
-least `silence_seconds`.
-"""
-CERTAIN_FACTOR = 2
-"""A rank that is certainly dead ends the probe after this many grace times, even while its peers still print."""
-QUIET_FACTOR = 3
-"""A rank that may be dead ends the probe after this many grace times or median iterations without a line."""
 
 
 class ProbeEnd(StrEnum):
@@ -72,22 +51,37 @@ class ProbeEnd(StrEnum):
 class Watch:
     """Follows the lines of one probe, decides when the probe is over, and why it has failed."""
 
+    STALL_FACTOR = 20
+    """A trainer stalls when it completes no iteration for this many median iterations: twice the longest pause that was
+    seen in a healthy trainer."""
+    HICCUP_FACTOR = 15
+    """A trainer may print nothing for this many median iterations. At the time limit, a trainer that has made no
+    iteration for that long counts as hanging, not as slow."""
+    LEAST_STALL_FACTOR = 2
+    """A stall takes at least this many grace times, however short the iterations are; after an evaluation or a
+    checkpoint it takes at least `silence_seconds`."""
+    CERTAIN_FACTOR = 2
+    """A rank that is certainly dead ends the probe after this many grace times, even while its peers still print."""
+    QUIET_FACTOR = 3
+    """A rank that may be dead ends the probe after this many grace times or median iterations without a line."""
+
     def __init__(self, limits: ProbeSpec, reader: ProgressReader, ranks: int) -> None:
         self._limits, self._reader, self._ranks = limits, reader, ranks
-        self._block_s = reader.patterns.block_s
         self._first_line_s: float | None = None
         self._last_line_s = self._paused_s = 0.0
         self.evidence = Evidence()
         self._unmatched = Unmatched()
         self._unread: str | None = None
-        self._unusable = False
+        """Why the progress file gives no iteration, as its reader said last."""
+        self._has_wrong_rows = False
+        """Whether the file has rows, and they cannot be used."""
         self.training: TrainingCounts | None = None
         """What was counted inside the training; None where nothing was."""
         self.progress: list[Progress] = []
         self.marks: list[Mark] = []
 
-    def feed(self, lines: Sequence[OutputLine], now_s: float) -> bool:
-        """Take lines and the time into account; return whether all ranks have completed another iteration."""
+    def feed(self, lines: Sequence[OutputLine]) -> bool:
+        """Return whether all ranks have completed another iteration with these lines."""
         before, latest = len(self.marks), self.progress[-1:]
         for line in lines:
             self._last_line_s = line.t_s
@@ -98,7 +92,7 @@ class Watch:
                 self.progress.append(report)
             if line.stream == "console":
                 self.evidence.feed(line.text, line.t_s)
-                if self._silent:
+                if self._has_no_progress:
                     self._unmatched.feed(line.text)
             else:
                 self._hear(record(line.text), line.t_s)
@@ -106,45 +100,35 @@ class Watch:
             self.marks = counted(marks(self.progress, self._ranks), self._reader.patterns.samples_per_iteration)
             if len(self.marks) > max(before, 1):
                 self.evidence.forget(before_s=self.marks[-2].t_s)
-        self._close_blocks(now_s)
         return len(self.marks) > before
 
     def _hear(self, message: Mapping[str, Any], t_s: float) -> None:
+        """Note what a message says beside progress: a failure, an unreadable file, what is trained, or a pause."""
         match message.get("type"):
             case "failed":
                 self.evidence.feed_report(message, t_s)
             case "unread":
-                self._unread, self._unusable = str(message.get("detail")), not message.get("missing")
+                self._unread, self._has_wrong_rows = str(message.get("detail")), not message.get("missing")
             case "training":
                 self.training = counts(message.get("counts")) or self.training
                 self._paused_s = t_s if message.get("paused") else self._paused_s
 
-    def _close_blocks(self, now_s: float) -> None:
-        """Count blocks of time as iterations where the trainer reports none.
-
-        No block is counted once a rank may be dead.
-        """
-        if self._block_s is None or self._first_line_s is None or self.evidence.fatal_t_s is not None:
-            return
-        while (end_s := self._first_line_s + (len(self.marks) + 1) * self._block_s) <= now_s:
-            self.marks.append(Mark(iteration=len(self.marks), t_s=end_s))
-
     @property
     def has_enough(self) -> bool:
         """Whether the window is long enough and has all iterations of a usual probe."""
-        return self._is_long and self._inside + self._limits.warmup_iterations > self._limits.iterations
+        return self._is_long_enough and self._has_iterations(self._limits.iterations + 1)
 
     def over(self, now_s: float) -> ProbeEnd | None:
         """Return why the probe is over at `now_s`, whatever it measures; None while it may go on."""
         if self._rank_is_dead(now_s):
             return ProbeEnd.FATAL
-        if now_s >= self._limits.longest_start_s and self.unmatched:
+        if now_s >= self._limits.longest_start_s and self.unmatched_lines:
             return ProbeEnd.UNMATCHED
         if now_s >= self._limits.max_seconds:
-            return ProbeEnd.HANG if self._stalled(now_s, HICCUP_FACTOR) else ProbeEnd.OUT_OF_TIME
-        if self._is_long and self.evidence.fatal_t_s is None and not self._time_for(1):
+            return ProbeEnd.HANG if self._stalled(now_s, self.HICCUP_FACTOR) else ProbeEnd.OUT_OF_TIME
+        if self._is_long_enough and self.evidence.fatal_t_s is None and not self._has_time_for(1):
             return ProbeEnd.ENOUGH
-        return ProbeEnd.HANG if self._stalled(now_s, STALL_FACTOR) else None
+        return ProbeEnd.HANG if self._stalled(now_s, self.STALL_FACTOR) else None
 
     def next_is_last(self, *, more: bool = False) -> bool:
         """Return whether the iteration that runs now is the last that the probe needs or has time for.
@@ -152,34 +136,31 @@ class Watch:
         The running iteration is assumed to take at least half as long as the shortest iteration. `more` says that the
         probe needs more iterations than usual.
         """
-        if self._block_s is not None or not self._measures:
+        if len(self._inside) < 2:
             return False
         shortest_s = min(later.t_s - earlier.t_s for earlier, later in pairwise(self.marks))
-        window_s = self._window_s + shortest_s / 2
-        enough = (
-            self._inside + self._limits.warmup_iterations >= self._limits.iterations
-            and window_s >= self._limits.window_seconds
-        )
-        return (enough and not more) or not self._time_for(2)
+        will_be_long_enough = self._window_s + shortest_s / 2 >= self._limits.window_seconds
+        is_last_needed = will_be_long_enough and self._has_iterations(self._limits.iterations)
+        return (is_last_needed and not more) or not self._has_time_for(2)
 
     @property
-    def unmatched(self) -> Sequence[str]:
+    def unmatched_lines(self) -> Sequence[str]:
         """Why the rows of the progress file cannot be used, and the last lines that look like progress.
 
         Empty as soon as anything has reported progress.
         """
-        unusable = [self._unread] if self._unread and self._unusable else []
-        return [*unusable, *self._unmatched.lines] if self._silent else ()
+        wrong_rows = [self._unread] if self._unread and self._has_wrong_rows else []
+        return [*wrong_rows, *self._unmatched.lines] if self._has_no_progress else ()
 
     @property
     def unread(self) -> str | None:
         """Why the progress file gives no iteration; None where it gives some, or the plan names no file."""
-        return self._unread if self._silent else None
+        return self._unread if self._has_no_progress else None
 
     @property
-    def _silent(self) -> bool:
-        """Whether no pattern has matched and no report has come. Blocks of time need neither."""
-        return not self.progress and not self._reader.matched and self._block_s is None
+    def _has_no_progress(self) -> bool:
+        """Whether no pattern has matched and no report has come."""
+        return not self.progress and not self._reader.matched
 
     def failure(
         self,
@@ -192,24 +173,23 @@ class Watch:
         lost: str | None = None,
         in_session: bool = False,
     ) -> Failure | None:
-        """Decide whether the probe failed and why; None when its window counts.
+        """Return why the probe failed; None when its window counts.
 
-        - `missing` names expected files that do not exist.
-        - `measured` says whether there is a window.
-        - `oom_kills` counts the processes that the kernel killed for lack of memory during the probe.
-        - `lost` says why the devices can no longer be read.
+        Args:
+            end: How the probe ended.
+            exit_code: The trainer's exit code, where it ended by itself.
+            missing: Expected files that do not exist.
+            measured: Whether there is a window.
+            oom_kills: The number of processes that the kernel killed for lack of memory during the probe.
+            lost: Why the devices can no longer be read.
+            in_session: Whether a session served the probe.
         """
-        evidence = self.evidence
         if end is ProbeEnd.INTERRUPTED:
             return STOPPED
-        if (end is ProbeEnd.HANG and evidence.fatal_t_s is not None) or (
-            end is ProbeEnd.OUT_OF_TIME and evidence.certain
-        ):
-            end = ProbeEnd.FATAL  # the other ranks kept on writing lines
-        if end is ProbeEnd.EXITED and evidence.reported:
-            end = ProbeEnd.FATAL  # whatever its exit code
-        named, behind, finished = evidence.failure(), self._behind(), end is ProbeEnd.EXITED and exit_code == 0
-        out_of_memory = evidence.certain and named is not None and named.kind in OUT_OF_MEMORY
+        end = ProbeEnd.FATAL if self._hides_a_death(end) else end
+        named, behind = self.evidence.failure(), self._behind()
+        finished = end is ProbeEnd.EXITED and exit_code == 0
+        out_of_memory = self.evidence.certain and named is not None and named.kind in OUT_OF_MEMORY
         is_complete = finished and not missing and behind is None
         ran = measured and (is_complete or end in {ProbeEnd.ENOUGH, ProbeEnd.OUT_OF_TIME})
         if not out_of_memory and (ran or end is ProbeEnd.STOPPED):
@@ -219,14 +199,25 @@ class Watch:
         if oom_kills and (named is None or named.rule == KILLED):
             return Failure(kind=FailureKind.HOST_OOM, rule="kernel", detail=f"the kernel ended {oom_kills} process(es)")
         silent = self._first_line_s is None and not in_session
-        return named or self._untold(end, finished, silent) or self._unexplained(end, exit_code, missing, behind)
+        without_iteration = self._without_iteration(end, finished, silent)
+        return named or without_iteration or self._unexplained(end, exit_code, missing, behind)
 
-    def _untold(self, end: ProbeEnd, finished: bool, silent: bool) -> Failure | None:
-        """Return the failure of a trainer that may have trained but has reported no iteration.
+    def _hides_a_death(self, end: ProbeEnd) -> bool:
+        """Return whether a rank died although the probe ended otherwise: its peers wrote on, or it said so itself."""
+        match end:
+            case ProbeEnd.HANG:
+                return self.evidence.fatal_t_s is not None
+            case ProbeEnd.OUT_OF_TIME:
+                return self.evidence.certain
+            case _:
+                return end is ProbeEnd.EXITED and bool(self.evidence.reported)
+
+    def _without_iteration(self, end: ProbeEnd, finished: bool, silent: bool) -> Failure | None:
+        """Return the failure of a trainer that may have trained but has reported no iteration; None for any other.
 
         `silent`: a plain command has neither printed nor reported anything.
         """
-        shown = [self.unread] if self.unread and finished and not self.unmatched else self.unmatched
+        shown = [self.unread] if self.unread and finished and not self.unmatched_lines else self.unmatched_lines
         if shown and (finished or end in {ProbeEnd.UNMATCHED, ProbeEnd.OUT_OF_TIME}):
             detail = f"no line matched `progress` and nothing called report(); the last lines: {' | '.join(shown)}"
             return Failure(kind=FailureKind.NO_PROGRESS, rule="unmatched", detail=detail)
@@ -241,6 +232,10 @@ class Watch:
     def _unexplained(
         self, end: ProbeEnd, exit_code: int | None, missing: Sequence[str], behind: Failure | None
     ) -> Failure:
+        """Return the failure of a probe whose output names none, by how it ended.
+
+        `missing` names expected files that do not exist, and `behind` is the failure of a rank that fell behind.
+        """
         last_words, count = self.evidence.last_words(), len(self.marks)
         shown = last_words if last_words == NO_OUTPUT else f"the last line: {last_words}"
         shown = f"{self.unread}; {shown}" if self.unread else shown
@@ -286,53 +281,54 @@ class Watch:
         behind = f"rank {slowest} {'fell behind' if reached[slowest] >= 0 else silent}"
         return Failure(kind=FailureKind.HANG, rule="silence", detail=behind, rank=slowest)
 
-    def _time_for(self, more: int) -> bool:
+    def _has_time_for(self, more: int) -> bool:
         """Return whether `more` iterations are expected to end before the time limit."""
         return self._last_mark_s + more * self._median_iteration_s() <= self._limits.max_seconds
 
     @property
-    def _begin(self) -> int | None:
-        return first_mark(self.marks, self._limits.warmup_iterations, self._reader.patterns.queue)
-
-    @property
-    def _inside(self) -> int:
+    def _inside(self) -> Sequence[Mark]:
         """The marks from the one on at which the window begins."""
-        return 0 if self._begin is None else len(self.marks) - self._begin
-
-    @property
-    def _measures(self) -> bool:
-        """Whether an iteration after the warm-up has been completed."""
-        return self._inside > 1
-
-    @property
-    def _is_long(self) -> bool:
-        return self._measures and self._window_s >= self._limits.window_seconds
+        begin = first_mark(self.marks, self._limits.warmup_iterations, self._reader.patterns.queue)
+        return () if begin is None else self.marks[begin:]
 
     @property
     def _window_s(self) -> float:
-        return 0.0 if self._begin is None else self.marks[-1].t_s - self.marks[self._begin].t_s
+        """The length of the window so far."""
+        return self._inside[-1].t_s - self._inside[0].t_s if self._inside else 0.0
+
+    @property
+    def _is_long_enough(self) -> bool:
+        """Whether the window has an iteration, and lasts as long as a window must."""
+        return len(self._inside) > 1 and self._window_s >= self._limits.window_seconds
+
+    def _has_iterations(self, count: int) -> bool:
+        """Return whether so many iterations are complete, those of the warm-up included."""
+        return len(self._inside) + self._limits.warmup_iterations >= count
 
     def _rank_is_dead(self, now_s: float) -> bool:
+        """Return whether a rank has died, and its peers have had time to say so or to die as well."""
         fatal_s, grace_s = self.evidence.fatal_t_s, self._limits.grace_seconds
         if fatal_s is None:
             return False
         quiet_s = now_s - self._last_line_s
         if self.evidence.certain:
-            return quiet_s >= grace_s or now_s - max(fatal_s, self._last_mark_s) >= CERTAIN_FACTOR * grace_s
-        return quiet_s >= max(grace_s, QUIET_FACTOR * (self._median_iteration_s() or grace_s))
+            return quiet_s >= grace_s or now_s - max(fatal_s, self._last_mark_s) >= self.CERTAIN_FACTOR * grace_s
+        return quiet_s >= max(grace_s, self.QUIET_FACTOR * (self._median_iteration_s() or grace_s))
 
     def _stalled(self, now_s: float, factor: float) -> bool:
+        """Return whether no line has come for long, or no iteration for `factor` median iterations."""
         limits, usual_s = self._limits, self._median_iteration_s()
         silence_s = limits.silence_seconds if self.marks else limits.start_up_silence_seconds
-        if now_s - self._last_line_s >= max(silence_s, HICCUP_FACTOR * usual_s):
+        if now_s - self._last_line_s >= max(silence_s, self.HICCUP_FACTOR * usual_s):
             return True
         is_paused = self._reader.pauses or self._paused_s > self._last_mark_s
-        least_s = limits.silence_seconds if is_paused else LEAST_STALL_FACTOR * limits.grace_seconds
+        least_s = limits.silence_seconds if is_paused else self.LEAST_STALL_FACTOR * limits.grace_seconds
         stall_s = max(least_s, factor * usual_s)
         return usual_s > 0 and now_s - max(self._last_mark_s, self._paused_s) >= stall_s
 
     @property
     def _last_mark_s(self) -> float:
+        """The time of the last mark; 0 before the first."""
         return self.marks[-1].t_s if self.marks else 0.0
 
     def _median_iteration_s(self) -> float:

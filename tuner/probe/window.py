@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
 from statistics import fmean, median, stdev
+from typing import ClassVar, NamedTuple
 
 from tuner.probe.result import Change, Pause, Progress, Thin
 from tuner.probe.steady import Block, last_level
@@ -38,23 +39,24 @@ def marks(progress: Sequence[Progress], ranks: int) -> list[Mark]:
     complete: list[Mark] = []
     waiting: dict[int, list[Progress]] = {}
     for report in by_rank:
-        closed = waiting.setdefault(report.iteration, [])
-        closed.append(report)
-        if len(closed) == ranks:
-            complete.append(_mark(closed, ranks))
+        reports = waiting.setdefault(report.iteration, [])
+        reports.append(report)
+        if len(reports) == ranks:
+            complete.append(_mark(reports, ranks))
     return complete
 
 
-def _mark(closed: Sequence[Progress], ranks: int) -> Mark:
-    counts = [report.samples for report in closed if report.samples is not None]
-    thin = [report.thin for report in closed if report.thin is not None]
+def _mark(reports: Sequence[Progress], ranks: int) -> Mark:
+    """Return the mark of an iteration that its ranks have reported."""
+    counts = [report.samples for report in reports if report.samples is not None]
+    thin = [report.thin for report in reports if report.thin is not None]
     return Mark(
-        iteration=closed[0].iteration,
-        t_s=max(report.t_s for report in closed),
+        iteration=reports[0].iteration,
+        t_s=max(report.t_s for report in reports),
         samples=sum(counts) if len(counts) == ranks else None,
         # a part is thin once the last rank has reached it: until then the other ranks wait
-        thin=max(thin, key=attrgetter("from_s")) if len(thin) == len(closed) else None,
-        pause=next((report.pause for report in closed if report.pause), None),
+        thin=max(thin, key=attrgetter("from_s")) if len(thin) == len(reports) else None,
+        pause=next((report.pause for report in reports if report.pause), None),
     )
 
 
@@ -73,19 +75,9 @@ LEAST_SPAN_S = 0.5
 
 Utilisation is measured every tenth of a second or less often, so a shorter span would contain too few values.
 """
-OWN_COUNT = 2.25
-"""A count of samples is no total if it begins at more than this many times what its growth explains.
-
-A trainer may number its iterations from 0 or from 1, and its first iteration may have more samples than the others.
-"""
-JUMP = 10.0
-"""A span in which iterations came so many times as fast as in the median span shows that they were counted wrongly."""
-LEAST_SPANS = 4
-"""The fewest spans that show whether speeds are steady, and the fewest iterations that show how long a usual one is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """A part of a window in which every second stands for the same amount of training."""
 
     begin_s: float
@@ -102,6 +94,11 @@ class Piece:
 @dataclass(frozen=True, slots=True)
 class Window:
     """The whole iterations from the first mark to the last mark."""
+
+    JUMP: ClassVar = 10.0
+    """A span in which iterations came so many times as fast as in the median span shows that they were miscounted."""
+    LEAST_SPANS: ClassVar = 4
+    """The fewest spans that show a usual speed, and the fewest iterations that show how long a usual one is."""
 
     marks: tuple[Mark, ...]
     level_from: int = 0
@@ -160,33 +157,18 @@ class Window:
     def samples_per_s(self) -> float | None:
         """The samples of all ranks per second of training; None where the trainer tells no total."""
         counted = self._counted
-        return (counted._grown or 0) / counted.trained_s if counted._is_total else None
+        return (counted._made or 0) / counted.trained_s if counted._is_total else None
 
     @property
     def counts_samples(self) -> bool:
-        """Whether the trainer counts samples or prints speeds, or the study says how many an iteration has."""
+        """Whether the trainer counts samples, or the study says how many an iteration has."""
         return any(mark.samples is not None for mark in self.marks)
 
     @property
     def has_jumps(self) -> bool:
         """Whether iterations came ten times as fast for a while, as lines of an earlier run do."""
         speeds = [block.value for block in self.paces()]
-        return len(speeds) >= LEAST_SPANS and max(speeds) >= JUMP * median(speeds)
-
-    @property
-    def has_steady_iterations(self) -> bool:
-        """Whether an iteration has about equally many samples throughout the window.
-
-        Samples from printed speeds have that only if these are the speeds since the line before. In real runs on a busy
-        machine such samples varied by a standard deviation of 0.01 of their mean (rsl_rl), and those from averages
-        since the start (CleanRL, Stable-Baselines3) by 0.23 to 0.76.
-        """
-        spans = [(span.last.iteration - span.first.iteration, span._grown) for span in self.spans()]
-        made = [grown / iterations for iterations, grown in spans if grown]
-        if len(made) < max(LEAST_SPANS, len(spans)):
-            return False
-        early, late = fmean(made[: len(made) // 2]), fmean(made[len(made) // 2 :])
-        return stdev(made) <= 0.1 * fmean(made) and abs(late - early) <= 0.03 * early
+        return len(speeds) >= self.LEAST_SPANS and max(speeds) >= self.JUMP * median(speeds)
 
     @property
     def _counted(self) -> "Window":
@@ -199,7 +181,8 @@ class Window:
         return part if part.seconds >= 0.8 * self.seconds else self
 
     @property
-    def _grown(self) -> int | None:
+    def _made(self) -> int | None:
+        """The samples of all ranks in the window; None where the trainer tells none."""
         before, after = self.first.samples, self.last.samples
         return None if before is None or after is None else after - before
 
@@ -208,16 +191,17 @@ class Window:
         """Whether the samples are the total since the start, not those of each iteration.
 
         A total of N iterations is about N times what an iteration adds. A count of each iteration's own starts far
-        above this, unless it soon grows to several times its first value.
+        above this, unless it soon grows to several times its first value. The factor leaves room, because a trainer may
+        number its iterations from 0 or from 1, and its first iteration may have more samples than the others.
         """
-        if not self._grown:
+        if not self._made:
             return False
         begin = self.origin if self.origin and self.origin.samples is not None else self.first
-        each = self._grown / max(self.last.iteration - self.first.iteration, 1)
-        return (begin.samples or 0) <= OWN_COUNT * max(begin.iteration, 1) * each
+        each = self._made / max(self.last.iteration - self.first.iteration, 1)
+        return (begin.samples or 0) <= 2.25 * max(begin.iteration, 1) * each
 
     def pieces(self) -> list[Piece]:
-        """Split the window where a thin part begins or ends. A window without thin parts is one piece."""
+        """Return the pieces of the window, cut where a thin part or a pause begins or ends; one piece without any."""
         pieces: list[Piece] = []
         begin_s = self.first.t_s
         for before, mark in pairwise(self.marks):
@@ -231,17 +215,18 @@ class Window:
         return pieces if begin_s == self.last.t_s else [*pieces, Piece(begin_s, self.last.t_s, 1.0)]
 
     def spans(self, known: Callable[[Mark], bool] = lambda _: True) -> list["Window"]:
-        """Split the window at marks into spans of at least `LEAST_SPAN_S` and one round. The last has the rest.
+        """Return the spans of the window: from mark to mark, each of at least `LEAST_SPAN_S` and one round.
 
-        Only marks that are `known` split the window.
+        The last has the rest. Only marks that are `known` cut the window.
         """
         cuts = [0]
         for place, mark in enumerate(self.marks):
             begin = self.marks[cuts[-1]]
-            if place + 1 < len(self.marks) and self.marks[place + 1].t_s <= mark.t_s:
-                continue
-            is_whole = mark.iteration - begin.iteration >= self.round and mark.t_s - begin.t_s >= LEAST_SPAN_S
-            if is_whole and mark.t_s - begin.t_s > mark.pause_s and known(mark):
+            span_s = mark.t_s - begin.t_s
+            comes_with_next = place + 1 < len(self.marks) and self.marks[place + 1].t_s <= mark.t_s
+            is_whole_round = mark.iteration - begin.iteration >= self.round
+            is_long = span_s >= LEAST_SPAN_S and span_s > mark.pause_s
+            if is_long and is_whole_round and not comes_with_next and known(mark):
                 cuts.append(place)
         ends = [*cuts[:-1], len(self.marks) - 1] if len(cuts) > 1 else [0, len(self.marks) - 1]
         return [Window(self.marks[begin : end + 1]) for begin, end in pairwise(ends)]
@@ -256,7 +241,7 @@ class Window:
         if self.samples_per_s is None:
             return []
         spans = self._counted.spans(lambda mark: mark.samples is not None)
-        return [Block(span.trained_s, (span._grown or 0) / span.trained_s) for span in spans]
+        return [Block(span.trained_s, (span._made or 0) / span.trained_s) for span in spans]
 
 
 def _trained_s(before: Mark, mark: Mark) -> float:
@@ -311,7 +296,8 @@ def with_pauses(marks: Sequence[Mark]) -> list[Mark]:
         (max(1, mark.iteration - before.iteration), mark.t_s - before.t_s, mark) for before, mark in pairwise(marks)
     ]
     usual_s = [seconds / count for count, seconds, mark in steps if mark.pause is None]
-    if len(usual_s) == len(steps) or len(usual_s) < max(LEAST_SPANS, 2 * (len(steps) - len(usual_s))):
+    pauses = len(steps) - len(usual_s)
+    if not pauses or len(usual_s) < max(Window.LEAST_SPANS, 2 * pauses):
         return list(marks)
     paused = [marks[0]]
     for count, seconds, mark in steps:
@@ -346,8 +332,9 @@ def find_window(
     """
     ended = marks[: len(marks) - 1 if ran_out else None]
 
-    def is_long(some: Sequence[Mark]) -> bool:
-        return some[-1].t_s - some[0].t_s >= least_s and len(some) > least_iterations
+    def is_long(marks: Sequence[Mark]) -> bool:
+        """Return whether marks may be a window."""
+        return marks[-1].t_s - marks[0].t_s >= least_s and len(marks) > least_iterations
 
     begin = first_mark(ended, warmup_iterations, queue)
     is_queued = queue > 0 and (begin is None or not is_long(ended[begin:]))
@@ -367,14 +354,16 @@ def find_window(
         change = Change(settled.first.iteration, settled.first.t_s - marks[0].t_s, times)
         return replace(settled, change=change) if is_long(settled.marks) else window
     in_bursts = queue > 1 and len(lengths) > 1 and stdev(lengths) >= 0.3 * fmean(lengths)
-    return _in_rounds(window, queue, is_long) if in_bursts else window
+    if not in_bursts:
+        return window
+    in_rounds = _in_rounds(window.marks, queue)
+    return replace(window, marks=in_rounds if is_long(in_rounds) else window.marks, round=queue)
 
 
-def _in_rounds(window: Window, queue: int, is_long: Callable[[Sequence[Mark]], bool]) -> Window:
-    """Return the whole rounds of a window; the window itself where they are too short."""
+def _in_rounds(marks: tuple[Mark, ...], queue: int) -> tuple[Mark, ...]:
+    """Return the marks up to the end of the last whole round of a loader's queue."""
     end = 0
-    for place, mark in enumerate(window.marks):
-        if mark.iteration - window.marks[end].iteration >= queue:
+    for place, mark in enumerate(marks):
+        if mark.iteration - marks[end].iteration >= queue:
             end = place
-    marks = window.marks[: end + 1]
-    return replace(window, marks=marks if end and is_long(marks) else window.marks, round=queue)
+    return marks[: end + 1]

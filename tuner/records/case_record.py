@@ -8,7 +8,7 @@ from pydantic import Field
 
 from tuner.probe import MOST
 from tuner.records.schema import BATCH, CASE, ENDED, IDENTITY, MENDED, RACE, RUNGS, record_of, storable
-from tuner.study import FILES, LADDER, BatchFit, Case, Config, masked_trainer, retired_keys
+from tuner.study import FILES, LADDER, RETIRED, BatchFit, Case, Config, masked_trainer
 
 RECORDED = "recorded"
 """Key in a replayed trainer's fingerprint: when the table of the case was recorded. Each case has its own table."""
@@ -26,8 +26,9 @@ def as_of_now(identity: Mapping[str, Any]) -> dict[str, Any]:
     These are the settings of the pruner called `none`, and the pruner's retired keys.
     """
     pruner = _part(identity, "pruner")
-    retired = retired_keys("pruner")
-    read = {key: value for key, value in pruner.items() if key not in retired and pruner.get("name") != "none"}
+    read = {
+        key: value for key, value in pruner.items() if f"pruner.{key}" not in RETIRED and pruner.get("name") != "none"
+    }
     settings = {name: setting for name, setting in identity.items() if name != "pruner"}
     return {**settings, "pruner": read} if read else settings
 

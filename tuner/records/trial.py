@@ -248,6 +248,11 @@ class TrialRecord:
         return over(max, [100.0 * peak / total for peak, total in peaks if peak is not None and total])
 
     @property
+    def delayed(self) -> float:
+        """The share of the time in which a rank waited for a processor that other programs used; 0 if unknown."""
+        return (over(max, (device.delayed_mean_pct for device in self.devices)) or 0.0) / 100.0
+
+    @property
     def failed(self) -> bool:
         """Whether the config failed for good: by its own fault, or by the plain command and without a retry to come."""
         if self.state == FAIL:

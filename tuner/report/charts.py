@@ -52,13 +52,6 @@ def trace(x: Iterable[Any], y: Iterable[Any], name: str, *, hover: str | None = 
     return {**dict(zip("xy", numbers, strict=True)), "name": name, "mode": "markers", **shown, **more}
 
 
-def bars(x: Iterable[float], y: list[str], name: str, colour: str, *, hover: str) -> Trace:
-    """Return lying bars, one for each of the names `y`."""
-    bar = {"type": "bar", "orientation": "h", "name": name, "marker": {"color": colour}}
-    shown = f"{hover}<extra>%{{fullData.name}}</extra>"
-    return {**bar, "x": [short(length) for length in x], "y": y, "hovertemplate": shown}
-
-
 def dots(colour: str | list[str], *, size: int = 7, symbol: str | list[str] = "circle") -> Trace:
     """Return how the dots of a series look."""
     return {"color": colour, "size": size, "symbol": symbol}
@@ -77,10 +70,6 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
 def of_objective(name: str) -> str:
     """Return the title of an objective's axis, with its unit where that is percent."""
     return f"{name}, %" if any(metric.name == name and metric.unit == "%" for metric in METRICS) else name
-
-
-NAMES = {**axis(""), "autorange": "reversed", "automargin": True}
-"""The axis of names, the first at the top."""
 
 
 def upright(at: float, colour: str, *, width: float = 2, dash: str = "dash") -> dict[str, Any]:
@@ -209,31 +198,6 @@ def history(case: CaseFacts) -> Picture | None:
     return Picture(name="history", title="The search", caption=caption, data=[each, highest], layout=layout)
 
 
-def parameters(case: CaseFacts) -> Picture | None:
-    """Draw the effect of each parameter with its doubt."""
-    if not case.effects:
-        return None
-    names = [text(f"{effect.parameter}: {written(effect.value)} → {written(effect.best)}") for effect in case.effects]
-    doubts = errors(2.0 * effect.error if effect.error is not None else None for effect in case.effects)
-    data = trace(
-        *([effect.change for effect in case.effects], names, "effect"),
-        hover="%{y}<br>%{x} (%{text})",
-        text=[f"{effect.pairs} pair(s)" for effect in case.effects],
-        error_x={**doubts, "color": OTHER},
-        marker=dots([FRONT if effect.is_sure else OTHER for effect in case.effects], size=9),
-    )
-    change = axis(f"change of {of_objective(case.summary.objective)}", zeroline=True)
-    return Picture(
-        name="parameters",
-        title="What each parameter changes",
-        caption="The mean difference between configs that differ in this parameter alone, with two standard errors "
-        "(matched pairs). Grey: the difference is within its doubt.",
-        data=[data],
-        layout={"xaxis": change, "yaxis": NAMES, "showlegend": False},
-        height=130 + 26 * len(names),
-    )
-
-
 MOST_RUNGS = 6
 """About so many rungs are written below the axis; more would not fit beside each other on a phone."""
 
@@ -295,16 +259,11 @@ def _ticks(rungs: Collection[int]) -> list[int]:
 
 
 def _memory(case: CaseFacts) -> list[Trace]:
-    """Return the predicted memory, and where configs ran out of it."""
-    traces: list[Trace] = []
-    if memory := case.memory:
-        line, rungs = {"color": OTHER, "dash": "dot"}, map(round, memory.rungs)
-        hover = "predicted: %{y}"
-        traces.append(trace(rungs, memory.shares, "predicted memory", hover=hover, mode="lines", line=line))
-    if ended := case.out_of_memory:
-        full, marker = [FULL_PCT] * len(ended), dots(BEST, size=9, symbol="x")
-        traces.append(trace(ended, full, "ran out of memory", hover="%{x}: out of memory", marker=marker))
-    return traces
+    """Return where configs ran out of memory."""
+    if not (ended := case.out_of_memory):
+        return []
+    full, marker = [FULL_PCT] * len(ended), dots(BEST, size=9, symbol="x")
+    return [trace(ended, full, "ran out of memory", hover="%{x}: out of memory", marker=marker)]
 
 
 def over_time(case: CaseFacts) -> Picture | None:
@@ -338,7 +297,7 @@ def over_time(case: CaseFacts) -> Picture | None:
 
 PICTURES: tuple[Callable[[CaseFacts], Picture | None], ...] = (
     *(choices, curves, history, over_time),
-    *(parameters, along_ladder),
+    along_ladder,
 )
 
 

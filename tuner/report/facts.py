@@ -1,105 +1,16 @@
-"""What a report says about a study: the best, failures with excerpts, effects, the ladder's memory, device-seconds."""
+"""What a report says about a study: the best, failures with excerpts, device-seconds."""
 
-import math
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from statistics import fmean, geometric_mean
 
 from tuner.export import CaseSummary, CaseView, StudyReader, summary
-from tuner.probe import FULL_PCT, DeviceSeries, FailureKind, error_of_mean, folder_of, read_series
+from tuner.probe import DeviceSeries, FailureKind, folder_of, read_series
 from tuner.records.trial import INTERRUPTED, OK, TrialRecord, pooled
-from tuner.search.resource_model import Growth
 from tuner.search.standing import Standing, of_both
-from tuner.study import LADDER, VARIANT, Parameter, Space, Value, open_regular, rung_of, without_keys
-
-_ABSENT = object()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Effect:
-    """What changes on average if a parameter takes the best's value in place of another value."""
-
-    parameter: str
-    value: Value
-    """The other value."""
-    best: Value
-    pairs: int
-    """The number of pairs of configs that differ in this parameter alone."""
-    change: float
-    """The mean difference of the objective, in its unit."""
-    error: float | None
-    """The standard error of `change`; None where a single pair has no errors of its own."""
-    speed: float | None
-    """The factor by which samples/s change: the geometric mean of the pairs."""
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether the difference is at least twice its standard error."""
-        return self.error is not None and abs(self.change) >= 2.0 * self.error
-
-
-def effects(points: Sequence[Standing], best: Standing | None) -> list[Effect]:
-    """Return the effect of each value of each parameter against the best's value, those of one parameter together.
-
-    The method is that of matched pairs (Box, Hunter and Hunter, Statistics for Experimenters, 2005, section 3.2). The
-    error follows from the errors of the pairs, or from the scatter of their differences if that is larger; see
-    `steady.error_of_mean`. The scatter shows that the effect differs from config to config. A parameter that counts
-    only beside some values of another one, such as epochs beside a variant, differs together with the other.
-    """
-    if best is None:
-        return []
-    return [effect for name, value in best.config.items() for effect in _of(name, value, points)]
-
-
-def _of(name: str, wanted: Value, points: Sequence[Standing]) -> Iterator[Effect]:
-    having = [point for point in points if name in point.config]
-    names = _others(name, having)
-    alike: defaultdict[Hashable, defaultdict[Value, list[Standing]]] = defaultdict(lambda: defaultdict(list))
-    for point in having:
-        alike[tuple(point.config.get(second, _ABSENT) for second in names)][point.config[name]].append(point)
-    for value in _sorted({point.config[name] for point in having} - {wanted}):
-        pairs = [(best, rival) for group in alike.values() for best in group[wanted] for rival in group[value]]
-        if pairs:
-            yield _effect(name, value, wanted, pairs)
-
-
-def _others(name: str, points: Sequence[Standing]) -> list[str]:
-    """Return the other parameters, without those that are there or not as the value of this parameter says."""
-    values = {point.config[name] for point in points}
-
-    def follows(second: str) -> bool:
-        cases = {(point.config[name], second in point.config) for point in points}
-        return len(cases) == len(values) and len({present for _, present in cases}) == 2
-
-    everywhere = dict.fromkeys(second for point in points for second in point.config if second != name)
-    return [second for second in everywhere if not follows(second)]
-
-
-def _effect(name: str, value: Value, best: Value, pairs: Sequence[tuple[Standing, Standing]]) -> Effect:
-    changes = [first.value - second.value for first, second in pairs]
-    known = [(first.error, second.error) for first, second in pairs]
-    errors = [None if own is None or second is None else math.hypot(own, second) for own, second in known]
-    speeds = [(first.samples_per_s, second.samples_per_s) for first, second in pairs]
-    ratios = [own / second for own, second in speeds if own and second]
-    return Effect(
-        parameter=name,
-        value=value,
-        best=best,
-        pairs=len(pairs),
-        change=fmean(changes),
-        error=error_of_mean(changes, errors),
-        speed=geometric_mean(ratios) if ratios else None,
-    )
-
-
-def _sorted(values: set[Value]) -> list[Value]:
-    return sorted(
-        values, key=lambda value: (isinstance(value, str), value if not isinstance(value, str) else 0, str(value))
-    )
-
+from tuner.study import open_regular, rung_of, without_keys
 
 BEFORE = 4
 """The lines of an excerpt before the line that shows the failure."""
@@ -153,46 +64,6 @@ def _excerpt(folder: Path, trial: TrialRecord) -> str | None:
     return "\n".join(line[:MOST_CHARACTERS] for line in shown).strip("\n") or None
 
 
-PARTS = 24
-"""The line is drawn in so many parts, because the axis of the rungs is logarithmic and bends it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryLine:
-    """The predicted share of a device's memory in use, in percent, for the variant of the best."""
-
-    rungs: tuple[float, ...]
-    shares: tuple[float, ...]
-    end: float | None
-    """The rung at which memory ends; None where memory does not grow."""
-
-
-def memory_line(points: Sequence[Standing], best: Standing | None, ladder: str | None = LADDER) -> MemoryLine | None:
-    """Return the straight line through the measured peaks; None where fewer than two rungs have been measured."""
-    at_rung = [(point, rung_of(point.config, ladder)) for point in points if point.memory_share_pct is not None]
-    known = [point for point, rung in at_rung if rung is not None]
-    rungs = sorted({rung for _, rung in at_rung if rung is not None})
-    if ladder is None or len(rungs) < 2:
-        return None
-    variants = tuple(dict.fromkeys(point.config[VARIANT] for point in known if VARIANT in point.config))
-    agents = (Parameter(name=VARIANT, values=variants),) if variants else ()
-    space = Space((Parameter(name=ladder, values=tuple(rungs), is_ladder=True), *agents))
-    shares = [point.memory_share_pct or 0.0 for point in known]
-    # how much a measured peak and the peaks of two variants usually differ, as shares; as in the calibration
-    line = Growth(space, [point.config for point in known], shares, error=0.02, choices=0.1)
-    drawn_for = best if best in known else known[0]
-
-    def at(*wanted: float) -> tuple[float, ...]:
-        return tuple(float(share) for share in line.expect([{**drawn_for.config, ladder: rung} for rung in wanted])[0])
-
-    low, high = at(rungs[0], rungs[-1])
-    slope = (high - low) / (rungs[-1] - rungs[0])
-    end = rungs[0] + (FULL_PCT - low) / slope if slope > 0.0 else None
-    last = rungs[-1] * 1.15 if end is None else min(max(rungs[-1] * 1.15, 1.0), max(end, rungs[-1]))
-    drawn = tuple(rungs[0] * (last / rungs[0]) ** (part / PARTS) for part in range(PARTS + 1))
-    return MemoryLine(rungs=drawn, shares=at(*drawn), end=end)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchStep:
     """One trial that gave a number, as a step of the search."""
@@ -236,8 +107,6 @@ class CaseFacts:
     steps: tuple[SearchStep, ...]
     out_of_memory: tuple[int, ...]
     """The rungs that ran out of device memory."""
-    memory: MemoryLine | None
-    effects: tuple[Effect, ...]
     first_best: SearchStep | None
     """The step that first measured the best."""
     device_s: float
@@ -306,8 +175,6 @@ def _case(view: CaseView, folder: Path) -> CaseFacts:
         front=frozenset(point.launch for point in of_both(measured)),
         steps=walked,
         out_of_memory=tuple(sorted({rung for rung in full if rung is not None})),
-        memory=memory_line(measured, best, ladder),
-        effects=tuple(effects(measured, best)),
         first_best=next((step for step in walked if step.trial.number == first_trial), None),
         device_s=view.probe_s * devices,
         failures=failed,

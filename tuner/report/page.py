@@ -1,11 +1,10 @@
 """A report as one self-contained HTML page, or as Markdown. Nothing in it is fetched from a network."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
-from statistics import fmean
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup
@@ -14,8 +13,7 @@ from plotly.offline import get_plotlyjs
 from tuner.export import code, fenced, in_words, markdown, trials, with_error
 from tuner.report import words
 from tuner.report.charts import Picture, pictures, winner
-from tuner.report.facts import CaseFacts, StudyFacts
-from tuner.study import grouped
+from tuner.report.facts import StudyFacts
 
 _FILTERS = {
     "winner": winner,
@@ -35,33 +33,26 @@ _FILTERS = {
 
 def render(study: StudyFacts, *, form: str, commands: Mapping[str, str]) -> str:
     """Return the report as text: `form` is `html` or `md`. `commands` hold a training command for each case."""
-    return filled(
-        f"report.{form}",
-        filters=_FILTERS,
-        study=study,
-        cases=study.cases,
-        headline=words.headline(study),
-        explained=words.explained(study),
-        methods=list(_methods(study.cases)),
-        commands=commands,
-        with_error=with_error,
-        most=5,
-    )
-
-
-def filled(template: str, *, filters: Mapping[str, Callable[..., object]], **values: object) -> str:
-    """Return a template of this room with its values. A page of HTML gets the style, the script and plotly as well."""
-    own = {"plotly": _trusted(get_plotlyjs()), **_own_files()} if template.endswith(".html") else {}
-    written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    own_files = {"plotly": _trusted(get_plotlyjs()), **_own_files()} if form == "html" else {}
     return (
-        _templates(tuple(filters.items()), template.endswith(".md"))
-        .get_template(template)
-        .render(**values, **own, written=written)
+        _templates(form == "md")
+        .get_template(f"report.{form}")
+        .render(
+            study=study,
+            cases=study.cases,
+            headline=words.headline(study),
+            explained=words.explained(study),
+            commands=commands,
+            with_error=with_error,
+            most=5,
+            written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            **own_files,
+        )
     )
 
 
 @cache
-def _templates(filters: tuple[tuple[str, Callable[..., object]], ...], in_markdown: bool) -> Environment:
+def _templates(in_markdown: bool) -> Environment:
     """Return the templates of this room; each is compiled once. Every value is escaped, for HTML or for Markdown."""
     environment = Environment(
         loader=PackageLoader("tuner.report"),
@@ -70,7 +61,7 @@ def _templates(filters: tuple[tuple[str, Callable[..., object]], ...], in_markdo
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {**dict(filters), "drawn": _drawn}
+    environment.filters |= {**_FILTERS, "drawn": _drawn}
     return environment
 
 
@@ -95,10 +86,3 @@ def _drawn(picture: Picture) -> Markup:
 def _trusted(text: str) -> Markup:
     """Mark a text as HTML: our own files, plotly's script, and JSON without the character that opens a tag."""
     return Markup(text)  # noqa: S704
-
-
-def _methods(cases: Sequence[CaseFacts]) -> Iterable[tuple[str, int, int, float | None]]:
-    """Yield for each method: its name, its cases with a best, all its cases, and the mean objective of the best."""
-    for method, members in grouped(cases, lambda case: case.view.method).items():
-        values = [case.summary.best.value for case in members if case.summary.best]
-        yield method, len(values), len(members), fmean(values) if values else None

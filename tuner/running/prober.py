@@ -12,8 +12,8 @@ from tuner.probe import (
     Clock,
     DeviceSource,
     Failure,
-    Interrupted,
     MonotonicClock,
+    Next,
     ProbePlan,
     ProbeResult,
     SamplingRecorder,
@@ -132,7 +132,7 @@ class RealProber:
             limit_s=plan.slot.limits.idle_seconds,
             clock=self._clock,
             sleep=self._sleep,
-            interrupted=lambda: stop(None) == Interrupted(),
+            interrupted=lambda: stop(None).next is Next.INTERRUPTED,
             left=lambda: self._sessions.left,
         )
 

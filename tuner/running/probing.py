@@ -9,15 +9,11 @@ from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerErr
 from tuner.probe import (
     Answer,
     Blame,
-    Enough,
     Failure,
     FailureKind,
-    Go,
-    Interrupted,
-    OtherTraining,
+    Next,
     ProbePlan,
     ProbeResult,
-    Pruned,
     Slot,
     Stop,
     error,
@@ -192,12 +188,12 @@ class Probing:
             known = so_far or known
             if self._job.interrupted():
                 is_measured = known is not None and (known.window_s or 0.0) >= self._spec.probe.window_seconds
-                return Enough() if is_measured and self._job.is_late() else Interrupted()
+                return Answer(Next.ENOUGH) if is_measured and self._job.is_late() else Answer(Next.INTERRUPTED)
             self._study.beat(asked)
             show(so_far)
             if so_far and (change := self._changes(so_far)):
-                return OtherTraining(change)
-            return self._after_iteration(asked, so_far) if so_far else Go()
+                return Answer(Next.OTHER_TRAINING, change)
+            return self._after_iteration(asked, so_far) if so_far else Answer(Next.GO)
 
         return stop
 
@@ -244,6 +240,6 @@ class Probing:
         )
         competing = self._job.purpose.competing and not asked.repeats and not self._is_default(asked.config)
         if hopeless and competing and (so_far.window_s or 0.0) >= self._spec.probe.window_seconds:
-            return Pruned(f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)")
+            return Answer(Next.PRUNED, f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)")
         rival = self._study.rival() if competing else None
         return settled(so_far, objectives, self._spec.probe, rival)

@@ -1,12 +1,13 @@
 """Where memory or time ends: the configs that need at least as much as one that ran out. Pure."""
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeGuard
 
 from tuner.probe import MIB_PER_GIB, Failure
-from tuner.study import LADDER, PATIENCE, Config, Value
+from tuner.study import LADDER, PATIENCE, Config, Parameter, Space, Value
 
 MEMORYLESS = frozenset({"update_epochs", "num_workers", "prefetch_factor", PATIENCE})
 """Parameters that do not change the need for device memory.
@@ -88,6 +89,24 @@ class Frontier:
             )
         )
         return max(scaled, key=lambda failure: failure.violation, default=None)
+
+    def by_value(self, space: Space) -> Iterator[list[list[bool]]]:
+        """Yield, for each known failure, which values of each parameter of a space need at least as much.
+
+        A config whose values all do is beyond the failure. The last value of a parameter stands for its absence.
+        """
+        for need, alike in self._known.items():
+            for failure in itertools.chain.from_iterable(alike.values()):
+                growing = need.on(self._ladder, failure.config)
+                yield [self._no_less(need, growing, parameter, failure.config) for parameter in space.parameters]
+
+    def _no_less(self, need: Need, growing: Collection[str], of: Parameter, base: Config) -> list[bool]:
+        values, mine = (*of.values, None), base.get(of.name)
+        if of.name in growing:
+            return [_ratio(value, mine) >= 1.0 for value in values]
+        if need.sizes_only or of.name in need.ignored:
+            return [True] * len(values)
+        return [value == mine for value in values]
 
     def _times(self, config: Mapping[str, Value], base: Mapping[str, Value]) -> float:
         return 1.0 if self._ladder is None else _ratio(config.get(self._ladder), base.get(self._ladder))

@@ -50,6 +50,7 @@ class Terms:
             for parameter in known
             if _is_size(parameter)
         }
+        self._parameters = {parameter.name: (at, parameter.values) for at, parameter in enumerate(space.parameters)}
 
     def columns(self, configs: Sequence[Config]) -> Columns:
         """Return the columns of the fixed part: 1, and whether the config has each choice.
@@ -63,6 +64,19 @@ class Terms:
             for config in configs
         ]
         return fixed, np.column_stack([fixed, np.array(sizes).reshape(len(configs), len(self.sizes))])
+
+    def columns_at(self, codes: NDArray[np.intp]) -> Columns:
+        """Return the columns of configs of the space, by the places of their values: see `gain.pool.Levels`."""
+        fixed = np.ones((len(codes), 1 + len(self.choices)))
+        for column, (name, value) in enumerate(self.choices, start=1):
+            at, values = self._parameters[name]
+            fixed[:, column] = codes[:, at] == values.index(value)
+        sizes = np.zeros((len(codes), len(self.sizes)))
+        for column, name in enumerate(self.sizes):
+            at, values = self._parameters[name]
+            logarithms = [_logarithm(value) - self._middle[name] for value in values]
+            sizes[:, column] = np.array([*logarithms, 0.0])[codes[:, at]]
+        return fixed, np.column_stack([fixed, sizes])
 
 
 class Growth:
@@ -107,22 +121,37 @@ class Growth:
         wanted = np.log(np.asarray(amounts, dtype=float))
         self._usual, covariance = self._before(prior, wanted, known[1], choices, grown)
         self._given = np.linalg.inv(covariance)
-        self._error = error
-        self._fitted = self._fit(known, wanted, more)
+        self._error, self._needs = error, np.zeros(0)
+        self._learn(known, wanted, self._terms.columns(()))
+        if over:
+            self._needs = _above(math.log(1.05), self._predict(more))
+            self._error = error
+            self._learn(known, wanted, more)
+
+    def _learn(self, known: Columns, wanted: Floats, over: Columns) -> None:
+        self._fitted = self._fit(known, wanted, over)
         means, slopes = self._logarithms(self._fitted, known)
-        misfit = float(np.square((means - wanted) / error).sum()) / max(len(wanted), 1)
-        self._error = error * max(1.0, math.sqrt(misfit))
+        misfit = float(np.square((means - wanted) / self._error).sum()) / max(len(wanted), 1)
+        self._error *= max(1.0, math.sqrt(misfit))
         self._covariance = np.linalg.inv(slopes.T @ slopes / self._error**2 + self._given)
 
     def logarithms(self, configs: Sequence[Config]) -> Prediction:
         """Return what is expected of the logarithm of the amount that a probe of each config will show."""
-        means, slopes = self._logarithms(self._fitted, self._terms.columns(configs))
-        return Prediction(means, np.sqrt(np.einsum("ij,jk,ik->i", slopes, self._covariance, slopes) + self._error**2))
+        return self._predict(self._terms.columns(configs))
+
+    def logarithms_at(self, codes: NDArray[np.intp]) -> Prediction:
+        """Return the same as `logarithms` for configs of the space, by the places of their values."""
+        return self._predict(self._terms.columns_at(codes))
 
     def expect(self, configs: Sequence[Config]) -> Prediction:
         """Return what is expected of the amount that a probe of each config will show."""
         means, deviations = self.logarithms(configs)
         return Prediction(np.exp(means), np.exp(means) * deviations)
+
+    def _predict(self, columns: Columns) -> Prediction:
+        means, slopes = self._logarithms(self._fitted, columns)
+        variances = np.square(slopes @ np.linalg.cholesky(self._covariance)).sum(axis=1)
+        return Prediction(means, np.sqrt(variances + self._error**2))
 
     def _before(
         self, prior: "Growth | None", wanted: Floats, growing: Floats, choices: float, grown: float
@@ -168,7 +197,7 @@ class Growth:
     def _pull(self, at: Floats, known: Columns, wanted: Floats, over: Columns) -> tuple[float, Floats, Floats]:
         """Return half the squared misfit at some parameters, the way down, and the curvature.
 
-        A config that ran out is expected to need 1.05 times what there is.
+        A config that ran out is expected to need what is likely of one that needs more than there is: see `_above`.
         """
         means, slopes = self._logarithms(at, known)
         behind, away = (wanted - means) / self._error, at - self._usual
@@ -178,7 +207,7 @@ class Growth:
         if len(over[0]):
             means, slopes = self._logarithms(at, over)
             error = 0.05
-            behind = np.maximum(0.0, math.log(1.05) - means) / error
+            behind = np.maximum(0.0, self._needs - means) / error
             slopes = slopes * (behind > 0.0)[:, None]
             cost += float(behind @ behind) / 2.0
             pull = pull + slopes.T @ behind / error
@@ -192,6 +221,14 @@ class Growth:
         both = np.logaddexp(self._bend * low, self._bend * high) / self._bend
         share = np.exp(self._bend * (high - both))[:, None]
         return both, np.column_stack([(1.0 - share) * fixed, share * growing])
+
+
+def _above(least: float, normal: Prediction) -> Floats:
+    """Return the means of normal variables that are known to be above `least`."""
+    apart = (least - normal.mean) / normal.deviation
+    beyond = np.array([0.5 * math.erfc(one / math.sqrt(2.0)) for one in apart])
+    ratio = np.exp(-0.5 * apart**2) / math.sqrt(2.0 * math.pi) / np.maximum(beyond, 1e-12)
+    return np.where(apart < 5.0, normal.mean + normal.deviation * ratio, least)
 
 
 def inherited(space: Space, known: Sequence[Amounts], *, over: Sequence[Config] = (), **settings: Any) -> Growth | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import pairwise
 from math import inf, sqrt
 from statistics import fmean, variance
 from typing import Generic, NamedTuple, TypeVar
@@ -133,17 +133,3 @@ def thinned(curve: Curve) -> tuple[tuple[float, float], ...]:
     size = -(-len(curve) // MOST_POINTS) or 1
     parts = [curve[start : start + size] for start in range(0, len(curve), size)]
     return tuple((fmean(at for at, _ in part), fmean(score for _, score in part)) for part in parts)
-
-
-def agreement(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Return Kendall's rank correlation (tau b) of two lists: 1 for the same order, -1 for the reverse.
-
-    None where one of the lists has equal values alone. Source: Kendall 1945, "The treatment of ties in ranking
-    problems", Biometrika 33.
-    """
-    pairs = [
-        ((a - b > 0) - (a - b < 0), (c - d > 0) - (c - d < 0))
-        for (a, c), (b, d) in combinations(zip(first, second, strict=True), 2)
-    ]
-    known = sqrt(sum(bool(sign) for sign, _ in pairs) * sum(bool(other_sign) for _, other_sign in pairs))
-    return sum(sign * other_sign for sign, other_sign in pairs) / known if known else None

@@ -26,6 +26,10 @@ BROKEN_AFTER = 3
 """If this many trials fail before the first one completes, the trainer was broken: its configs are not at fault."""
 ALIKE = 0.03
 """Peaks of memory that differ by at most this share may be those of equal needs."""
+LEAST_DELAY = 0.02
+"""A smaller share of the time spent waiting for a processor is usual on a machine that runs nothing else."""
+MOST_DOUBT = 1.0
+"""The largest share of a single reading that its waits for a processor may add to its error."""
 FAR = 1.5
 """A rival makes at least this many times the samples/s of the best."""
 
@@ -71,6 +75,27 @@ class Standing:
     def readings(self) -> int:
         """How many trials `values` are the means of."""
         return len(self.trials)
+
+    @property
+    def told_error(self) -> float | None:
+        """The error of the first objective, as a person is told."""
+        return self._told(self.value, self.error)
+
+    @property
+    def told_speed_error(self) -> float | None:
+        """The error of `samples_per_s`, as a person is told."""
+        return self._told(self.samples_per_s or 0.0, self.speed_error)
+
+    def _told(self, value: float, error: float | None) -> float | None:
+        """Return an error that holds how far the next reading may be, where there is one reading beside others.
+
+        Without its waits for a processor, a reading may be `1 / (1 - delayed)` times as large. Half of that difference
+        counts. Several readings show by themselves how far they scatter, and choices wait for these.
+        """
+        delayed = self.trials[0].delayed
+        if error is None or self.readings > 1 or delayed < LEAST_DELAY:
+            return error
+        return math.hypot(error, value * min(MOST_DOUBT, delayed / (1.0 - delayed) / 2.0))
 
     @property
     def is_warm(self) -> bool:

@@ -132,7 +132,7 @@ def _failed(result: probe.ProbeResult, failure: probe.Failure, attempt: int) -> 
 
 def settled(
     so_far: probe.ProbeResult, objectives: Sequence[str], limits: ProbeSpec, incumbent: float | None = None
-) -> probe.Enough | probe.LastIteration | probe.More | probe.Go:
+) -> probe.Answer:
     """Return whether a live probe may end: now, after one more iteration, or neither.
 
     A probe may end once it has run long enough, and each objective is precise or clearly below the incumbent. It needs
@@ -141,9 +141,9 @@ def settled(
     going on, and also shows how much two runs differ.
     """
     if _settled(so_far, objectives, limits, incumbent, more=0):
-        return probe.Enough()
+        return probe.Answer(probe.Next.ENOUGH)
     if _settled(so_far, objectives, limits, incumbent, more=1):
-        return probe.LastIteration()
+        return probe.Answer(probe.Next.LAST_ITERATION)
     is_long = (so_far.window_s or 0.0) >= max(30.0, so_far.start_up_s or 0.0)
     read = {
         objective: 6.0 if is_long and probe.full(objective) == math.inf else 3.0
@@ -153,7 +153,7 @@ def settled(
     usable = all(
         _known(so_far, objective, limits, incumbent, more=1, factor=factor) for objective, factor in read.items()
     )
-    return probe.Go() if usable else probe.More()
+    return probe.Answer(probe.Next.GO) if usable else probe.Answer(probe.Next.MORE)
 
 
 def _settled(

@@ -19,21 +19,8 @@ from pydantic import ValidationError
 
 from tuner.errors import StoreError
 from tuner.probe import ProbePlan, ProbeResult, measured
+from tuner.records import schema
 from tuner.records.case_record import CaseRecord, StudyAttributes, encode
-from tuner.records.schema import (
-    BATCH,
-    CALIBRATES,
-    CASE,
-    CONFIRMS,
-    ENDED,
-    LEASE,
-    ORIGIN,
-    RUNGS,
-    SOAKS,
-    TOLD,
-    adapter,
-    storable,
-)
 from tuner.records.trial import INTERRUPTED, ProbeRecord, TrialRecord, attributes
 from tuner.search import trials
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why, free
@@ -113,7 +100,7 @@ def set_aside(error: StoreError, number: int, verdict: Verdict, record: ProbeRec
     try:
         file.parent.mkdir(parents=True, exist_ok=True)  # a probe that leaves no file leaves no folder
         with open_anew(file) as made:
-            made.write(json.dumps(storable(asdict(unstored)), indent=2).encode())
+            made.write(json.dumps(schema.storable(asdict(unstored)), indent=2).encode())
     except OSError:
         return error
     return StoreError(
@@ -124,7 +111,7 @@ def set_aside(error: StoreError, number: int, verdict: Verdict, record: ProbeRec
 def _read(probes: Path) -> Iterator[tuple[Path, Unstored]]:
     for file in probes.glob(f"*/{RESULT_FILE}"):
         try:
-            yield file, adapter(Unstored).validate_json(file.read_bytes())
+            yield file, schema.adapter(Unstored).validate_json(file.read_bytes())
         except (OSError, ValidationError):
             continue  # the file is incomplete, or of another version
 
@@ -149,7 +136,7 @@ class Asked:
     """The trials after which the search probably ends, this trial included; None where nothing tells."""
 
 
-_MARKS = {Why.CONFIRM: CONFIRMS, Why.CALIBRATE: CALIBRATES, Why.SOAK: SOAKS, Why.TELL: TOLD}
+_MARKS = {Why.CONFIRM: schema.CONFIRMS, Why.CALIBRATE: schema.CALIBRATES, Why.SOAK: schema.SOAKS, Why.TELL: schema.TOLD}
 """Why a config was chosen → the attribute of the trial that says so."""
 
 
@@ -162,7 +149,7 @@ def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[Froze
     if choice.why in _MARKS:
         trial.set_user_attr(_MARKS[choice.why], choice.mark)
     if choice.origin:
-        trial.set_user_attr(ORIGIN, choice.origin)
+        trial.set_user_attr(schema.ORIGIN, choice.origin)
     return Asked(
         number=trial.number,
         config=config,
@@ -210,7 +197,7 @@ class CaseStudy:
     ) -> None:
         def opened() -> tuple[Study, int]:
             study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
-            study.set_user_attr(CASE, encode(case))
+            study.set_user_attr(schema.CASE, encode(case))
             return study, len(study.get_trials(deepcopy=False))
 
         self._study, count = database.transact(opened, alone=True)
@@ -218,7 +205,7 @@ class CaseStudy:
         self._several = len(objectives) > 1
         self._confirm = confirm
         self._space, self._case = space, case
-        self._identity = storable(identity)
+        self._identity = schema.storable(identity)
         self._strategy = strategy(count)
         self._held_up = False
         """Whether nothing begins here until other probes on this machine have ended."""
@@ -342,11 +329,11 @@ class CaseStudy:
 
     def fix_rungs(self, make: Callable[[Sequence[FrozenTrial]], tuple[int, ...]]) -> tuple[int, ...]:
         """Return the rungs of an `auto` ladder. If the study has none, `make` makes them from the trials, for good."""
-        return self._fixed(RUNGS, lambda kept: kept.rungs, make, tuple)
+        return self._fixed(schema.RUNGS, lambda kept: kept.rungs, make, tuple)
 
     def fix_batch(self, make: Callable[[Sequence[FrozenTrial]], BatchFit | None]) -> BatchFit | None:
         """Return the batch size that is `auto`. If the study has none, `make` makes it from the trials, for good."""
-        return self._fixed(BATCH, lambda kept: kept.batch, make, asdict)
+        return self._fixed(schema.BATCH, lambda kept: kept.batch, make, asdict)
 
     def _fixed(
         self,
@@ -426,9 +413,9 @@ class CaseStudy:
             if choice is None or not has_time(choice.takes_s or trials.usual_s(history.trials)):
                 return None
             trial = ask_for(self._study, self._space, choice.config)
-            trial.set_user_attr(LEASE, self._database.lease())
+            trial.set_user_attr(schema.LEASE, self._database.lease())
             if kept.ended:
-                self._study.set_user_attr(ENDED, None)
+                self._study.set_user_attr(schema.ENDED, None)
             return trial, asked_for(trial, self._space, choice, history.trials)
 
         answer = self._transact(leased, alone=True)
@@ -458,7 +445,7 @@ class CaseStudy:
             answer = self._strategy.choose(History(self._study, self._space), free)
             why = answer.reason if isinstance(answer, Done) else None
             if keep and not self.running:
-                self._study.set_user_attr(ENDED, why)
+                self._study.set_user_attr(schema.ENDED, why)
             return why
 
         return self._transact(ended, alone=True)
@@ -485,7 +472,7 @@ class CaseStudy:
         """Renew the lease every `BEAT_S` seconds, so that workers on other hosts know that this process lives."""
 
         def renewed() -> float:
-            self._trials[asked.number].set_user_attr(LEASE, self._database.lease())
+            self._trials[asked.number].set_user_attr(schema.LEASE, self._database.lease())
             return time.monotonic()
 
         if time.monotonic() - self._beat_s >= BEAT_S:

@@ -23,8 +23,7 @@ from sqlalchemy.orm import Session, scoped_session
 from tuner.errors import StoreError
 from tuner.probe import make_private
 from tuner.records.urls import checked_url, remedy, shown
-from tuner.store.clock import database_s
-from tuner.store.leases import Lease, Signs
+from tuner.store.leases import Lease, Signs, database_s
 from tuner.store.storage import NO_RECORD, TrialStorage
 
 Answer = TypeVar("Answer")

@@ -1,7 +1,7 @@
 """Reads studies from a journal of Optuna, the file of its JournalStorage. The file is only read."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,6 @@ class JournalStudy(NamedTuple):
     """A study of a journal."""
 
     trials: Sequence[FrozenTrial]
-    system_attributes: Mapping[str, Any]
     processes: Sequence[str]
     """The process that began each trial: each line names its own, and the thread."""
 
@@ -41,7 +40,6 @@ def read_journal(path: Path, study: str) -> JournalStudy | None:
             return None
         return JournalStudy(
             trials=storage.get_all_trials(wanted._study_id, deepcopy=False),
-            system_attributes=storage.get_study_system_attrs(wanted._study_id),
             processes=_processes(path, wanted._study_id),
         )
 

@@ -17,9 +17,8 @@ from tuner.records.schema import IDENTITY, MENDED, storable
 from tuner.search.observed import NEAREST, Observed, Sibling
 from tuner.search.standing import best
 from tuner.search.trials import all_kept, kept
-from tuner.store.clock import lives_at
 from tuner.store.database import Database
-from tuner.store.leases import Lease, is_held
+from tuner.store.leases import Lease, is_held, lives_at
 from tuner.study import Case, is_expansion, most_similar, refers
 
 

@@ -3,7 +3,7 @@
 from tuner.study.batch import REASON, BatchFit, Tried, first_size, fit, next_size
 from tuner.study.cases import FILES, Case, lending_order, most_similar, select
 from tuner.study.keys import without_keys
-from tuner.study.parameter import MOST_CASES, RETIRED, Number, ParameterSpec, PositiveInt, Strict, retired_keys
+from tuner.study.parameter import MOST_CASES, Number, ParameterSpec, PositiveInt, Strict
 from tuner.study.shell import (
     literal_line,
     literal_word,
@@ -51,6 +51,7 @@ from tuner.study.spec import (
     compare_with_default,
 )
 from tuner.study.study_file import (
+    RETIRED,
     DeviceKind,
     complaints,
     exposed,

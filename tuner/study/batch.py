@@ -63,6 +63,7 @@ class BatchFit:
         return math.floor(SAFETY * self.free_mib / self.per_sample_mib)
 
     def __str__(self) -> str:
+        """Return the batch size and how it follows, in words."""
         if self.by_memory is None:
             memory = "memory unknown"
         else:

@@ -48,6 +48,7 @@ def without_keys(text: str) -> str:
 
 
 def _hidden(match: re.Match[str]) -> str:
+    """Return what stands in place of a match: the mask, or the text itself where it is no key."""
     parts = match.groupdict()
     quote, value = parts.get("quote") or "", parts.get("text") or parts["word"]
     usual = _KNOWN if match.re is _USER else _NUMBER if quote else _WORD

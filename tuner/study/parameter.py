@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from itertools import count as counting
 from itertools import takewhile
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -112,19 +111,10 @@ Limit = Annotated[Number, AfterValidator(_whole)]
 class Strict(BaseModel):
     """A part of the study file. Unknown keys are errors, numbers must be finite, and values are frozen.
 
-    The text below a key is its meaning on the page of all keys. Keys of older versions are left out without an error.
+    The text below a key is its meaning on the page of all keys.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
-    retired: ClassVar[AbstractSet[str]] = frozenset()
-    """The keys that older versions had."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_retired(cls, given: Any) -> Any:
-        if isinstance(given, dict) and not cls.retired.isdisjoint(given):
-            return {key: value for key, value in given.items() if key not in cls.retired}
-        return given
 
 
 class AtLeast(Strict):
@@ -186,6 +176,7 @@ class ParameterSpec(Strict):
 
     @model_validator(mode="after")
     def _one_kind(self) -> "ParameterSpec":
+        """Check that the parameter has one kind of values, with only the keys of this kind, and no value twice."""
         given = [kind for kind in ("ladder", "batch", "choices", "range") if getattr(self, kind) is not None]
         if len(given) != 1:
             raise ValueError(f"give exactly one of ladder, batch, choices, range; found {', '.join(given) or 'none'}")
@@ -198,6 +189,7 @@ class ParameterSpec(Strict):
         return self
 
     def _check_bounds(self) -> None:
+        """Raise ValueError for keys of an `auto` ladder or batch that stand elsewhere, or contradict each other."""
         if self.samples is not None and not self.batch:
             raise ValueError("only `batch: auto` allows samples")
         if self.batch:
@@ -212,6 +204,7 @@ class ParameterSpec(Strict):
             raise ValueError(f"`ladder: auto` has its min {self.min} above its max {self.max}")
 
     def _check_growth(self) -> None:
+        """Raise ValueError where choices cannot grow up to `grow`."""
         if self.grow is None:
             return
         sizes = [size for size in self.choices or () if isinstance(size, int) and not isinstance(size, bool)]
@@ -221,6 +214,7 @@ class ParameterSpec(Strict):
             raise ValueError(f"grow {self.grow} is not above the largest choice, {max(sizes)}")
 
     def _check_range(self) -> None:
+        """Raise ValueError for a range that is empty, has too many values, or lacks a step."""
         if self.range is None:
             if stray := [name for name in ("step", "log") if name in self.model_fields_set]:
                 raise ValueError(f"only a range allows {' and '.join(stray)}")
@@ -357,33 +351,3 @@ IN_WORDS = {
     DEVICES: "is none of: auto, auto:CARDS, cpu, cpu:RANKS, or CUDA indices such as 0,1",
 }
 """The error message for text that does not match the regular expression."""
-
-
-RETIRED = {
-    "probe.target_error_pct": "a probe is precise enough at 1 point of utilisation, or 1 % of samples/s",
-    "probe.idle_seconds": "a probe waits at most 30 s for idle cards",
-    "probe.grace_seconds": "a probe ends 5 s after the death of a rank",
-    "search.certainty": "`search.training_hours` says when a search ends",
-    "search.confirm_alone": "a confirmation always waits until no other probe runs on its machine",
-    "slurm.tasks": "a job is one task that sees all its GPUs, because the trainer starts its own ranks",
-    "pruner.margin_pct": "`hyperband_patient` stops only a probe that stays 15 % below the best",
-}
-"""Path of a key → what holds instead."""
-
-
-def retired_keys(part: str) -> frozenset[str]:
-    """Return the keys that a part of the study file had in older versions."""
-    return frozenset(path.removeprefix(f"{part}.") for path in RETIRED if path.startswith(f"{part}."))
-
-
-def ignored(raw: Mapping[str, Any]) -> list[str]:
-    """Return the retired keys that a study file names, those of its overrides included, without repetition."""
-    overrides = raw.get("overrides")
-    parts = [raw, *(part for part in (overrides if isinstance(overrides, list) else ()) if isinstance(part, dict))]
-    return [path for path in RETIRED if any(_has(part, path) for part in parts)]
-
-
-def _has(part: Mapping[str, Any], path: str) -> bool:
-    above, _, key = path.partition(".")
-    keys = part.get(above)
-    return isinstance(keys, dict) and key in keys

@@ -132,6 +132,7 @@ def _in_default(text: str, is_unquotable: bool) -> str:
 
 
 def _spelt(text: str) -> str:
+    """Return a text as `$'…'` spells it between the apostrophes."""
     return "".join(
         _NAMED.get(character) or (character if character.isprintable() else _bytes(character)) for character in text
     )
@@ -142,6 +143,7 @@ def _bytes(character: str) -> str:
 
 
 def _unspelt(text: str) -> str:
+    """Return the text that `$'…'` spells, given what stands between the apostrophes."""
     letters = {"n": b"\n", "t": b"\t", "\\": b"\\"}
     place, content = 0, b""
     for match in _SPELT.finditer(text):

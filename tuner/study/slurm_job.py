@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import StringConstraints
 
 from tuner.errors import StudyError
-from tuner.study.parameter import DEVICES, IN_WORDS, PositiveInt, Strict, Whole, retired_keys
+from tuner.study.parameter import DEVICES, IN_WORDS, PositiveInt, Strict, Whole
 
 Word = Annotated[str, StringConstraints(pattern=r"^[\w.,:/@+=-]+$")]
 """Text that stands on a line `#SBATCH --name=text`: without spaces and line breaks."""
@@ -18,8 +18,6 @@ CPU_RANKS = 2
 
 class SlurmSpec(Strict):
     """The resources of one SLURM job. A job is one task that sees all its GPUs; the trainer starts its own ranks."""
-
-    retired: ClassVar = retired_keys("slurm")
 
     gpus: Whole | None = None
     """GPUs of a job; `devices: auto` needs it, otherwise as many as `devices` names"""

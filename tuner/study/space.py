@@ -128,7 +128,7 @@ class Parameter:
         return self.bounds is not None and not self.is_ladder
 
     def nearest(self, value: Value) -> Value:
-        """Return the value itself if the parameter has it. Otherwise return the nearest number.
+        """Return the value of the parameter that is nearest to a number; the number itself where it is a value.
 
         Distances are differences in a range, and differences of logarithms in a logarithmic range and on a ladder.
         """
@@ -276,6 +276,7 @@ class Space:
         return filter(self.holds, self._extend({}, self.parameters))
 
     def _extend(self, config: Config, parameters: Sequence[Parameter]) -> Iterator[Config]:
+        """Yield all configs that begin with `config`, with a value of each active parameter that follows."""
         if not parameters:
             yield config
             return

@@ -24,7 +24,6 @@ from tuner.study.parameter import (
     check_together,
     in_order,
     ladder_of,
-    retired_keys,
 )
 from tuner.study.shell import shell_split
 from tuner.study.slurm_job import SlurmSpec
@@ -185,7 +184,6 @@ class TrainerSpec(Strict):
 class ProbeSpec(Strict):
     """The limits of one probe."""
 
-    retired: ClassVar = retired_keys("probe")
     target_error_pct: ClassVar[float] = 1.0
     """A probe is precise enough at this standard error: points of utilisation, percent of samples/s."""
     idle_seconds: ClassVar[float] = 30.0
@@ -248,8 +246,6 @@ class ProbeSpec(Strict):
 class SearchSpec(Strict):
     """How the search chooses configs."""
 
-    retired: ClassVar = retired_keys("search")
-
     trials: PositiveInt = 60
     """the most finished trials per case"""
     sampler: Literal["gain", "tpe", "random"] | None = None
@@ -286,8 +282,6 @@ class SoakSpec(Strict):
 
 class PrunerSpec(Strict):
     """How a probe that is unlikely to become the best is stopped early."""
-
-    retired: ClassVar = retired_keys("pruner")
 
     name: Literal["hyperband_patient", "hyperband", "median", "none"] = "hyperband_patient"
     """what stops a probe"""
@@ -344,6 +338,7 @@ class StudySpec(Strict):
 
     @model_validator(mode="after")
     def _default_is_searched(self) -> "StudySpec":
+        """Check that a bound of `* default` has the default variant to be compared with."""
         compared = [constraint.metric for constraint in self.build_constraints() if constraint.of_default]
         if compared and VARIANT in self.space and DEFAULT not in self.space[VARIANT].values:
             raise ValueError(
@@ -354,6 +349,7 @@ class StudySpec(Strict):
 
     @model_validator(mode="after")
     def _gain_has_one_objective(self) -> "StudySpec":
+        """Check that the sampler `gain` has a single objective."""
         if len(self.objectives) > 1 and self.search.sampler == "gain":
             raise ValueError(
                 f"search.sampler: gain needs exactly one objective, not {self.objective}; write tpe, or name one"

@@ -19,7 +19,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from tuner.errors import StudyError
-from tuner.study.parameter import IN_WORDS, ignored
+from tuner.study.parameter import IN_WORDS
 from tuner.study.spec import Override, StudySpec
 from tuner.study.variables import expanded, literal_keys
 
@@ -34,6 +34,18 @@ _HINTS = {
     "unknown escape character": "use single quotes, which keep a backslash as it is",
 }
 """Hints for common mistakes: a part of the YAML parser's message → what the user can do."""
+
+
+RETIRED = {
+    "probe.target_error_pct": "a probe is precise enough at 1 point of utilisation, or 1 % of samples/s",
+    "probe.idle_seconds": "a probe waits at most 30 s for idle cards",
+    "probe.grace_seconds": "a probe ends 5 s after the death of a rank",
+    "search.certainty": "`search.training_hours` says when a search ends",
+    "search.confirm_alone": "a confirmation always waits until no other probe runs on its machine",
+    "slurm.tasks": "a job is one task that sees all its GPUs, because the trainer starts its own ranks",
+    "pruner.margin_pct": "`hyperband_patient` stops only a probe that stays 15 % below the best",
+}
+"""Path of a key that study files of older versions had → what holds instead."""
 
 
 def open_at_once(path: str, flags: int) -> int:
@@ -84,7 +96,7 @@ def regular_content(path: Path, most_bytes: int) -> bytes:
 
 
 def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:") -> dict[str, Any]:
-    """Return the keys and values of a YAML file. Raises StudyError for a file that cannot be read, or is too large.
+    """Return the keys and values of a YAML file. Raises StudyError for one that cannot be read, or is too large.
 
     `what` the file is and how it `starts` are words of the messages.
     """
@@ -106,6 +118,7 @@ def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:")
 
 
 def _mapping(path: Path, what: str, starts: str) -> dict[str, Any]:
+    """Return the keys and values of a YAML file. Raises StudyError, and the errors of file and parser."""
     content = regular_content(path, MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise _refused(path, what, f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
@@ -178,6 +191,7 @@ def _without_consequences(parts: Sequence[ErrorDetails]) -> Iterable[ErrorDetail
 
 
 def _complaint(part: ErrorDetails, model: type[BaseModel], above: Sequence[str]) -> str:
+    """Return one error of pydantic as a line: the path of the key, what is wrong, and the value that was found."""
     where = ".".join(map(str, (*above, *part["loc"]))) or "study"
     if part["type"] == "extra_forbidden":
         return f"{where}: unknown key; known: {', '.join(_keys(model, part['loc'][:-1]))}"
@@ -189,6 +203,7 @@ def _complaint(part: ErrorDetails, model: type[BaseModel], above: Sequence[str])
 
 
 def _cut(text: str) -> str:
+    """Return a text, cut off after 200 characters."""
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
@@ -253,14 +268,37 @@ def without_effect(study: str) -> list[str]:
     """Return the keys of older versions in the file that is loaded for `study`; none where the file is gone."""
     try:
         own = load(study, fall_back=False, to_show=True)
-        return ignored(read_mapping(find(own.fallback if own.fallback and not own.trainer.root else study)))
+        raw = read_mapping(find(own.fallback if own.fallback and not own.trainer.root else study))
     except StudyError:
         return []
+    named = {
+        f"{part}.{key}"
+        for section in _sections(raw)
+        for part, keys in section.items()
+        if _is_mapping(keys)
+        for key in keys
+    }
+    return [path for path in RETIRED if path in named]
+
+
+def _sections(raw: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return a study file and its overrides, which have parts such as `probe`."""
+    overrides = raw.get("overrides")
+    return [raw, *(filter(_is_mapping, overrides) if isinstance(overrides, list) else ())]
+
+
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, dict)
 
 
 def _load(path: Path, environ: Mapping[str, str], to_show: bool) -> StudySpec:
+    """Return the study of a file, without the keys of older versions. Raises StudyError with all errors of the file."""
     errors: list[str] = []
     raw = _expand(read_mapping(path), environ, "", errors, to_show=to_show)
+    for section in _sections(raw):
+        for part, _, key in (path.partition(".") for path in RETIRED):
+            if isinstance(keys := section.get(part), dict):
+                keys.pop(key, None)
     raw.setdefault("name", path.stem)
     spec = _validate(raw, errors)
     if spec is None or errors:
@@ -313,10 +351,12 @@ def unmatched(spec: StudySpec, cases: Iterable[str]) -> list[str]:
 
 
 def _matches(override: Override, case: str, device: DeviceKind) -> bool:
+    """Return whether an override applies to a case on a kind of device."""
     return override.match.device in (None, device) and any(fnmatchcase(case, glob) for glob in override.match.cases)
 
 
 def _overridden(raw: dict[str, Any], override: Override) -> dict[str, Any]:
+    """Return the keys and values of a study with those of an override."""
     return {
         **raw,
         "space": {**raw["space"], **override.space},
@@ -348,6 +388,11 @@ def _listed(errors: Iterable[str]) -> str:
 
 
 def _expand(value: Any, environ: Mapping[str, str], where: str, errors: list[str], *, to_show: bool) -> Any:
+    """Return a value of the file with its variables looked up; every error is appended to `errors`.
+
+    `where` is the path of the value's key.
+    """
+
     def missing(name: str) -> None:
         if not (to_show and where.startswith(("trainer.", "environment."))):
             errors.append(f"{where}: environment variable {name} is not set; set it or write ${{{name}:-default}}")
@@ -369,6 +414,7 @@ def _expand(value: Any, environ: Mapping[str, str], where: str, errors: list[str
 
 
 def _checked(text: str, where: str, errors: list[str]) -> str:
+    """Return a text of the file; an error is appended for one that no program can take."""
     if re.search("[\0\ud800-\udfff]", text):
         errors.append(f"{where or 'study'}: contains a NUL character or half of a pair, which nothing may contain")
         return ""

@@ -85,6 +85,7 @@ def expanded(text: str, environ: Mapping[str, str], missing: Callable[[str], Non
     """
 
     def value(part: TextPart) -> str:
+        """Return what a part stands for."""
         if not part.is_reference or part.name is None:
             return part.literal
         if known := environ.get(part.name):
@@ -172,6 +173,7 @@ def _masked_command(text: str) -> str:
 
 
 def _masked(name: str, value: str) -> str:
+    """Return a value, masked where its name says that it is a key."""
     return MASKED if _says_so(name) and _is_literal(value) else value
 
 
@@ -191,8 +193,10 @@ def _named(words: Iterable[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _says_so(name: str) -> bool:
+    """Return whether a name is that of a key."""
     return bool(_NAMED.search(name) or _VARIABLE_OF_KEY.fullmatch(name))
 
 
 def _is_literal(text: str) -> bool:
+    """Return whether a text is a value itself, and no reference, placeholder or mask."""
     return bool(text) and not refers(text) and "{" not in text and text != MASKED

@@ -249,10 +249,6 @@ class Trainer(ABC):
         """Whether the command that this trainer starts depends on which or how many devices there are."""
         return True
 
-    def updates_per_iteration(self, case: Case, config: Config) -> float | None:
-        """Return how many minibatches the networks learn from in an iteration on each rank; None where unknown."""
-        return None
-
     def check_value(self, parameter: str, value: Value) -> None:
         """Raise TrainerError for a value that no case can use, whatever the other parameters are."""
         if parameter not in self.accepts:

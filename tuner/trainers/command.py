@@ -118,7 +118,7 @@ class CommandTrainer(Trainer):
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Fill the command line for one probe."""
-        values = self._values(case, config, slot)
+        values = self.values(case, config, slot)
         env = {name: filled for name, text in self._options.env.items() for filled in _launched((text,), values)}
         env |= slot.variables
         if slot.to_train:  # nobody watches, and a bar that is drawn slows the training
@@ -141,7 +141,6 @@ class CommandTrainer(Trainer):
             slot=slot,
             progress=LinePatterns(
                 patterns=self._options.progress,
-                block_s=self._options.block_seconds,
                 samples_per_iteration=self._computed("samples_per_iteration", config, slot),
                 queue=loader_queue(config),
             ),
@@ -183,8 +182,8 @@ class CommandTrainer(Trainer):
         cold = self.plan(case, config, slot)
         return replace(
             cold,
-            argv=_launched(self._options.session, self._values(case, config, slot)),
-            progress=replace(cold.progress, patterns=(), block_s=None),
+            argv=_launched(self._options.session, self.values(case, config, slot)),
+            progress=replace(cold.progress, patterns=()),
             progress_file=None,
             expected=(),
             request=self.request(config, slot.limits.most_iterations),
@@ -294,7 +293,8 @@ class CommandTrainer(Trainer):
             raise ConfigRefusedError(f"{name} {text!r} is {number:g}; it must be above 0")
         return number
 
-    def _values(self, case: Case, config: Config, slot: Slot) -> dict[str, object]:
+    def values(self, case: Case, config: Config, slot: Slot) -> dict[str, object]:
+        """Return the value of each placeholder, for one run in a slot."""
         devices = device_names(slot.devices)
         limit = {} if slot.to_train else {"iterations": slot.limits.most_iterations}
         set_values = {

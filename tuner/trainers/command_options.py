@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from tuner.probe import SCORE_GROUP
-from tuner.study import MOST_CASES, Name, Seconds, Strict, Value, Variables, shell_split
-from tuner.trainers.config_files import is_config
+from tuner.study import MOST_CASES, Name, Strict, Value, Variables, shell_split
+from tuner.trainers.config_files import is_config, is_named
 from tuner.trainers.presets import with_preset
 from tuner.trainers.template import Expression, flags, placeholders
 
@@ -23,7 +23,7 @@ OUT_DIR = "{out_dir}/"
 KEEP = "keep"
 """The word of `learning` for a study in which no parameter changes what is learnt."""
 
-_GROUPS = ("iteration", "samples", "samples_per_s", "rank", "epoch", SCORE_GROUP)
+_GROUPS = ("iteration", "samples", "rank", "epoch", SCORE_GROUP)
 
 
 class Labels(Strict):
@@ -51,8 +51,6 @@ class FileOptions(Strict):
     """The column or key of the iteration; without it, each row is one iteration."""
     samples: str | None = None
     """The column of the total number of samples so far, of all ranks."""
-    samples_per_s: str | None = None
-    """The column of the speed since the row before, in samples per second of all ranks."""
 
     @property
     def pattern(self) -> str:
@@ -62,7 +60,7 @@ class FileOptions(Strict):
     @property
     def columns(self) -> dict[str, str]:
         """Field of a report → the column that holds it."""
-        named = {"iteration": self.iteration, "samples": self.samples, "samples_per_s": self.samples_per_s}
+        named = {"iteration": self.iteration, "samples": self.samples}
         return {field: column for field, column in named.items() if column}
 
 
@@ -140,8 +138,7 @@ def _is_arithmetic(text: str, info: ValidationInfo) -> str:
 
 
 def _counts_what_is_not_counted(text: str, info: ValidationInfo) -> str:
-    if text and info.data.get("block_seconds"):
-        raise ValueError("blocks of `block_seconds` are no iterations of the trainer; give only one of the two")
+    """Refuse `samples_per_iteration` where samples are counted otherwise."""
     if text and any("samples" in _compiled(pattern).groupindex for pattern in info.data.get("progress", ())):
         raise ValueError("`progress` counts samples already, in its group samples; give only one of the two")
     if text and (file := info.data.get("progress_file")) and file.samples:
@@ -155,11 +152,12 @@ def _is_varied(learning: tuple[str, ...] | None, info: ValidationInfo) -> tuple[
 
 
 def _are_configs(files: dict[str, dict[Name, str]], info: ValidationInfo) -> dict[str, dict[Name, str]]:
+    """Refuse files that are not named in the command, or whose form cannot be changed."""
     words = info.data.get("command", ())
     for name in files:
         if not is_config(name):
             raise ValueError(f"{name}: only YAML, TOML and JSON files can be changed")
-        if words and not any(word == name or word.endswith(f"={name}") for word in words):
+        if words and not is_named(name, words):
             raise ValueError(f"{name}: no word of the command names this file")
     return files
 
@@ -184,8 +182,6 @@ class CommandOptions(Strict):
     cases: tuple[Name, ...] = Field(default=("command",), min_length=1, max_length=MOST_CASES)
     progress: Annotated[tuple[str, ...], AfterValidator(_patterns)] = ()
     """Regular expressions for printed lines, or the name of a preset; `LinePatterns` describes their groups."""
-    block_seconds: Seconds | None = None
-    """The length of the blocks that count as iterations if the trainer reports none. They begin at its first line."""
     progress_file: FileOptions | None = None
     """A file to read progress from, for a trainer that prints none."""
     count: Literal["inside", "printed"] | None = None
@@ -224,17 +220,12 @@ class CommandOptions(Strict):
     @model_validator(mode="before")
     @classmethod
     def _with_preset(cls, options: Any) -> Any:
-        if not isinstance(options, dict):
-            return options
-        file = options.get("progress_file")
-        if isinstance(file, dict) and file.get("format") == "tensorboard":  # of an older study
-            options = {**options, "progress_file": None, "count": "inside"}
-        return with_preset(options)
+        return with_preset(options) if isinstance(options, dict) else options
 
     @property
     def is_counted(self) -> bool:
         """Whether steps and samples are counted inside the trainer's processes."""
-        counts = (self.progress, self.block_seconds, self.progress_file, self.samples_per_iteration, self.session)
+        counts = (self.progress, self.progress_file, self.samples_per_iteration, self.session)
         return self.count == "inside" or (self.count is None and not any(counts))
 
     @property
@@ -253,9 +244,9 @@ class CommandOptions(Strict):
     def counts_samples(self) -> bool | None:
         """Whether samples are counted; None without patterns and without a file, because `report` may count them."""
         file, groups = self.progress_file, [_compiled(pattern).groupindex.keys() for pattern in self.progress]
-        if self.samples_per_iteration or (file and (file.samples or file.samples_per_s)):
+        if self.samples_per_iteration or (file and file.samples):
             return True
-        return any({"samples", "samples_per_s"} & names for names in groups) if groups or file else None
+        return any("samples" in names for names in groups) if groups or file else None
 
     @property
     def session_parameters(self) -> frozenset[str]:

@@ -68,9 +68,14 @@ def with_copies(words: Sequence[str], copies: Mapping[str, Path | str]) -> tuple
     return tuple(_with_copy(word, copies) for word in words)
 
 
+def is_named(name: str, words: Sequence[str]) -> bool:
+    """Return whether a word of a command names a file, as a whole or behind `=`, so that a copy can take its place."""
+    return any(word == name or word.endswith(f"={name}") for word in words)
+
+
 def _with_copy(word: str, copies: Mapping[str, Path | str]) -> str:
     for name, copy in copies.items():
-        if word == name or word.endswith(f"={name}"):
+        if is_named(name, [word]):
             return f"{word.removesuffix(name)}{copy}"
     return word
 
@@ -92,6 +97,7 @@ def _text(path: Path) -> str:
 
 
 def _read(path: Path, text: str) -> Any:
+    """Return the content of a configuration file. Raises TrainerError where the text has another form."""
     try:
         if FORMS.get(path.suffix.lower()) == "json":
             return json.loads(text)

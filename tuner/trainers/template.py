@@ -162,6 +162,7 @@ class Expression:
         return f"{piece.text} {stand_in} "  # the spaces keep `2{a}` from becoming one word
 
     def _built(self, node: ast.expr) -> _Term:
+        """Return what computes a node of the expression. Raises SyntaxError for a node that is no arithmetic."""
         match node:
             case ast.BinOp(left=left, op=op, right=right) if combined := _OPERATIONS.get(type(op)):
                 first, second = self._built(left), self._built(right)

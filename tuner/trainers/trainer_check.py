@@ -42,6 +42,7 @@ def check_trainer(trainer: Trainer, *, case: str, configs: Sequence[Config], out
 
 
 def _check_words(trainer: Trainer) -> None:
+    """Check what a trainer says of itself, without a case."""
     _holds(bool(trainer.name), "a trainer has a name")
     _holds(not trainer.accepts & trainer.declines.keys(), "a parameter is not both accepted and declined")
     _holds(
@@ -70,6 +71,7 @@ def _check_ladder_end(trainer: Trainer, case: Case) -> None:
 
 
 def _check_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> ProbePlan:
+    """Return the plan of a probe, after checking it against the plans that must agree with it."""
     before = dict(config)
     plan = trainer.plan(case, config, slot)
     moved = trainer.plan(case, config, _moved(slot))
@@ -93,6 +95,7 @@ def _check_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> Pro
 
 
 def _check_sessions(trainer: Trainer, case: Case, plans: Sequence[ProbePlan]) -> None:
+    """Check the warm plans of configs against their cold plans."""
     started: dict[str, tuple[str, ...]] = {}
     for cold in plans:
         config, key = cold.config, trainer.session_key(case, cold.config)

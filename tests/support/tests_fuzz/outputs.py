@@ -65,7 +65,7 @@ MESSAGE = (
         {"type": st.sampled_from(["iteration", "failed", "ready", "done", "unread"]) | SCALAR},
         optional={
             **dict.fromkeys(("iteration", "samples", "rank", "busy_s", "alloc_retries"), SCALAR | st.integers(0, 50)),
-            **dict.fromkeys(("t_s", "thin_from_s", "thin_by", "samples_per_s"), st.floats() | SCALAR),
+            **dict.fromkeys(("t_s", "thin_from_s", "thin_by"), st.floats() | SCALAR),
             **dict.fromkeys(("detail", "kind", "missing"), JSON),
         },
     ).map(json.dumps)

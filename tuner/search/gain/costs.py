@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
-from tuner.search.choosing import Price
+from tuner.search.choosing import Price, free
 from tuner.search.frontier import HOST_MEMORY, MEMORYLESS
 from tuner.search.gain.expected_gain import below
-from tuner.search.gain.pool import Codes, Levels, Near, Pool, jointly, singly
+from tuner.search.gain.pool import Codes, Levels, Near, Pool, jointly, pairwise, singly
 from tuner.search.observed import Observed
 from tuner.search.resource_model import GROWN, Floats, Growth, inherited
 from tuner.study import Config, ProbeSpec, Value
@@ -35,21 +35,19 @@ class Costs:
         self._pool = pool
         self._observed = observed
         self._limits = limits
+        self._started: dict[Price, Floats] = {}
 
     @cached_property
     def runs(self) -> Floats:
         """The probability that each config fits into memory, headroom included, starts in time, and does not fail.
 
-        No choice is written off: what never ran would be missing in what a search says that it may have missed. With
-        each failure after the first, a choice that is a cause runs with a third of the probability.
+        Nothing is written off: what never ran would be missing in what a search says that it may have missed.
         """
         levels, ran = self._pool.levels, [entry.config for entry in self._observed.measured.values()]
-        failed = levels.codes(self._observed.failed)
-        runs = self.possible * unlikely_to_fail(levels, levels.codes(ran), failed, self._pool.codes)
-        for name, value in self.causes:
-            failures = sum(config.get(name) == value for config in self._observed.failed)
-            runs[[config.get(name) == value for config in self._pool.configs]] *= 3.0 ** (1 - failures)
-        return runs
+        known = levels.codes(ran), levels.codes(self._observed.failed)
+        return (
+            self.possible * unlikely_to_fail(levels, *known, self._pool.codes) * unsuspected(*known, self._pool.codes)
+        )
 
     @cached_property
     def possible(self) -> Floats:
@@ -77,7 +75,7 @@ class Costs:
         )
         if memory is None:
             return self._fits_host
-        means, deviations = memory.logarithms(self._pool.configs)
+        means, deviations = memory.logarithms_at(self._pool.codes)
         return below(math.log(1.0 - self._limits.headroom_pct / 100.0), means, deviations) * self._fits_host
 
     @cached_property
@@ -101,7 +99,7 @@ class Costs:
         """The probability that a start takes too long."""
         if self._start is None:
             return np.zeros(len(self._pool.configs))
-        means, deviations = self._start.logarithms(self._pool.configs)
+        means, deviations = self._start.logarithms_at(self._pool.codes)
         return 1.0 - below(math.log(self._limits.longest_start_s), means, deviations)
 
     def seconds(self, price: Price) -> Floats:
@@ -109,7 +107,7 @@ class Costs:
 
         A config that ends an open session also costs another start, because the search will return to that session.
         """
-        starts = np.array([price(config) for config in self._pool.configs])
+        starts = self._starts(price)
         back_s = self._start_s[starts == 0.0].mean() if not starts.all() else 0.0
         in_time_s = starts * (self._start_s + back_s) + self._run_s
         return in_time_s * (1.0 - self.slow) + self._limits.longest_start_s * self.slow
@@ -121,12 +119,19 @@ class Costs:
         """
         starts: dict[object, float] = {}
         for place in places:
-            if price(self._pool.configs[place]) > 0.0:
+            if self._starts(price)[place] > 0.0:
                 session = self._pool.heights[place] if self._observed.warm else place
                 starts[session] = max(starts.get(session, 0.0), float(self._start_s[place]))
         return sum(starts.values()) * (1 if self._observed.warm else repeats) + repeats * float(
             self._run_s[places].sum()
         )
+
+    def _starts(self, price: Price) -> Floats:
+        """Return how many starts a probe of each config needs now."""
+        if price not in self._started:
+            every = np.ones(len(self._pool.configs))
+            self._started[price] = every if price is free else np.array([price(one) for one in self._pool.configs])
+        return self._started[price]
 
     @cached_property
     def _start(self) -> Growth | None:
@@ -142,7 +147,11 @@ class Costs:
 
     def _expected(self, growth: Growth | None, usual: float) -> Floats:
         """Return the expected amount of each config, which is `usual` before any was measured."""
-        return np.full(len(self._pool.configs), usual) if growth is None else growth.expect(self._pool.configs)[0]
+        return (
+            np.full(len(self._pool.configs), usual)
+            if growth is None
+            else np.exp(growth.logarithms_at(self._pool.codes).mean)
+        )
 
     def _growth(self, name: str, *, over: Sequence[Config] = (), **settings: Any) -> Growth | None:
         known = self._observed.known_amounts(name, self._pool.space)
@@ -157,9 +166,10 @@ def unlikely_to_fail(levels: Levels, ran: Codes, failed: Codes, codes: Codes) ->
     """Return the probability that each config runs, learnt from those that ran and those that failed; 1 if none failed.
 
     A Gaussian process over the same distances as those of the values is fitted to 1 for each config that ran and -1 for
-    each that failed (regression on labels: Rasmussen and Williams, 2006, 6.5). The effect of each value, of variance 1,
-    adds up, so that a value that fails everywhere is soon suspected everywhere. Several values together have an effect
-    with the standard deviation 0.5, and chance one of 0.1.
+    each that failed (regression on labels: Rasmussen and Williams, 2006, 6.5). The effects of each value and of each
+    pair of values, of variance 1, add up: a value that fails everywhere is soon suspected everywhere, and two values
+    that fail beside each other only there. All values together have an effect with the standard deviation 0.5, and
+    chance one of 0.1.
     """
     if not len(failed):
         return np.ones(len(codes))
@@ -168,11 +178,35 @@ def unlikely_to_fail(levels: Levels, ran: Codes, failed: Codes, codes: Codes) ->
 
     def covariance(rows: Codes) -> Floats:
         nearness = Near(distances, rows)
-        return singly(nearness, lengths, lengths) + 0.5**2 * jointly(nearness, lengths)
+        return singly(nearness, lengths, lengths) + pairwise(nearness, lengths) + 0.5**2 * jointly(nearness, lengths)
 
     labels = np.concatenate([np.full(len(ran), 1.0), np.full(len(failed), -1.0)])
     weights = np.linalg.solve(covariance(known) + 0.1**2 * np.eye(len(known)), labels - USUAL)
     return below(0.0, -(USUAL + covariance(codes) @ weights), np.full(len(codes), 0.5))
+
+
+def unsuspected(ran: Codes, failed: Codes, codes: Codes) -> Floats:
+    """Return the factor on the probability that each config runs, for a value or a pair of values that never ran.
+
+    The one that explains most failures is suspected first, then the one that explains most of the others. With each
+    failure after the first, configs run with a third of the probability. Where several explain the same failures, each
+    may be innocent: a pair is the cause five times as seldom as a single value.
+    """
+    fewer, left = np.ones(len(codes)), np.ones(len(failed), dtype=bool)
+    if not len(failed):
+        return fewer
+    at, code = np.unique([item for row in failed for item in enumerate(row)], axis=0).T
+    run, fail, asked = ((rows[:, at] == code).astype(float) for rows in (ran, failed, codes))
+    never, alone = run.T @ run == 0.0, np.eye(len(at), dtype=bool)
+    while (failures := np.where(never, fail[left].T @ fail[left], 0.0)).max(initial=0.0) > 1.0:
+        value, beside = np.unravel_index(failures.argmax(), failures.shape)
+        explained = left & (fail[:, value] * fail[:, beside] > 0.0)
+        alike = np.triu(never & (fail[explained].T @ fail[explained] == explained.sum()))
+        blame = alike * np.where(alone, 1.0, 0.2)
+        share = ((asked @ blame) * asked).sum(axis=1) / blame.sum()
+        fewer *= np.maximum(3.0 ** (1.0 - explained.sum()), 1.0 - share)
+        left &= ~explained
+    return fewer
 
 
 def causes(ran: Sequence[Config], failed: Sequence[Config]) -> list[Choice]:

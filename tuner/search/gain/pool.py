@@ -204,6 +204,16 @@ def singly(nearness: Near, lengths: Floats, sizes: Floats) -> Floats:
     return total
 
 
+def pairwise(nearness: Near, lengths: Floats) -> Floats:
+    """Return the covariance of the effects of all pairs of parameters, each of variance 1."""
+    total, squares = np.zeros(nearness.shape), np.zeros(nearness.shape)
+    for parameter, length in enumerate(lengths):
+        each = nearness.of(parameter, length, _sharper)
+        total += each
+        squares += each**2
+    return (total**2 - squares) / 2.0
+
+
 def jointly(nearness: Near, lengths: Floats) -> Floats:
     """Return the covariance of the common effect of all parameters; 1 for equal configs."""
     product = np.ones(nearness.shape)

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from operator import attrgetter
@@ -20,13 +20,11 @@ from tuner.export import CaseView, StudyReader, reading
 from tuner.probe import MIB_PER_GIB, duration, over
 from tuner.records.schema import (
     CASE,
-    CONSTRAINTS,
     FACTS,
     PARAMETERS,
     STATE,
     STEPS,
     STUDIES,
-    SYSTEM_FACTS,
     TRIALS,
     moment,
     of_study,
@@ -55,18 +53,6 @@ if TYPE_CHECKING:
 
 ENDS = {"COMPLETE": TrialEnd.COMPLETE, "PRUNED": TrialEnd.PRUNED, "FAIL": TrialEnd.FAILED}
 """How the database spells the ends of trials."""
-SAMPLERS = {
-    "tpe:relative_params": "TPESampler",
-    "gp:relative_params": "GPSampler",
-    **dict.fromkeys(("cma:", "sepcma:", "cmawm:"), "CmaEsSampler"),
-    **dict.fromkeys(("NSGAIISampler:", "nsga2:"), "NSGAIISampler"),
-    **dict.fromkeys(("NSGAIIISampler:", "nsga3:"), "NSGAIIISampler"),
-    "grid_id": "GridSampler",
-    "qmc:": "QMCSampler",
-}
-"""How system attributes of a trial or a study begin → the sampler of Optuna 3 to 5 that leaves them."""
-PRUNERS = {"completed_rung_": "SuccessiveHalvingPruner or HyperbandPruner"}
-"""The same for pruners."""
 _WORKERS = re.compile(r"(^|\.)(num_|n_)?((data_?loader|loader|data)_)?(num_|n_)?workers$")
 """Names of parameters such as `num_workers` and `data.dataloader_num_workers`, and none such as `rollout_workers`."""
 
@@ -78,13 +64,12 @@ def read_plain(engine: Engine, study: str, study_id: int) -> StudyRecord:
         query = select(TRIALS.c.trial_id, STATE.label("state"), *times).where(TRIALS.c.study_id == study_id)
         rows = connection.execute(query).all()
         reports = _reports(connection, study_id)
-        names = _system_names(connection, study_id)
         workers = loader_workers(connection, [study_id])
     trials = [
         _ended(row.state, moment(row.datetime_start), moment(row.datetime_complete), reports.get(row.trial_id, 0))
         for row in rows
     ]
-    return _record(study, [row.state for row in rows], trials, names, loader_workers=workers)
+    return _record(study, [row.state for row in rows], trials, Setup(loader_workers=workers))
 
 
 def _ended(state: str, began: datetime | None, ended: datetime | None, reports: int) -> TrialTimes | None:
@@ -94,28 +79,21 @@ def _ended(state: str, began: datetime | None, ended: datetime | None, reports: 
     return TrialTimes(end=ENDS[state], began_s=seconds(began), ended_s=seconds(ended), reports=reports)
 
 
-def _record(
-    study: str,
-    states: Sequence[str],
-    trials: Iterable[TrialTimes | None],
-    names: Sequence[str],
-    **facts: KnownFact[Any] | None,
-) -> StudyRecord:
+def _record(study: str, states: Sequence[str], trials: Iterable[TrialTimes | None], setup: Setup) -> StudyRecord:
     """Return the record of a study of Optuna.
 
     Args:
         study: its name.
         states: those of all trials, as Optuna names them.
         trials: how they ended; None for those that have not.
-        names: those of the attributes that Optuna keeps of the study and its trials.
-        facts: field of `Setup` → what is known.
+        setup: what the trials ran with.
     """
     return StudyRecord(
         study=study,
         trials=tuple(trial for trial in trials if trial),
         running=states.count(RUNNING),
         waiting=states.count("WAITING"),
-        setup=Setup(sampler=_left_by(names, SAMPLERS), pruner=_left_by(names, PRUNERS), **facts),
+        setup=setup,
     )
 
 
@@ -128,19 +106,6 @@ def _reports(connection: Connection, study_id: int) -> dict[int, int]:
     """Return trial → number of intermediate values."""
     query = select(STEPS.c.trial_id, func.count()).where(_of(STEPS, study_id)).group_by(STEPS.c.trial_id)
     return {row[0]: row[1] for row in connection.execute(query)}
-
-
-def _system_names(connection: Connection, study_id: int) -> list[str]:
-    """Return the names of the attributes that Optuna itself keeps of the study and of its trials."""
-    of_trials = select(CONSTRAINTS.c.key).where(_of(CONSTRAINTS, study_id)).distinct()
-    of_study = select(SYSTEM_FACTS.c.key).where(SYSTEM_FACTS.c.study_id == study_id)
-    return [str(name) for query in (of_trials, of_study) for name in connection.scalars(query)]
-
-
-def _left_by(names: Iterable[str], classes: Mapping[str, str]) -> KnownFact[str] | None:
-    """Return the classes that leave attributes of such names: how a name begins → its class."""
-    present = dict.fromkeys(name for key in names for begin, name in classes.items() if key.startswith(begin))
-    return known(", ".join(present) or None, DATABASE)
 
 
 def loader_workers(connection: Connection, studies: Sequence[int]) -> KnownFact[float] | None:
@@ -183,7 +148,6 @@ def read_own(engine: Engine, study: str, case: str | None = None) -> StudyRecord
         running=sum(trial.state == RUNNING for trial in trials),
         setup=Setup(
             duty_pct=_duty(ended),
-            pruner=_pruner(cases),
             cores=_cores(ended),
             gpus_per_trial=_gpus(cases),
             gpu_memory_gib=_largest_gib(device.mem_total_mib for device in cards),
@@ -196,6 +160,7 @@ def read_own(engine: Engine, study: str, case: str | None = None) -> StudyRecord
 
 
 def _times(trial: TrialRecord) -> TrialTimes:
+    """Return how a probe ended, and when."""
     began_s, ended_s = seconds(trial.started), seconds(trial.completed)
     return TrialTimes(end=_end(trial), began_s=began_s, ended_s=ended_s, startup_s=trial.probe.start_up_s)
 
@@ -219,6 +184,7 @@ def _duty(trials: Iterable[TrialRecord]) -> KnownFact[float] | None:
 
 
 def _gpus(cases: Iterable[CaseView]) -> KnownFact[int] | None:
+    """Return the GPUs of a probe, the most of all cases; None on the CPU."""
     most = max((sum(name.startswith("cuda") for name in case.kept.devices) for case in cases), default=0)
     return known(most or None, DATABASE)
 
@@ -230,15 +196,9 @@ def _cores(trials: Iterable[TrialRecord]) -> KnownFact[int] | None:
 
 
 def _largest_gib(sizes_mib: Iterable[float | None]) -> KnownFact[float] | None:
+    """Return the largest of the sizes that are known, in GiB; None where none is."""
     sizes_gib = (size / MIB_PER_GIB for size in sizes_mib if size is not None)
     return known(max(sizes_gib, default=None), DATABASE)
-
-
-def _pruner(cases: Iterable[CaseView]) -> KnownFact[str] | None:
-    """Return the names of the pruners with which the cases were begun."""
-    pruners = [(case.facts.identity or {}).get("pruner") for case in cases]
-    names = dict.fromkeys(str(pruner.get("name")) for pruner in pruners if isinstance(pruner, dict))
-    return known(", ".join(names) or None, DATABASE)
 
 
 class Diagnosis(NamedTuple):
@@ -249,36 +209,32 @@ class Diagnosis(NamedTuple):
     """The largest first."""
 
 
-def diagnose(engine: Engine, study: str, given: Setup | None = None, *, hours_left: float | None = None) -> Diagnosis:
+def diagnose(engine: Engine, study: str, given: Setup | None = None) -> Diagnosis:
     """Return the diagnosis of a study of any Optuna program.
 
     Args:
         engine: the study's database.
         study: the name of an Optuna study, or of a study of `tuner`, whose cases are Optuna studies.
         given: what the user knows; it goes before the database.
-        hours_left: for so long the study still runs; each cause then says whether to stop it for the change.
 
     Raises:
         EmptyStoreError: if there is no such study, or if none of its trials has ended.
     """
-    return diagnose_record(_read(engine, study), given, hours_left=hours_left)
+    return diagnose_record(_read(engine, study), given)
 
 
-def diagnose_journal(
-    path: Path, study: str, given: Setup | None = None, *, hours_left: float | None = None
-) -> Diagnosis:
+def diagnose_journal(path: Path, study: str, given: Setup | None = None) -> Diagnosis:
     """Diagnose a study in a journal of Optuna. Raises EmptyStoreError as `diagnose` does, and StoreError."""
     from tuner.store.journal import read_journal, studies_of  # noqa: PLC0415 - loads Optuna, which takes long
 
     journal = read_journal(path, study)
     if journal is None:
         raise EmptyStoreError(f"{path} has no study {study!r}; {_named(studies_of(path))}")
-    return diagnose_record(of_journal(journal, study), given, hours_left=hours_left)
+    return diagnose_record(of_journal(journal, study), given)
 
 
 def of_journal(journal: "JournalStudy", study: str) -> StudyRecord:
     """Return what a journal says of a study."""
-    names = [*journal.system_attributes, *(name for trial in journal.trials for name in trial.system_attrs)]
     workers = [
         float(value)
         for trial in journal.trials
@@ -295,21 +251,22 @@ def of_journal(journal: "JournalStudy", study: str) -> StudyRecord:
         if trial and trial.running:
             threads.setdefault(process, []).append(trial.running)
     n_jobs = max((Timeline(intervals).most for intervals in threads.values()), default=None)
-    facts = {"loader_workers": known(over(fmean, workers), "journal"), "n_jobs": known(n_jobs, "journal")}
-    return _record(study, states, trials, names, **facts)
+    setup = Setup(loader_workers=known(over(fmean, workers), "journal"), n_jobs=known(n_jobs, "journal"))
+    return _record(study, states, trials, setup)
 
 
-def diagnose_record(record: StudyRecord, given: Setup | None = None, *, hours_left: float | None = None) -> Diagnosis:
+def diagnose_record(record: StudyRecord, given: Setup | None = None) -> Diagnosis:
     """Diagnose what is known of a study. Raises EmptyStoreError if none of its trials has ended."""
     if not record.trials:
         counts = f"{record.running} running, {record.waiting} waiting"
         raise EmptyStoreError(f"study {record.study!r} has no trial that has ended ({counts}); run it first")
     record = with_n_jobs(with_startups(replace(record, setup=(given or Setup()).or_else(record.setup))))
     facts = gather(record)
-    return Diagnosis(facts=facts, causes=tuple(causes(facts, record.trials, hours_left)))
+    return Diagnosis(facts=facts, causes=tuple(causes(facts, record.trials)))
 
 
 def _read(engine: Engine, study: str) -> StudyRecord:
+    """Return what the database says of a study of any Optuna program. Raises EmptyStoreError if there is none."""
     is_case = and_(FACTS.c.study_id == STUDIES.c.study_id, FACTS.c.key == CASE)
     named = select(STUDIES.c.study_id, FACTS.c.key).outerjoin_from(STUDIES, FACTS, is_case)
     name, _, case = study.partition("/")
@@ -335,6 +292,7 @@ def studies_in(engine: Engine) -> str:
 
 
 def _named(names: Sequence[str]) -> str:
+    """Return the names of the first ten studies, and how to diagnose one of them."""
     more = f" and {len(names) - 10} more" if len(names) > 10 else ""
     shown_names = f"{', '.join(names[:10])}{more}; name one with --study-name" if names else "none"
     return f"its studies are {shown_names}"
@@ -353,8 +311,6 @@ OPTIONS = {
     "gpus_per_trial": "--gpus-per-trial",
     "gpu_memory_gib": "--gpu-memory",
     "memory_used_gib": "--memory-used",
-    "sampler": "--sampler",
-    "pruner": "--pruner",
 }
 """The field of `Setup` → the option that tells it."""
 
@@ -396,8 +352,6 @@ def rows(facts: Facts) -> Iterator[Row]:
         ("gpu_memory_gib", "memory of a GPU", "{:.1f} GiB"),
         ("cores", "cores", "{}"),
         ("loader_workers", "loader workers of a trial", "{:g}"),
-        ("sampler", "sampler", "{}"),
-        ("pruner", "pruner", "{}"),
     ):
         fact = getattr(facts.setup, name)
         if fact or not (on_cpu and name in {"gpus", "gpus_per_trial", "gpu_memory_gib", "memory_used_gib"}):
@@ -431,12 +385,11 @@ def sentences(diagnosis: Diagnosis) -> Iterator[str]:
         most = "Unknown gain" if cause.gain is None else f"At most {cause.gain:.2f} times as much training"
         yield f"  {most}: {cause.how}."
         yield f"  Undoing it costs {cause.undo}."
-        if cause.advice:
-            yield f"  {cause.advice[:1].upper()}{cause.advice[1:]}."
     yield from missing
 
 
 def _at_once(trials: AtOnce | None) -> str:
+    """Return how many trials did something at once, in words."""
     if trials is None:
         return "unknown"
     middle = f"{trials.low}" if trials.low == trials.high else f"{trials.low} to {trials.high}"

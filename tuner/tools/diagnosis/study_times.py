@@ -59,8 +59,6 @@ class Setup:
     """The memory of one GPU that is in use while the usual number of trials runs."""
     duty_pct: KnownFact[float] | None = None
     """The mean utilisation of the GPUs over the whole study."""
-    sampler: KnownFact[str] | None = None
-    pruner: KnownFact[str] | None = None
 
     def or_else(self, fallback: "Setup") -> "Setup":
         """Return this setup, with the facts of `fallback` where this one has none."""
@@ -254,6 +252,7 @@ def gather(record: StudyRecord) -> Facts:
 
 
 def _ended(trials: Sequence[TrialTimes], of: int) -> Ended:
+    """Return how many of all trials ended alike, and how long these took."""
     took = [trial.took_s for trial in trials if trial.took_s]
     return Ended(
         trials=len(trials),
@@ -265,6 +264,7 @@ def _ended(trials: Sequence[TrialTimes], of: int) -> Ended:
 
 
 def _at_once(timeline: Timeline, span_s: float) -> AtOnce:
+    """Return how many trials were at once over a span of so many seconds, which holds all of them."""
     low, usual, high = (timeline.quantile(share, span_s) for share in (0.25, 0.5, 0.75))
     return AtOnce(
         mean=timeline.mean(span_s),

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
-from tuner.probe import HOUR_S, duration
+from tuner.probe import duration
 from tuner.tools.diagnosis.study_times import Facts, TrialEnd, TrialTimes
 
 
@@ -24,17 +24,6 @@ class Kind(StrEnum):
     IDLE = "little work for each GPU"
 
 
-class Way(StrEnum):
-    """How a change comes into a study that runs."""
-
-    ADD = "beside it"
-    """More processes start, and nothing stops."""
-    RESUME = "resume"
-    """The study stops, and goes on with its trials."""
-    ANEW = "anew"
-    """A new study begins, because the trials so far are not comparable with the next ones."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IdleCause:
     """Something that keeps the GPUs from training, and what to change."""
@@ -49,11 +38,8 @@ class IdleCause:
     """`factor`, or the room that the GPUs have, whichever is smaller."""
     how: str
     """The arithmetic of `gain`."""
-    way: Way = Way.RESUME
-    undo: str = ""
+    undo: str
     """What it costs to take the change back."""
-    advice: str | None = None
-    """Whether to stop the study for the change; None where nobody said for how long it still runs."""
 
     @property
     def safety(self) -> int:
@@ -62,13 +48,22 @@ class IdleCause:
 
 
 def cause(kind: Kind, facts: Facts, *, why: str, change: str, factor: float | None, how: str) -> IdleCause:
-    """Return a cause whose gain is at most what GPUs with this duty have room for."""
+    """Return a cause whose gain is at most what GPUs with this duty have room for, and what it costs to undo."""
     duty_pct = _duty(facts)
-    room = 100.0 / duty_pct if duty_pct else None
-    if factor is None or room is None or factor <= room:
-        return IdleCause(kind=kind, why=why, change=change, factor=factor, gain=factor, how=how)
-    more = f"GPUs that are {duty_pct:.3g}% busy have room for 100 / {duty_pct:.3g} = {room:.2f} times"
-    return IdleCause(kind=kind, why=why, change=change, factor=factor, gain=room, how=f"{how}; {more}")
+    room = 100.0 / duty_pct if duty_pct else math.inf
+    gain = factor
+    if factor is not None and factor > room:
+        gain = room
+        how += f"; GPUs that are {duty_pct:.3g}% busy have room for 100 / {duty_pct:.3g} = {room:.2f} times"
+    undo = _UNDO[kind]
+    if facts.is_ours:
+        is_session = kind is Kind.STARTUP and not facts.has_sessions
+        undo = (
+            _NOTHING_LOST
+            if is_session
+            else "nothing: tuner keeps trials with other settings in a database of their own"
+        )
+    return IdleCause(kind=kind, why=why, change=change, factor=factor, gain=gain, how=how, undo=undo)
 
 
 LEAST_GAIN = 1.1
@@ -79,73 +74,34 @@ USABLE = 0.9
 """The share of GPU memory to fill, because the peaks of trials differ."""
 
 
-def causes(facts: Facts, trials: Sequence[TrialTimes], hours_left: float | None = None) -> list[IdleCause]:
-    """Return the causes that the numbers show, the largest factor first; of equal ones, the safest change first.
-
-    `hours_left`: for so long the study still runs; None where it does not, or nobody said it.
-    """
+def causes(facts: Facts, trials: Sequence[TrialTimes]) -> list[IdleCause]:
+    """Return the causes that the numbers show, the largest factor first; of equal ones, the safest change first."""
     candidates = [*_gaps(facts), *_failures(facts), *_workers(facts), *_pruning(facts, trials), *_startup(facts)]
     candidates += [*_threads(facts), *_parallel(facts), *_all_gpus(facts)]
     if not {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL} & {candidate.kind for candidate in candidates}:
         candidates += _idle(facts)
-    worth = [
-        _with_costs(candidate, facts, hours_left)
-        for candidate in candidates
-        if candidate.gain is None or candidate.gain >= LEAST_GAIN
-    ]
+    worth = [candidate for candidate in candidates if candidate.gain is None or candidate.gain >= LEAST_GAIN]
     return sorted(worth, key=lambda cause: (-(cause.factor or 0.0), cause.safety))
-
-
-def _with_costs(cause: IdleCause, facts: Facts, hours_left: float | None) -> IdleCause:
-    """Return a cause with what it costs to undo its change, and what to do about it in a study that runs."""
-    way, undo = _UNDO[cause.kind]
-    if facts.is_ours and cause.kind is Kind.STARTUP and not facts.has_sessions:
-        undo = _NOTHING_LOST
-    elif facts.is_ours:
-        way, undo = Way.ANEW, "nothing: tuner keeps trials with other settings in a database of their own"
-    cause = replace(cause, way=way, undo=undo)
-    return cause if hours_left is None else replace(cause, advice=_advice(cause, facts, hours_left))
 
 
 _NOTHING_LOST = "one restart; all trials stay comparable"
 _UNDO = {
-    Kind.GAPS: (Way.RESUME, _NOTHING_LOST),
-    Kind.FAILURES: (Way.ANEW, "a new study: Optuna refuses other choices of a parameter in the same study"),
-    Kind.WORKERS: (Way.RESUME, _NOTHING_LOST),
-    Kind.CROWDED: (Way.RESUME, _NOTHING_LOST),
-    Kind.PRUNING: (Way.RESUME, "one restart; trials that were pruned meanwhile stay so"),
-    Kind.STARTUP: (Way.RESUME, "one restart and the code of before; all trials stay comparable"),
-    Kind.THREADS: (Way.RESUME, _NOTHING_LOST),
-    Kind.ALL_GPUS: (Way.ANEW, "a new study: a trial on fewer GPUs measures another training"),
-    Kind.PARALLEL: (Way.ADD, "the trials that run in the added processes, when these are ended"),
-    Kind.IDLE: (Way.ANEW, "a new study: what each GPU has to do also changes what is learnt"),
+    Kind.GAPS: _NOTHING_LOST,
+    Kind.FAILURES: "a new study: Optuna refuses other choices of a parameter in the same study",
+    Kind.WORKERS: _NOTHING_LOST,
+    Kind.CROWDED: _NOTHING_LOST,
+    Kind.PRUNING: "one restart; trials that were pruned meanwhile stay so",
+    Kind.STARTUP: "one restart and the code of before; all trials stay comparable",
+    Kind.THREADS: _NOTHING_LOST,
+    Kind.ALL_GPUS: "a new study: a trial on fewer GPUs measures another training",
+    Kind.PARALLEL: "the trials that run in the added processes, when these are ended",
+    Kind.IDLE: "a new study: what each GPU has to do also changes what is learnt",
 }
-"""Kind → how the change comes into a study of any Optuna program that runs, and what it costs to take back."""
-
-
-def _advice(cause: IdleCause, facts: Facts, hours_left: float) -> str:
-    """Say whether to stop a study that runs for so long. Hours count as training at the study's rate so far."""
-    if cause.way is Way.ADD:
-        return "make it now: more processes join the study, and nothing stops"
-    if cause.gain is None:
-        return "let the study finish: nobody knows what stopping it would gain"
-    longest_s = max((ended.mean_s or 0.0 for ended in facts.ended.values()), default=0.0)
-    lost_h = longest_s / 2.0 / HOUR_S if cause.way is Way.RESUME else 0.0
-    kept_h = facts.covered_s / HOUR_S if cause.way is Way.ANEW else 0.0
-    changed_h, unchanged_h = cause.gain * max(0.0, hours_left - lost_h), kept_h + hours_left
-    if cause.way is Way.RESUME:
-        so = f"{cause.gain:.2f} x ({hours_left:.1f} h left - {lost_h:.1f} h of trials that stop half-way)"
-        against = f"{unchanged_h:.1f} h"
-    else:
-        so = f"{cause.gain:.2f} x {hours_left:.1f} h left"
-        against = f"{kept_h:.1f} h so far + {hours_left:.1f} h left = {unchanged_h:.1f} h"
-    is_better = changed_h >= LEAST_GAIN * unchanged_h
-    now = "stop and resume with it now" if cause.way is Way.RESUME else "stop and begin anew with it now"
-    return f"{now if is_better else 'let the study finish'}: at most {so} = {changed_h:.1f} h, against {against}"
+"""Kind → what it costs to take the change back in a study of any Optuna program."""
 
 
 def _gaps(facts: Facts) -> Iterator[IdleCause]:
-    """Say how long no trial ran between the first and the last one.
+    """Yield how long no trial ran between the first and the last one.
 
     Where one gap makes half of that time, the study stood still.
     """
@@ -176,7 +132,7 @@ def _gaps(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _threads(facts: Facts) -> Iterator[IdleCause]:
-    """Say that the trials at once are threads of one process, where the GPUs have room or a person has told it."""
+    """Yield that the trials at once are threads of one process, where the GPUs have room or a person has told it."""
     n_jobs, duty_pct = facts.setup.n_jobs, _duty(facts)
     if n_jobs is None or n_jobs.value < 2 or (duty_pct and 100.0 / duty_pct < LEAST_GAIN):
         return
@@ -194,7 +150,7 @@ def _threads(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _all_gpus(facts: Facts) -> Iterator[IdleCause]:
-    """Say that each trial uses all GPUs, so that trials run one after the other."""
+    """Yield that each trial uses all GPUs, so that trials run one after the other."""
     gpus, each, running, duty_pct = facts.setup.gpus, facts.setup.gpus_per_trial, facts.running_at_once, _duty(facts)
     if gpus is None or each is None or running is None or running.usual > 1 or each.value < gpus.value:
         return
@@ -213,6 +169,7 @@ def _all_gpus(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _failures(facts: Facts) -> Iterator[IdleCause]:
+    """Yield how much time failed trials took, from a tenth of all trial time on."""
     failed = facts.ended[TrialEnd.FAILED]
     if failed.total_s < max(LEAST_SHARE * facts.trial_s, 1e-9):
         return
@@ -230,7 +187,7 @@ def _failures(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _startup(facts: Facts) -> Iterator[IdleCause]:
-    """Say how much the start-ups of complete trials cost, from a fifth of these trials' time on."""
+    """Yield how much the start-ups of complete trials cost, from a fifth of these trials' time on."""
     complete = facts.ended[TrialEnd.COMPLETE]
     if complete.startup_s < max(0.2 * complete.total_s, 1e-9):
         return
@@ -253,7 +210,7 @@ def _startup(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _pruning(facts: Facts, trials: Sequence[TrialTimes]) -> Iterator[IdleCause]:
-    """Say how much the start-ups of pruned trials cost, and what remains if a trial trains for four start-ups."""
+    """Yield how much the start-ups of pruned trials cost, and what remains if a trial trains for four start-ups."""
     pruned, complete = facts.ended[TrialEnd.PRUNED], facts.ended[TrialEnd.COMPLETE]
     if facts.startup_share is None or pruned.startup_s < max(LEAST_SHARE * facts.trial_s, 1e-9):
         return
@@ -279,6 +236,7 @@ def _pruning(facts: Facts, trials: Sequence[TrialTimes]) -> Iterator[IdleCause]:
 
 
 def _seldom_training(facts: Facts) -> str:
+    """Return how many of the trials at once train, as a sentence; empty where that is unknown."""
     running, training = facts.running_at_once, facts.training_at_once
     if running is None or training is None:
         return ""
@@ -289,6 +247,7 @@ def _seldom_training(facts: Facts) -> str:
 
 
 def _workers(facts: Facts) -> Iterator[IdleCause]:
+    """Yield that the trials at once have fewer or more loader workers than the machine has cores."""
     workers, cores, running = facts.setup.loader_workers, facts.setup.cores, facts.running_at_once
     if workers is None or cores is None or running is None:
         return
@@ -317,7 +276,7 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _parallel(facts: Facts) -> Iterator[IdleCause]:
-    """Say how many trials the GPUs have room for. A probe of `tuner` has its GPUs for itself."""
+    """Yield how many trials the GPUs have room for. A probe of `tuner` has its GPUs for itself."""
     if facts.running_at_once is None or (facts.is_ours and facts.setup.gpus is None):
         return
     at_once, (most, why, how) = max(facts.running_at_once.usual, 1), _room(facts)
@@ -339,6 +298,7 @@ def _parallel(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _more_at_once(facts: Facts, most: int, at_once: int) -> str:
+    """Return how to run `most` trials at once instead of `at_once`."""
     each, n_jobs = facts.setup.gpus_per_trial, facts.setup.n_jobs
     if facts.is_ours:
         return f"`tuner optimize --gpus-per-trial {each.value if each else 1}` probes {most} configs at once"
@@ -366,7 +326,7 @@ def _room(facts: Facts) -> tuple[int, str, str]:
 
 
 def _idle(facts: Facts) -> Iterator[IdleCause]:
-    """Say how busy the GPUs are while trials train, where no other cause tells what they wait for."""
+    """Yield how busy the GPUs are while trials train, where no other cause tells what they wait for."""
     duty_pct, share = _duty(facts), 1.0 - (facts.startup_share or 0.0)
     if duty_pct is None or share <= 0.0 or (busy_pct := duty_pct / share) >= 50.0:
         return
@@ -382,6 +342,7 @@ def _idle(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _duty(facts: Facts) -> float | None:
+    """Return the mean utilisation of the GPUs in percent; None where it is unknown."""
     return facts.setup.duty_pct.value if facts.setup.duty_pct else None
 
 

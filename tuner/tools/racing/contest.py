@@ -1,33 +1,28 @@
 """Runs a race: trains its configs in turns, keeps each run, and says how the race stands and what it comes to."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
-from statistics import fmean, median
+from statistics import median
 
 from tuner.errors import TrainerError
-from tuner.export import SPEEDS, figure, in_words, score_text
+from tuner.export import figure, in_words, score_text
 from tuner.probe import (
-    SAMPLES_PER_S,
     Answer,
     Blame,
-    Enough,
     Failure,
     FailureKind,
-    Go,
-    Interrupted,
-    More,
+    Next,
     ProbeResult,
-    over,
     student_tail,
     with_sure_speed,
 )
 from tuner.records.case_record import RunRecord, scored_by
 from tuner.running.job import Job
 from tuner.running.prober import run_in
-from tuner.search.scores import Mean, agreement, ahead, constant, means, standings, thinned
+from tuner.search.scores import Mean, ahead, constant, means, standings, thinned
 from tuner.store.races import RaceRuns
 from tuner.study import Case, ProbeSpec, same_launch
 from tuner.tools.racing.entrants import Entrant, Round, better_half, rounds
@@ -57,12 +52,12 @@ class RunFollower:
     def __call__(self, so_far: ProbeResult | None) -> Answer:
         """Take over the newest score, and say whether the run goes on."""
         if self._interrupted():
-            return Interrupted()
+            return Answer(Next.INTERRUPTED)
         if so_far is None:
-            return Go()
+            return Answer(Next.GO)
         self.trained_s = so_far.total_s - (so_far.start_up_s or so_far.total_s)
         self.note(so_far)
-        return Enough() if self.is_complete else More()
+        return Answer(Next.ENOUGH) if self.is_complete else Answer(Next.MORE)
 
     @property
     def is_complete(self) -> bool:
@@ -112,7 +107,7 @@ class Place:
 
 
 class Race:
-    """The race of one case."""
+    """The race of one case, whose runs are made in rounds of successive halving."""
 
     def __init__(
         self,
@@ -235,7 +230,7 @@ class Race:
         return True
 
     def _is_interrupted(self) -> bool:
-        """Say that this process still makes its run; return whether the user wants to stop."""
+        """Return whether the user wants to stop; other processes learn that this one still makes its run."""
         self._runs.beat()
         return self._job.interrupted()
 
@@ -307,27 +302,8 @@ def _in_words(failure: Failure) -> str:
     return f"{failure.kind.value}: {failure.detail}"
 
 
-def forecasts(places: Sequence[Place], updates: Mapping[int, float | None]) -> dict[str, list[float | None]]:
-    """Return what could have foretold a race: metric → its value for each place.
-
-    Utilisation is that of the search. Samples/s and updates/s are those of the race itself, and those of the search
-    where the race has none. `updates` holds the updates of an iteration, by position.
-    """
-    searched = dict.fromkeys(name for place in places for name in place.entrant.measured if name != SAMPLES_PER_S)
-    metrics = {name: [place.entrant.measured.get(name) for place in places] for name in searched}
-    metrics[SAMPLES_PER_S] = [
-        over(fmean, [run.samples_per_s for run in place.runs]) or place.entrant.measured.get(SAMPLES_PER_S)
-        for place in places
-    ]
-    speeds = [over(fmean, [run.iterations_per_s for run in place.runs]) for place in places]
-    metrics["updates/s"] = [
-        speed * count if speed and (count := updates.get(at)) else None for at, speed in enumerate(speeds)
-    ]
-    return metrics
-
-
-def verdict(places: Sequence[Place], updates: Mapping[int, float | None]) -> Iterator[str]:
-    """Yield the sentences about a race. `updates` holds the updates of an iteration, by position."""
+def verdict(places: Sequence[Place]) -> Iterator[str]:
+    """Yield the sentences about a race: who left it, who learns most, and how sure that is."""
     finalists = [(place, place.mean) for place in places if place.mean and place.seconds == places[0].seconds]
     yield from (f"{place.entrant} left the race: {place.failure}" for place in places if place.failure)
     if not finalists:
@@ -341,7 +317,6 @@ def verdict(places: Sequence[Place], updates: Mapping[int, float | None]) -> Ite
     if len(finalists) > 1:
         second, second_mean = finalists[1]
         yield _lead(mean, second.entrant, second_mean)
-    yield from _forecast_agreement(places, updates)
     devices = {run.host["devices"] for place in places for run in place.runs if run.host.get("devices")}
     if len(devices) > 1:
         names = "; ".join(sorted(devices))
@@ -349,7 +324,7 @@ def verdict(places: Sequence[Place], updates: Mapping[int, float | None]) -> Ite
 
 
 def _lead(winner: Mean, second: Entrant, mean: Mean) -> str:
-    """Say how far the second is behind, and how often chance alone would do this (Student's t test).
+    """Return how far the second is behind, and how often chance alone would do this (Student's t test).
 
     The winner is clear if chance would put two equal configs so far apart in at most 5 % of races. Less than 1 % is not
     told as a number: two or three seeds do not show it.
@@ -364,18 +339,3 @@ def _lead(winner: Mean, second: Entrant, mean: Mean) -> str:
     often = f"{100 * chance:.0f} %" if chance >= 0.01 else "less than 1 %"
     lag += f", {lead.errors:.1f} standard errors behind. Two equal configs would differ so in {often} of races"
     return f"{lag}." if chance <= 0.05 else f"{lag}: the winner is not clear, and more hours or seeds may tell."
-
-
-def _forecast_agreement(places: Sequence[Place], updates: Mapping[int, float | None]) -> Iterator[str]:
-    """Yield for each metric whether its order is that of the scores after the time that all configs were trained."""
-    shortest = min((place.seconds for place in places if place.mean), default=0.0)
-    scores = means({at: place.runs for at, place in enumerate(places)}, shortest)
-    for name, values in forecasts(places, updates).items():
-        pairs = [(value, scores[at].value) for at, value in enumerate(values) if value is not None and at in scores]
-        if len(pairs) < 2 or (tau := agreement(*zip(*pairs, strict=True))) is None:
-            continue
-        is_right = max(pairs)[1] == max(score for _, score in pairs)
-        yield (
-            f"{SPEEDS.get(name, name)} {'names' if is_right else 'does not name'} the winner after {shortest:.0f} s; "
-            f"its order agrees with that of the scores by {tau:+.2f} (Kendall's tau of {len(pairs)} configs)."
-        )

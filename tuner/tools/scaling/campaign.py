@@ -15,9 +15,7 @@ from tuner.probe import (
     Blame,
     DeviceSource,
     FailureKind,
-    Go,
-    Interrupted,
-    More,
+    Next,
     ProbePlan,
     Prober,
     ProbeResult,
@@ -46,14 +44,10 @@ class Scaled:
     sizes: tuple[int | None, ...]
     plan: Callable[[Config, Slot], ProbePlan]
     limits: ProbeSpec
-    config: Callable[[int | None, bool], Config]
-    """Returns the config for a size. The flag says whether the ranks exchange data."""
-    can_stay_apart: bool = False
-    """Whether its ranks can work without exchanging anything."""
+    config: Callable[[int | None], Config]
+    """Returns the config for a size."""
     only_links: bool = False
-    """Whether it measures the links alone, so that a single rank has nothing to do."""
-    step_samples: Callable[[int, int], float] | None = None
-    """Returns the samples of a step by size and number of ranks; None where only a probe can tell."""
+    """Whether it measures the links alone: a single rank has nothing to do, and a step is one sample of each rank."""
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -90,32 +84,30 @@ def scaling_runs(subjects: Sequence[Scaled], counts: Sequence[int], routes: Sequ
     Args:
         subjects: what is measured.
         counts: the numbers of GPUs, 1 first.
-        routes: the ways between the ranks; only the first is also measured without an exchange.
+        routes: the ways between the ranks.
     """
-    sizes = [(scaled, _sizes(scaled, counts)) for scaled in subjects]
 
     def runs(mode: Mode, *teams: CardTeam) -> Iterator[Run]:
-        for scaled, own in sizes:
-            if mode == "joined" or not (scaled.only_links or (mode == "apart" and not scaled.can_stay_apart)):
-                yield from (Run(subject=scaled.subject.name, size=size, mode=mode, teams=teams) for size in own)
+        for scaled in subjects:
+            if mode == "joined" or not scaled.only_links:
+                sizes = _sizes(scaled, counts)
+                yield from (Run(subject=scaled.subject.name, size=size, mode=mode, teams=teams) for size in sizes)
 
     yield from runs("single", CardTeam(gpus=(0,)))
     for count in counts[1:]:
         yield from runs("beside", *(CardTeam(gpus=(card,)) for card in range(count)))
-        for position, route in enumerate(routes):
-            team = CardTeam(gpus=tuple(range(count)), route=route)
-            if position == 0:
-                yield from runs("apart", team)
-            yield from runs("joined", team)
+        for route in routes:
+            yield from runs("joined", CardTeam(gpus=tuple(range(count)), route=route))
 
 
 def _sizes(scaled: Scaled, counts: Sequence[int]) -> Sequence[int | None]:
-    known = {size for size in scaled.sizes if size is not None}
-    if not known:
+    """Return the sizes of a subject in order: those that were asked for, and its largest divided by each count."""
+    sizes = {size for size in scaled.sizes if size is not None}
+    if not sizes:
         return [None]
-    if not (scaled.subject.splits_model or scaled.only_links):
-        known |= {max(known) // count for count in counts if max(known) >= count}
-    return sorted(known)
+    if not scaled.only_links:
+        sizes |= {max(sizes) // count for count in counts if max(sizes) >= count}
+    return sorted(sizes)
 
 
 class Measuring:
@@ -159,16 +151,16 @@ class Measuring:
         self._open = {}
 
     def _probe(self, run: Run, subject: Scaled, team: CardTeam, together: "_Together", place: int) -> ProbeResult:
-        config = subject.config(run.size, run.mode != "apart")
+        """Return what the probe of one team of a run measured; `place` is its position among the teams."""
+        config = subject.config(run.size)
         source, prober = self._open[team]
-        wanted = self._folder / "-".join(map(str, filter(None, (run.subject, run.size, run.mode, team.route))))
+        folder = self._folder / "-".join(map(str, filter(None, (run.subject, run.size, run.mode, team.route))))
         variables = {
             **device_variables(source.devices),
             **nccl_variables("off" if team.route == "host" else "on", ()),
             **subject.variables,
         }
-
-        slot = Slot(devices=source.devices, out_dir=wanted, limits=subject.limits, variables=variables)
+        slot = Slot(devices=source.devices, out_dir=folder, limits=subject.limits, variables=variables)
         try:
             return run_in(slot, partial(subject.plan, config), lambda plan: prober(plan, together.stop(place)))
         finally:
@@ -192,19 +184,27 @@ class _Together:
 
         def answer(so_far: ProbeResult | None) -> Answer:
             if self._interrupted():
-                return Interrupted()
+                return Answer(Next.INTERRUPTED)
             if so_far is None or len(self._windows_s) == 1:
-                return Go()
+                return Answer(Next.GO)
             self._windows_s[place] = so_far.window_s or 0.0
-            return Go() if min(self._windows_s) >= self._window_s else More()
+            return Answer(Next.GO) if min(self._windows_s) >= self._window_s else Answer(Next.MORE)
 
         return answer
 
 
 def _point(run: Run, subject: Scaled, team: CardTeam, result: ProbeResult) -> Measurement:
-    of_team = {"gpus": team.gpus, "route": team.route, "beside": len(run.teams)}
-    of_probe = {"window_s": result.window_s, "devices": result.devices}
-    point = Measurement(workload=run.subject, size=run.size, mode=run.mode, **of_team, **of_probe)
+    """Return what the probe of one team measured. Raises TrainerError where it has trained and counted no samples."""
+    point = Measurement(
+        workload=run.subject,
+        size=run.size,
+        mode=run.mode,
+        gpus=team.gpus,
+        route=team.route,
+        beside=len(run.teams),
+        window_s=result.window_s,
+        devices=result.devices,
+    )
     if result.failure:
         return replace(point, failure=result.failure.kind, detail=result.failure.detail)
     if not result.samples_per_s:
@@ -215,13 +215,12 @@ def _point(run: Run, subject: Scaled, team: CardTeam, result: ProbeResult) -> Me
         point,
         samples_per_s=result.samples_per_s,
         samples_per_s_se=result.samples_per_s_se,
-        samples_per_step=_step_samples(run, subject, team, result),
+        samples_per_step=len(team.gpus) if subject.only_links else _samples_per_iteration(result),
     )
 
 
-def _step_samples(run: Run, subject: Scaled, team: CardTeam, result: ProbeResult) -> float | None:
-    if subject.step_samples is not None and run.size is not None:
-        return subject.step_samples(run.size, len(team.gpus))
+def _samples_per_iteration(result: ProbeResult) -> float | None:
+    """Return the samples of all ranks in an iteration; None where the probe does not show it."""
     if not result.samples_per_s or not result.trained_s or not result.iterations:
         return None
     return result.samples_per_s * result.trained_s / result.iterations
@@ -302,6 +301,7 @@ def begun(path: Path, blank: Results) -> Results:
 
 
 def _run_of(point: Measurement) -> tuple[object, ...]:
+    """Return what points of one run have in common."""
     return (point.workload, point.size, point.mode, point.route, point.beside)
 
 

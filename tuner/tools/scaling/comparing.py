@@ -1,4 +1,4 @@
-"""Results of several machines side by side: prices, speed-up, cost, what to choose; a table and sentences of it."""
+"""Results of one machine in words, and of several side by side: speed-up, price, what to choose."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,12 +10,10 @@ from pydantic import Field, ValidationError
 
 from tuner.devices.found import Link
 from tuner.errors import StudyError, TunerError
-from tuner.export import Sheet, tsv
-from tuner.probe import BUSY_PCT, HOUR_S, over
+from tuner.probe import BUSY_PCT, HOUR_S
 from tuner.study import Number, Strict, complaints, grouped, read_mapping
-from tuner.tools.scaling.laws import Loss, Quantity, difference
 from tuner.tools.scaling.results import Measurement, Mode, Results, Route, Subject
-from tuner.tools.scaling.scaling_table import Fit, ScalingRow, ceilings, mean_pct, table
+from tuner.tools.scaling.scaling_table import Quantity, ScalingRow, ceilings, difference, table
 
 ROUTES: dict[Route, str] = {
     "nvlink": "NVLink",
@@ -27,13 +25,12 @@ ROUTES: dict[Route, str] = {
 MODES: dict[Mode, str] = {
     "single": "one device works, alone on the machine",
     "beside": "each device has a program of its own, and all work at the same time",
-    "apart": "the devices wait for each other after each step, and exchange nothing",
     "joined": "the devices exchange gradients or other results, as in training",
 }
 """The words for each way to work."""
 CPU_NOTE = "These are CPU figures: ranks of one processor that exchange data with gloo. They say nothing about GPUs."
 CERTAIN = 2.0
-"""A loss, a lead or a misfit counts from this many standard errors on."""
+"""A loss or a lead counts from this many standard errors on."""
 
 
 def number(quantity: Quantity) -> str:
@@ -56,26 +53,20 @@ def short(quantity: Quantity) -> str:
     return f"{number(quantity.times(1 / (unit or 1.0)))} {letter}".rstrip()
 
 
-def sized(row: ScalingRow | Fit | Measurement) -> str:
+def sized(row: ScalingRow | Measurement) -> str:
     """Return the name of what a row is about."""
     return row.workload if row.size is None else f"{row.workload} {row.size:,}"
 
 
-def scaling_sentences(results: Results, rows: Sequence[ScalingRow], fits: Iterable[Fit]) -> Iterator[str]:
-    """Yield what the losses of each row are, and then each serial part."""
+def scaling_sentences(results: Results, rows: Sequence[ScalingRow]) -> Iterator[str]:
+    """Yield what the losses of each row are, what more devices could gain at most, and what failed."""
     if not results.on_gpu:
         yield CPU_NOTE
     yield from busy_with_others(point for point in results.points if point.mode != "beside")
     for row in rows:
         if row.scaling != "single":
             yield _losses(row, "cards" if results.on_gpu else "ranks")
-    yield from map(_serial, fits)
     yield from ceiling_sentences(rows)
-    yield from failure_sentences(results)
-
-
-def failure_sentences(results: Results) -> Iterator[str]:
-    """Yield which measurements failed, and why."""
     for point in results.points:
         if point.failure:
             cards = ",".join(map(str, point.gpus))
@@ -84,9 +75,9 @@ def failure_sentences(results: Results) -> Iterator[str]:
 
 def ceiling_sentences(rows: Sequence[ScalingRow]) -> Iterator[str]:
     """Yield the most that more devices could gain, where they were not measured themselves."""
-    for row, gpus, speed_up in ceilings(rows):
+    for single, gpus, speed_up in ceilings(rows):
         yield (
-            f"{sized(row)} (strong): {gpus} devices can make at most {number(speed_up)} times "
+            f"{sized(single)} (strong): {gpus} devices can make at most {number(speed_up)} times "
             f"the samples of one. One device with 1/{gpus} of the batch is no faster"
         )
 
@@ -118,15 +109,6 @@ def _losses(row: ScalingRow, devices: str) -> str:
 
 def _over(route: Route | None) -> str:
     return f" over {ROUTES[route]}" if route in {"nvlink", "p2p", "host"} else ""
-
-
-def _serial(fit: Fit) -> str:
-    law = "Amdahl" if fit.scaling == "strong" else "Gustafson"
-    share = number(Quantity(fit.serial.share, fit.serial.error).times(100))
-    text = f"{sized(fit)} ({fit.scaling}){_over(fit.route)}: serial part {share} % ({law})"
-    if fit.serial.misfit is not None and fit.serial.misfit > CERTAIN:
-        text += "; the law does not fit these measurements"
-    return text
 
 
 def topology(links: Sequence[Link]) -> Iterator[str]:
@@ -180,40 +162,32 @@ def read_prices(path: Path, needed: Sequence[tuple[str, str]]) -> Prices:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PricedRow:
-    """One row of one machine, and what it costs."""
+class MachineRow:
+    """A row of the scaling table of one machine."""
 
     machine: str
+    """The name of the file with its results."""
     model: str
+    """The model of its devices."""
     on_gpu: bool
     row: ScalingRow
-    per_hour: float | None
-    """The price of all devices of the row for one hour; None without prices."""
-
-    @property
-    def per_price(self) -> Quantity | None:
-        """The samples for one unit of the currency; None without prices."""
-        return None if self.per_hour is None else self.row.samples_per_s.times(HOUR_S / self.per_hour)
-
-    @property
-    def per_million(self) -> float | None:
-        """The price of a million samples; None without prices."""
-        return None if self.per_price is None else 1e6 / self.per_price.value
+    samples_per_price: float | None = None
+    """The samples for one unit of the currency; None without prices."""
 
 
-def lines(machines: Mapping[str, Results], prices: Prices | None) -> list[PricedRow]:
-    """Return all rows of all machines, by the names of their files, with their prices where `prices` are given."""
-    priced: list[PricedRow] = []
+def all_rows(machines: Mapping[str, Results], prices: Prices | None = None) -> list[MachineRow]:
+    """Return the rows of all machines, by the names of their files, and what samples cost where `prices` are given."""
+    rows = []
     for machine, results in machines.items():
         model, on_gpu = results.devices[0], results.on_gpu
-        price = prices.of(machine, model) if prices else None
+        per_hour = prices.of(machine, model) if prices else None
         for row in table(results):
-            per_hour = None if price is None else price * row.gpus
-            priced.append(PricedRow(machine=machine, model=model, on_gpu=on_gpu, row=row, per_hour=per_hour))
-    return priced
+            per_price = per_hour and row.samples_per_s.value * HOUR_S / (per_hour * row.gpus)
+            rows.append(MachineRow(machine=machine, model=model, on_gpu=on_gpu, row=row, samples_per_price=per_price))
+    return rows
 
 
-def recommendation(lines: Sequence[PricedRow], currency: str) -> Iterator[str]:
+def recommendation(lines: Sequence[MachineRow], currency: str | None = None) -> Iterator[str]:
     """Yield what to choose: which machine suits a workload, and for each machine whether more GPUs are worth it.
 
     How far that holds comes last.
@@ -233,8 +207,8 @@ def recommendation(lines: Sequence[PricedRow], currency: str) -> Iterator[str]:
         yield f"{CPU_NOTE} The workloads are smaller there, so that only speed-ups can be compared with GPUs."
 
 
-def _worth(line: PricedRow) -> str:
-    """Return the speed-up of a row, and whether its devices are worth it.
+def _worth(line: MachineRow) -> str:
+    """Return the speed-up of a row in words, and whether its devices are worth it.
 
     They are from 90 % efficiency on, and from 70 % on where time counts more than money. With a standard error above
     10 points, nothing is advised.
@@ -257,12 +231,12 @@ def _worth(line: PricedRow) -> str:
     )
 
 
-def _across(lines: Sequence[PricedRow], currency: str) -> Iterator[str]:
+def _across(lines: Sequence[MachineRow], currency: str | None) -> Iterator[str]:
     """Yield which machine makes most of each workload, and which makes most for the money.
 
     Only the same workload, of the same size per GPU, on the same kind of device is compared.
     """
-    alike = [line for line in lines if line.row.scaling != "strong" or line.row.splits_model]
+    alike = [line for line in lines if line.row.scaling != "strong"]
     for group in grouped(alike, lambda line: (line.row.workload, line.row.size, line.on_gpu)).values():
         if len({line.machine for line in group}) < 2:
             continue
@@ -271,14 +245,14 @@ def _across(lines: Sequence[PricedRow], currency: str) -> Iterator[str]:
         sentence = (
             f"{sized(fastest.row)}: {_where(fastest)} is the fastest, with {speed} samples/s{_rivals(fastest, group)}"
         )
-        samples = {line.per_price.value: line for line in group if line.per_price}
-        if samples:
-            most = max(samples)
-            sentence += f"; {_where(samples[most])} makes the most for the money, {most:,.0f} samples per {currency}"
+        if currency:
+            cheapest = max(group, key=lambda line: line.samples_per_price or 0.0)
+            most = f"{cheapest.samples_per_price or 0.0:,.0f} samples per {currency}"
+            sentence += f"; {_where(cheapest)} makes the most for the money, {most}"
         yield sentence
 
 
-def _rivals(fastest: PricedRow, group: Sequence[PricedRow]) -> str:
+def _rivals(fastest: MachineRow, group: Sequence[MachineRow]) -> str:
     """Return the other machines whose best line may be as fast, as far as the errors say."""
     alike: dict[str, None] = {}
     for line in group:
@@ -288,61 +262,13 @@ def _rivals(fastest: PricedRow, group: Sequence[PricedRow]) -> str:
     return f" ({', '.join(alike)} may be as fast)" if alike else ""
 
 
-def _where(line: PricedRow) -> str:
+def _where(line: MachineRow) -> str:
+    """Return a machine and its devices in words."""
     route = f" over {ROUTES[line.row.route]}" if line.row.route else ""
     return f"{line.machine} with {line.row.gpus} x {line.model}{route}"
 
 
-def _largest(lines: Sequence[PricedRow]) -> list[PricedRow]:
+def _largest(lines: Sequence[MachineRow]) -> list[MachineRow]:
     """Return the lines of the largest size and the largest number of GPUs, for each workload, route and scaling."""
     groups = grouped(lines, lambda line: (line.row.workload, line.row.route, line.row.scaling))
     return [max(reversed(group), key=lambda line: (line.row.size or 0, line.row.gpus)) for group in groups.values()]
-
-
-def comparison_tsv(lines: Sequence[PricedRow], currency: str | None) -> str:
-    """Return the lines as text with one column per number; a number that is not known is empty.
-
-    Columns of prices exist only where there is a `currency`.
-    """
-    rows = [_columns(line, currency) for line in lines]
-    return "".join(tsv(Sheet(list(rows[0]) if rows else [], rows)))
-
-
-def _columns(line: PricedRow, currency: str | None) -> dict[str, object]:
-    row = line.row
-    columns: dict[str, object] = {
-        "machine": line.machine,
-        "device": line.model,
-        "workload": row.workload,
-        "size": row.size,
-        "unit": row.unit,
-        "scaling": row.scaling,
-        "devices": row.gpus,
-        "route": row.route,
-        **_measured("samples_per_s", row.samples_per_s),
-        **_measured("ms_per_step", row.step_ms),
-        **_measured("speed_up", row.speed_up),
-        **_measured("efficiency_pct", row.efficiency_pct),
-    }
-    for name in Loss:
-        columns |= _measured(f"{name.replace(' ', '_')}_ms", row.losses.get(name))
-    columns |= {
-        "util_pct": _rounded(mean_pct(row.devices, "util_mean_pct")),
-        "sm_pct": _rounded(mean_pct(row.devices, "sm_mean_pct")),
-        "mem_peak_mib": over(max, (device.mem_peak_mib for device in row.devices)),
-    }
-    if currency:
-        columns |= {
-            f"{currency}_per_hour": line.per_hour,
-            **_measured(f"samples_per_{currency}", line.per_price),
-            f"{currency}_per_million_samples": _rounded(line.per_million),
-        }
-    return columns
-
-
-def _measured(name: str, quantity: Quantity | None) -> dict[str, float | None]:
-    return {name: quantity and _rounded(quantity.value), f"{name}_se": quantity and _rounded(quantity.error)}
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.6g}")

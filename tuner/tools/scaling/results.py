@@ -15,19 +15,18 @@ from tuner.probe import DeviceSummary, FailureKind
 from tuner.study import regular_content
 
 FORMAT = "tuner_scale"
-VERSION = 1
+VERSION = 2
 """The version of the file's form. A reader refuses every other version."""
 COUNTS = (1, 2, 4, 8)
 """The numbers of GPUs that are measured, as far as the machine has them."""
 LINKS = "allreduce"
 """The name of the workload that measures the links."""
 
-Mode = Literal["single", "beside", "apart", "joined"]
+Mode = Literal["single", "beside", "joined"]
 """How the ranks of a measurement work.
 
 - `single`: one rank, alone on the machine
 - `beside`: one of several programs with a rank each, all at the same time
-- `apart`: ranks of one program that wait for each other after each step, and exchange nothing
 - `joined`: ranks of one program that exchange gradients or other results, as in training
 """
 Route = Literal["nvlink", "p2p", "host", "gloo"]
@@ -54,7 +53,7 @@ class Measurement:
     """Of all ranks of the program together."""
     samples_per_s_se: Annotated[float, Field(ge=0.0, lt=1e18)] | None = None
     samples_per_step: Amount | None = None
-    """The samples of all ranks in a step: an update of a built-in workload, an iteration of any other trainer."""
+    """The samples of all ranks in a step, which is an iteration of a trainer."""
     window_s: Amount | None = None
     devices: tuple[DeviceSummary, ...] = ()
     """Utilisation, activity of multiprocessors, memory and power of each device."""
@@ -72,10 +71,6 @@ class Subject:
     text: str
     unit: str
     """What a size counts."""
-    splits_model: bool = False
-    """Whether the ranks share one model and one batch. Elsewhere each rank has the whole model and its own batch."""
-    micro_batches: int | None = None
-    """The parts of a batch, where the model is split."""
 
 
 @with_config(ConfigDict(allow_inf_nan=False))

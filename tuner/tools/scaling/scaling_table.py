@@ -1,17 +1,76 @@
-"""The scaling table: speed-up, efficiency and losses. Pure."""
+"""The scaling table: speed-up, efficiency, and where the time of a step is lost. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from enum import StrEnum
+from typing import Literal, NamedTuple
 
 from tuner.probe import DeviceSummary
-from tuner.study import grouped
-from tuner.tools.scaling.laws import Quantity, SerialPart, fill_share, losses, ratio, serial_part
-from tuner.tools.scaling.results import COUNTS, Measurement, Mode, Results, Route, Subject
+from tuner.tools.scaling.results import COUNTS, LINKS, Measurement, Mode, Results, Route, Subject
 
 Scaling = Literal["single", "weak", "strong"]
 """`weak`: the batch per GPU stays the same. `strong`: the whole batch stays the same. `single`: the baseline."""
-MS_PER_S = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number and its standard error; None where the error is unknown."""
+
+    value: float
+    error: float | None = None
+
+    def times(self, factor: float) -> "Quantity":
+        """Return the product with an exact number."""
+        return Quantity(self.value * factor, None if self.error is None else self.error * abs(factor))
+
+
+def ratio(above: Quantity, below: Quantity) -> Quantity:
+    """Return a quotient; the errors of both numbers are independent."""
+    value = above.value / below.value
+    return _with_errors(value, above.times(value / above.value), below.times(value / below.value))
+
+
+def difference(quantity: Quantity, less: Quantity) -> Quantity:
+    """Return a difference; the errors of both numbers are independent."""
+    return _with_errors(quantity.value - less.value, quantity, less)
+
+
+def _with_errors(value: float, *parts: Quantity) -> Quantity:
+    """Return a number with the independent errors of its parts; its error is unknown where that of a part is."""
+    errors = [part.error for part in parts if part.error is not None]
+    return Quantity(value, math.hypot(*errors) if len(errors) == len(parts) else None)
+
+
+class Loss(StrEnum):
+    """The names of all losses of a step, in the order in which they add up."""
+
+    SERIAL = "serial"
+    CONTENTION = "contention"
+    IMBALANCE = "imbalance"
+    WAITING = "communication and synchronisation"
+
+
+def losses(
+    *, joined: Quantity, ideal: Quantity, same_batch: Quantity, beside: Sequence[Quantity] = ()
+) -> dict[str, Quantity]:
+    """Return the losses of a step from measured times of a step. They add up to the step's time minus the ideal.
+
+    A loss may be negative within its error. Neighbouring losses share a measurement, so their errors are correlated.
+
+    Args:
+        joined: the step of all ranks together, exchanging results.
+        ideal: the step that n GPUs would need without any loss.
+        same_batch: the step of one GPU, alone on the machine, with the work that each rank has.
+        beside: the step of each GPU with that work, all at the same time in programs of their own.
+    """
+    parts = {Loss.SERIAL: difference(same_batch, ideal)} if same_batch != ideal else {}
+    slowest = same_batch
+    if beside:
+        mean = _with_errors(sum(step.value for step in beside), *beside).times(1 / len(beside))
+        slowest = max(beside, key=lambda step: step.value)
+        parts |= {Loss.CONTENTION: difference(mean, same_batch), Loss.IMBALANCE: difference(slowest, mean)}
+    return {**parts, Loss.WAITING: difference(joined, slowest)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,8 +91,6 @@ class ScalingRow:
     losses: Mapping[str, Quantity] = field(default_factory=dict)
     """The parts of the step's time beyond the ideal, in ms, by name."""
     devices: tuple[DeviceSummary, ...] = ()
-    splits_model: bool = False
-    """Whether the ranks share one model, so that a size is that of all ranks together."""
 
     @property
     def efficiency_pct(self) -> Quantity:
@@ -41,19 +98,7 @@ class ScalingRow:
         return self.speed_up.times(100 / self.gpus)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fit:
-    """The serial part of a workload over one route."""
-
-    workload: str
-    size: int | None
-    route: Route | None
-    scaling: Scaling
-    serial: SerialPart
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LinkRow:
+class LinkRow(NamedTuple):
     """The time of an all-reduce."""
 
     gpus: int
@@ -72,20 +117,25 @@ class _Index:
 
     def __init__(self, results: Results, subject: Subject) -> None:
         self.subject = subject
-        points = (point for point in results.points if point.workload == subject.name)
-        self.points = [point for point in points if point.samples_per_s and point.samples_per_step]
+        self.points = _measured(results, subject.name)
 
-    def of(self, mode: Mode, size: int | None, gpus: int | None = None) -> list[Measurement]:
-        """Return the points of a mode and size; `gpus` is the number of devices at work."""
+    def at(self, mode: Mode, size: int | None, gpus: int) -> list[Measurement]:
+        """Return the points of a mode and size with so many devices at work."""
         return [
             point
             for point in self.points
-            if point.mode == mode and point.size == size and gpus in {None, len(point.gpus) * point.beside}
+            if (point.mode, point.size, len(point.gpus) * point.beside) == (mode, size, gpus)
         ]
 
     def single(self, size: int | None) -> Measurement | None:
-        """Return the baseline of a size: one rank on the first device."""
-        return next((point for point in self.of("single", size) if point.gpus == (0,)), None)
+        """Return the baseline of a size: one rank on the first device; None where it was not measured."""
+        return next((point for point in self.at("single", size, 1) if point.gpus == (0,)), None)
+
+
+def _measured(results: Results, subject: str) -> list[Measurement]:
+    """Return the points of a subject whose rate and step are known."""
+    points = (point for point in results.points if point.workload == subject)
+    return [point for point in points if point.samples_per_s and point.samples_per_step]
 
 
 def table(results: Results) -> list[ScalingRow]:
@@ -95,88 +145,68 @@ def table(results: Results) -> list[ScalingRow]:
         index = _Index(results, subject)
         singles = [point for point in index.points if point.mode == "single" and point.gpus == (0,)]
         rows += [_row(index, point, point, "single") for point in singles]
-        rows += _of_several(index)
+        joined = [point for point in index.points if point.mode == "joined"]
+        several = [_row(index, point, *pair) for point in joined for pair in _comparisons(index, point)]
+        rows += sorted(several, key=lambda row: row.scaling, reverse=True)
     return rows
 
 
-def _of_several(index: _Index) -> list[ScalingRow]:
-    rows = [
-        _row(index, point, baseline, scaling)
-        for point in index.points
-        if point.mode == "joined"
-        for scaling, baseline in _comparisons(index, point)
-        if baseline is not None
-    ]
-    return sorted(rows, key=lambda row: row.scaling, reverse=True)
-
-
-def _comparisons(index: _Index, point: Measurement) -> Iterator[tuple[Scaling, Measurement | None]]:
+def _comparisons(index: _Index, point: Measurement) -> Iterator[tuple[Measurement, Scaling]]:
     """Yield the baselines of a point: one GPU with the batch of one rank, and one GPU with the batch of all ranks."""
-    if index.subject.splits_model:
-        yield "strong", index.single(point.size)
-        return
-    yield "weak", index.single(point.size)
-    if point.size is not None:
-        yield "strong", index.single(point.size * len(point.gpus))
+    if weak := index.single(point.size):
+        yield weak, "weak"
+    if point.size is not None and (strong := index.single(point.size * len(point.gpus))):
+        yield strong, "strong"
 
 
 def _row(index: _Index, point: Measurement, baseline: Measurement, scaling: Scaling) -> ScalingRow:
+    """Return the row of a point, compared with its baseline."""
+    is_single = scaling == "single"
     return ScalingRow(
         workload=point.workload,
         unit=index.subject.unit,
-        size=baseline.size if scaling == "strong" else point.size,
+        size=baseline.size,
         gpus=len(point.gpus),
         route=point.route,
         scaling=scaling,
         samples_per_s=rate(point),
         step_ms=_step_ms(point),
-        speed_up=Quantity(1.0) if scaling == "single" else ratio(rate(point), rate(baseline)),
-        losses={} if scaling == "single" else _losses(index, point, baseline),
+        speed_up=Quantity(1.0) if is_single else ratio(rate(point), rate(baseline)),
+        losses={} if is_single else _losses(index, point, baseline),
         devices=point.devices,
-        splits_model=index.subject.splits_model,
     )
 
 
 def _losses(index: _Index, point: Measurement, baseline: Measurement) -> dict[str, Quantity]:
-    ranks = len(point.gpus)
-    share = 1 / ranks if index.subject.splits_model else 1.0
-    alone, apart = index.single(point.size), index.of("apart", point.size, ranks)
-    ideal = _step_ms(baseline).times(1.0 if baseline.size == point.size and share == 1.0 else 1 / ranks)
-    parts = index.subject.micro_batches
+    """Return where the time of a step of several GPUs is lost, compared with the baseline."""
+    ranks, alone = len(point.gpus), index.single(point.size)
+    ideal = _step_ms(baseline).times(1.0 if baseline.size == point.size else 1 / ranks)
     return losses(
         joined=_step_ms(point),
         ideal=ideal,
         same_batch=ideal if alone is None or alone == baseline else _step_ms(alone),
-        beside=[_step_ms(alone_beside).times(share) for alone_beside in index.of("beside", point.size, ranks)],
-        apart=_step_ms(apart[0]) if apart else None,
-        fill=fill_share(ranks, parts) if parts else 0.0,
+        beside=[_step_ms(alone_beside) for alone_beside in index.at("beside", point.size, ranks)],
     )
 
 
-def fits(rows: Iterable[ScalingRow]) -> list[Fit]:
-    """Fit the serial part of each workload, size and route, for weak and for strong scaling."""
-    rows = list(rows)
-    several = [row for row in rows if row.scaling != "single"]
-    groups = grouped(several, lambda row: (row.workload, row.size, row.route, row.scaling))
-    fitted: list[Fit] = []
-    for (workload, size, route, scaling), group in groups.items():
-        single = next(row for row in rows if (row.workload, row.size, row.scaling) == (workload, size, "single"))
-        rates = [(row.gpus, row.samples_per_s) for row in group]
-        serial = serial_part("strong" if scaling == "strong" else "weak", single.samples_per_s, rates)
-        fitted.append(Fit(workload=workload, size=size, route=route, scaling=scaling, serial=serial))
-    return fitted
+class Ceiling(NamedTuple):
+    """The most that several GPUs could gain with the same whole batch."""
+
+    single: ScalingRow
+    """The baseline, with that batch."""
+    gpus: int
+    speed_up: Quantity
 
 
-def ceilings(rows: Sequence[ScalingRow]) -> list[tuple[ScalingRow, int, Quantity]]:
+def ceilings(rows: Sequence[ScalingRow]) -> list[Ceiling]:
     """Return the ceilings of strong scaling that were not measured on several GPUs themselves.
 
-    Each is a baseline, a number of GPUs, and the most that they could gain with the same whole batch. n GPUs need at
-    least the time in which one GPU does the n-th part of the batch. Everything else only adds to it.
+    n GPUs need at least the time in which one GPU does the n-th part of the batch. Everything else only adds to it.
     """
-    singles = {(row.workload, row.size): row for row in rows if row.scaling == "single" and not row.splits_model}
+    singles = {(row.workload, row.size): row for row in rows if row.scaling == "single"}
     measured = {(row.workload, row.size, row.gpus) for row in rows if row.scaling == "strong"}
     return [
-        (single, count, ratio(single.step_ms, part.step_ms))
+        Ceiling(single, count, ratio(single.step_ms, part.step_ms))
         for (workload, size), single in singles.items()
         for count in COUNTS
         if count > 1 and size and size % count == 0 and (workload, size, count) not in measured
@@ -184,25 +214,15 @@ def ceilings(rows: Sequence[ScalingRow]) -> list[tuple[ScalingRow, int, Quantity
     ]
 
 
-def link_table(results: Results, links: str) -> list[LinkRow]:
-    """Return the times of the all-reduces that the subject `links` has measured."""
-    return [
-        LinkRow(
-            gpus=ranks,
-            route=point.route,
-            size_bytes=point.size,
-            time_us=time.times(MS_PER_S),
-            bus_gb_per_s=point.size * 2 * (ranks - 1) / ranks / (time.value / MS_PER_S) / 1e9,
-        )
-        for point in results.points
-        if point.workload == links
-        and point.samples_per_s
-        and point.samples_per_step
-        and point.size
-        and point.route
-        and point.mode == "joined"
-        for ranks, time in [(len(point.gpus), _step_ms(point))]
-    ]
+def link_table(results: Results) -> list[LinkRow]:
+    """Return the times of the all-reduces."""
+    rows: list[LinkRow] = []
+    for point in _measured(results, LINKS):
+        if point.size and point.route:
+            time_ms, ranks = _step_ms(point), len(point.gpus)
+            gb_per_s = point.size * 2 * (ranks - 1) / ranks / time_ms.value / 1e6
+            rows.append(LinkRow(ranks, point.route, point.size, time_ms.times(1000.0), gb_per_s))
+    return rows
 
 
 def rate(point: Measurement) -> Quantity:
@@ -217,6 +237,7 @@ def mean_pct(devices: Sequence[DeviceSummary], field: str) -> float | None:
 
 
 def _step_ms(point: Measurement) -> Quantity:
+    """Return the time of a step in ms."""
     speed = rate(point)
-    step_ms = MS_PER_S * (point.samples_per_step or 0.0) / speed.value
+    step_ms = 1000.0 * (point.samples_per_step or 0.0) / speed.value
     return Quantity(step_ms, None if speed.error is None else step_ms * speed.error / speed.value)

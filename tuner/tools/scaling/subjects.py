@@ -11,89 +11,52 @@ from tuner.running.workbench import Workbench
 from tuner.study import LADDER, Case, Config, ProbeSpec, TrainerSpec
 from tuner.tools.scaling.campaign import Scaled
 from tuner.tools.scaling.results import LINKS, Subject
-from tuner.tools.scaling.workloads import MICRO_BATCHES
 from tuner.trainers.base import Trainer, iterations, own_plan
 from tuner.trainers.reference.reference_trainer import ReferenceTrainer
 
-
-def workload_plan(name: str, config: Config, slot: Slot) -> ProbePlan:
-    """Decide one run of a workload. One session serves runs of all workloads, so that its start is paid once."""
-    planned = own_plan(sys.executable, ("tuner.tools.scaling.workloads",), config, slot, session_key="workload")
-    return replace(planned, request={"workload": name, "config": dict(config), "iterations": iterations(slot)})
-
-
-def planned_by(trainer: Trainer, case: Case, config: Config, slot: Slot) -> ProbePlan:
-    """Decide one run of a trainer's case, in a session where the study and the trainer have one."""
-    warm = trainer.warm_plan(case, config, slot) if slot.limits.warm else None
-    return warm or trainer.plan(case, config, slot)
-
-
 PPO = "ppo"
-PPO_CASE = "deepmimic_pi_plus_ppo"
-
-
-_SUBJECTS = (
-    Subject(name=PPO, text="trains a controller with PPO: the reference trainer", unit="environments per GPU"),
-    Subject(
-        name="fusion",
-        text="trains a network that fuses camera, lidar and inertial readings",
-        unit="samples per GPU and step",
-    ),
-    Subject(
-        name="pipeline",
-        text="trains one transformer, split into a stage per GPU",
-        unit="samples per step of all GPUs",
-        splits_model=True,
-        micro_batches=MICRO_BATCHES,
-    ),
-    Subject(name=LINKS, text="sums a buffer over all ranks, to measure the links", unit="bytes"),
-)
-"""The built-in workloads. Their shapes stand in `workloads/programs.py`."""
-SIZES = {
-    PPO: ((2048, 4096), (32, 64)),
-    "fusion": ((128, 512, 1024), (8, 16, 32)),
-    "pipeline": ((64, 128), (8, 16)),
-    LINKS: ((1 << 12, 1 << 18, 1 << 22, 1 << 25, 1 << 28), (1 << 12, 1 << 18, 1 << 22)),
-}
-"""Built-in workload → the sizes that are measured by default, on GPUs and on CPUs."""
-NAMES = tuple(SIZES)
-
-
-def _limits(window_s: float) -> ProbeSpec:
-    """Return the limits of a probe of a built-in workload, with windows of `window_s` seconds."""
-    return ProbeSpec(iterations=6, min_iterations=4, window_seconds=window_s, max_seconds=window_s + 120)
+"""The name of the workload that trains with the reference trainer."""
+NAMES = (PPO, LINKS)
+"""The names of the built-in workloads."""
 
 
 def built_in(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | None = None) -> Scaled:
     """Return a built-in workload; without `sizes` it has those that suit the devices. Raises StudyError."""
-    if name not in SIZES:
-        raise StudyError(f"workload {name!r} is unknown; known: {', '.join(NAMES)}")
-    subject, limits = next(subject for subject in _SUBJECTS if subject.name == name), _limits(window_s)
-    on_gpu, on_cpu = SIZES[name]
-    sizes = sizes or (on_gpu if gpu else on_cpu)
-    if name == PPO:
-        return Scaled(
-            subject=subject,
-            sizes=sizes,
-            plan=partial(planned_by, ReferenceTrainer(TrainerSpec(name="reference")), Case(name=PPO_CASE)),
-            limits=limits,
-            config=lambda size, _: {LADDER: size or 1},
-        )
-    split, links = subject.splits_model, name == LINKS
+    limits = ProbeSpec(iterations=6, min_iterations=4, window_seconds=window_s, max_seconds=window_s + 120)
+    match name:
+        case "ppo":
+            text, unit = "trains a controller with PPO: the reference trainer", "environments per GPU"
+            trainer, case = ReferenceTrainer(TrainerSpec(name="reference")), Case(name="deepmimic_pi_plus_ppo")
+            return Scaled(
+                subject=Subject(name=name, text=text, unit=unit),
+                sizes=sizes or ((2048, 4096) if gpu else (32, 64)),
+                plan=partial(_trainer_plan, trainer, case),
+                limits=limits,
+                config=lambda size: {LADDER: size or 1},
+            )
+        case "allreduce":
+            small, large = (1 << 12, 1 << 18, 1 << 22), (1 << 25, 1 << 28)
+            return Scaled(
+                subject=Subject(name=name, text="sums a buffer over all ranks, to measure the links", unit="bytes"),
+                sizes=sizes or ((*small, *large) if gpu else small),
+                plan=links_plan,
+                limits=limits,
+                config=lambda size: {"bytes": size or 1},
+                only_links=True,
+            )
+    raise StudyError(f"workload {name!r} is unknown; known: {', '.join(NAMES)}")
 
-    def step_samples(size: int, ranks: int) -> float:
-        return ranks if links else size if split else size * ranks
 
-    return Scaled(
-        subject=subject,
-        sizes=sizes,
-        plan=partial(workload_plan, name),
-        limits=limits,
-        config=lambda size, exchange: {"size": size or 1, "exchange": exchange},
-        can_stay_apart=not links,
-        only_links=links,
-        step_samples=step_samples,
-    )
+def links_plan(config: Config, slot: Slot) -> ProbePlan:
+    """Decide one run of all-reduces. One session serves all sizes, so that its start is paid once."""
+    planned = own_plan(sys.executable, ("tuner.trainers.reference.all_reduce",), config, slot, session_key=LINKS)
+    return replace(planned, request={"config": dict(config), "iterations": iterations(slot)})
+
+
+def _trainer_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> ProbePlan:
+    """Decide one run of a trainer's case, in a session where the study and the trainer have one."""
+    warm = trainer.warm_plan(case, config, slot) if slot.limits.warm else None
+    return warm or trainer.plan(case, config, slot)
 
 
 def of_study(bench: Workbench, case: Case, config: Config, sizes: tuple[int, ...] | None) -> Scaled:
@@ -104,15 +67,15 @@ def of_study(bench: Workbench, case: Case, config: Config, sizes: tuple[int, ...
     has_sizes = LADDER in bench.trainer.accepts
     if sizes and not has_sizes:
         raise StudyError(f"--sizes are values of {LADDER}, which {bench.trainer.name} does not vary; leave them out")
-    own = config.get(LADDER)
+    own_size = config.get(LADDER)
     fixed = {name: value for name, value in config.items() if name != LADDER}
     settings = f" with {in_words(fixed)}" if fixed else ""
     text = f"case of the study {bench.spec.name}, trained by {bench.trainer.name}{settings}"
     return Scaled(
         subject=Subject(name=case.name, text=text, unit="environments per GPU" if has_sizes else ""),
-        sizes=sizes or ((own,) if isinstance(own, int) else (None,)),
-        plan=partial(planned_by, bench.trainer, case),
+        sizes=sizes or ((own_size,) if isinstance(own_size, int) else (None,)),
+        plan=partial(_trainer_plan, bench.trainer, case),
         limits=bench.spec_for(case).probe,
-        config=lambda size, _: config if size is None else {**config, LADDER: size},
+        config=lambda size: config if size is None else {**config, LADDER: size},
         variables=bench.spec.environment.variables,
     )

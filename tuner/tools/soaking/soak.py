@@ -17,11 +17,10 @@ from tuner.probe import (
     OUT_OF_MEMORY,
     TOLD,
     Answer,
-    Enough,
     Evidence,
     Failure,
     FailureKind,
-    More,
+    Next,
     ProbePlan,
     ProbeResult,
     Stop,
@@ -158,10 +157,10 @@ class SoakFollower:
         """Return whether the soak goes on. It is judged again each time that it has become a fiftieth longer."""
         trained_s = so_far.total_s - (so_far.start_up_s or so_far.total_s)
         if trained_s >= self._seconds:
-            return Enough()
+            return Answer(Next.ENOUGH)
         next_s = 1.02 * self._judged_s if self._probe == so_far.started_at else 0.0
         if trained_s < max(0.2 * self._seconds, next_s):
-            return More()
+            return Answer(Next.MORE)
         self._probe, self._judged_s = so_far.started_at, trained_s
         lasting, speed, error = (
             self._training.lasts(so_far.devices, so_far),
@@ -170,7 +169,7 @@ class SoakFollower:
         )
         is_clear = lasting is not None and not 1.0 - CLEAR_CHANCE < lasting.chance <= self._sure_chance
         is_speed_known = speed is None or (error is not None and error <= 0.02 * speed)
-        return Enough() if is_clear and is_speed_known else More()
+        return Answer(Next.ENOUGH) if is_clear and is_speed_known else Answer(Next.MORE)
 
 
 class Soak(NamedTuple):

@@ -31,7 +31,7 @@ KEEPERS: Mapping[DeviceKind, Keeper] = {
 
 
 def keeper(kind: DeviceKind, variables: Mapping[str, str]) -> Keeper | None:
-    """Return what may keep far more memory than a training with these environment variables needs.
+    """Return what keeps freed memory in a training with these variables; None where a variable changes that.
 
     On an H100 with a limit of 2.5 GB, batches that last were 1.5 to 2.4 times as large with the setting. On the CPU,
     twice as many environments of the reference trainer lasted (`benchmarks/results/memory.md`).

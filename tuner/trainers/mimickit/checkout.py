@@ -91,6 +91,7 @@ class Checkout:
             ) from error
 
     def _case(self, path: Path) -> Case:
+        """Return the case of an argument file, whose path is relative to the root."""
         try:
             text, unread = self.read(path), ""
         except TrainerError as error:
@@ -170,18 +171,6 @@ def steps_per_iter(text: str, source: str) -> int:
     return int(_positive(_mapping(text, source).get("steps_per_iter", STEPS_PER_ITER), f"{source}: steps_per_iter"))
 
 
-def updates_per_iteration(text: str, source: str) -> int:
-    """Return how many minibatches the networks of an agent learn from in an iteration, on each rank.
-
-    A minibatch has `batch_size * num_envs` samples, of `num_envs * steps_per_iter` in an iteration.
-    Raises TrainerError when the text is no agent file.
-    """
-    agent, steps = _mapping(text, source), steps_per_iter(text, source)
-    epochs = {key: _positive(agent[key], f"{source}: {key}") for key in _epoch_keys(agent)}
-    sizes = {key: _positive(agent.get(_batch_key(key), 1), f"{source}: {_batch_key(key)}") for key in epochs}
-    return sum(int(epochs[key]) * math.ceil(steps / sizes[key]) for key in epochs)
-
-
 def ladder_end(text: str, source: str) -> LadderEnd | None:
     """Return the most environments whose samples of one iteration fit into the agent's replay buffer.
 
@@ -219,10 +208,12 @@ def _changes(
 
 
 def _epoch_keys(agent: Mapping[Any, Any]) -> list[str]:
+    """Return the keys with numbers of epochs, one for each network that learns by itself."""
     return [key for key in agent if isinstance(key, str) and key.endswith("_epochs")]
 
 
 def _batch_key(epoch_key: str) -> str:
+    """Return the key of the batch size that belongs to a key of epochs."""
     return BATCH_SIZE if epoch_key == EPOCHS else epoch_key.removesuffix("_epochs") + "_batch_size"
 
 
@@ -238,12 +229,14 @@ def _chosen(
 
 
 def _positive(value: object, what: str) -> float:
+    """Return a number above 0. Raises TrainerError for any other value; `what` names it."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise TrainerError(f"{what} is {value!r}; it must be a number above 0")
     return value
 
 
 def _mapping(text: str, source: str) -> dict[Any, Any]:
+    """Return the keys and values of an agent file. Raises TrainerError for any other text."""
     try:
         agent = _yaml().load(text)
     except (YAMLError, ValueError) as error:

@@ -3,12 +3,13 @@
 MimicKit's Python runs this script in the root of a checkout, where the package `tuner` is not installed. The script
 takes the arguments of `mimickit/run.py` without agent file, out dir and samples: these come with each run that the
 tuner asks for. MimicKit's own loop trains the agents, so that an iteration does what it does in a plain run. Only test
-rollouts and model files are left out, and `thin.py` says how many updates are made. A run that the tuner has seen
+rollouts and model files are left out, and `Thinning` says how many updates are made. A run that the tuner has seen
 enough of ends between two updates. Before anything is built, the driver checks that MimicKit has all that it relies on.
 """
 
 import gc
 import inspect
+import math
 import multiprocessing
 import sys
 import time
@@ -75,6 +76,7 @@ def missing() -> str | None:
 
 
 def _lacks() -> Iterator[str]:
+    """Yield what the driver relies on and MimicKit lacks."""
     for name in (*CALLED, *USED):
         if _find(name) is None:
             yield f"no {name.replace(':', '.')}"
@@ -172,7 +174,7 @@ def kept_for_good() -> Iterator[None]:
 
 
 class Left(Exception):  # noqa: N818 - it is no error
-    """A run ends in the middle of an iteration."""
+    """Raised to end a run in the middle of an iteration."""
 
 
 class Leave:
@@ -206,6 +208,80 @@ class Leave:
         return max(1, round(LOOK_S * self.updates / (time.monotonic() - self._began_s)))
 
 
+LEAST_S = 3.0
+"""Each iteration runs updates for at least this many seconds.
+
+The first and the last 0.2 s of the updates show no measurement of their own. With 1.5 s, these ends alone gave errors
+of 2 to 5 points of utilisation on an H200, however many iterations ran.
+"""
+LEAST_SHARE_OF_REST = 0.5
+"""Each iteration runs updates for at least this share of the rest of the iteration's time."""
+LEAST_PARTS = 2
+"""Each iteration after the first runs at least this many parts of its updates.
+
+The first iteration runs a single part. Two different numbers of parts show whether updates grow with the parts.
+"""
+MOST_FOR_ONE = 10
+"""A second of updates stands for at most this many seconds of training: what its two ends add counts as often."""
+MOST_SHARE = 2 / 3
+"""An iteration that needs more than this share of its updates runs all of them."""
+
+
+class Thinning:
+    """Decides what share of its updates an agent makes in each iteration: the same share of the epochs of each network.
+
+    All updates are alike, so some show how busy all keep a device. With 40 epochs, pi_plus spends 60 to 95 % of an
+    iteration on updates. On an H200 a quarter of the updates took a quarter of the time, at the same utilisation
+    (`benchmarks/results/measurement.md`).
+
+    The first iteration makes the smallest share. Each later share follows from the time of the iteration before.
+    """
+
+    def __init__(self, agent: Any, *, wanted: bool, now: Callable[[], float] = time.monotonic) -> None:
+        """The agent makes all updates unless thinning is `wanted`; `now` returns the seconds of a monotonic clock."""
+        self._now = now
+        epochs = {name: count for name, count in vars(agent).items() if name.endswith("_epochs")}
+        thinnable = wanted and all(isinstance(count, int) for count in epochs.values())
+        self._parts = (math.gcd(*epochs.values()) or 1) if thinnable else 1
+        """The number of equal parts into which all updates can be divided."""
+        self._agent, self._each = agent, {name: count // self._parts for name, count in epochs.items()}
+        self._updates_of_a_part: float | None = None
+        self._goes_by_parts = True
+        self._rest_s, self._updates = 0.0, 0
+        self._began_s = self._ended_s = now()
+        self.take(1)
+
+    def take(self, parts: int) -> None:
+        """Run this many parts of the updates from now on."""
+        self._taken = parts
+        for name, count in self._each.items():
+            setattr(self._agent, name, count * parts)
+
+    def begin(self, updates: int) -> None:
+        """Note that this iteration's updates begin now; `updates` counts those of all iterations before."""
+        self._updates, self._began_s = updates, self._now()
+        self._rest_s = self._began_s - self._ended_s
+
+    def end(self, updates: int) -> None:
+        """Note that this iteration's updates end now; `updates` counts all updates up to here."""
+        self._ended_s = self._now()
+        of_a_part = (updates - self._updates) / self._taken
+        self._goes_by_parts &= self._updates_of_a_part in {None, of_a_part}
+        self._updates_of_a_part = of_a_part
+
+    def enough(self) -> int:
+        """Return how many parts the next iteration should run."""
+        wanted_s = max(LEAST_S, LEAST_SHARE_OF_REST * self._rest_s)
+        least = max(LEAST_PARTS, math.ceil(self._parts / MOST_FOR_ONE))
+        parts = max(least, math.ceil(self._taken * wanted_s / (self._ended_s - self._began_s)))
+        return parts if self._goes_by_parts and parts <= MOST_SHARE * self._parts else self._parts
+
+    def report_fields(self) -> dict[str, float]:
+        """Return the fields of a report that describe this iteration's updates."""
+        by = self._parts / self._taken
+        return {"thin_from_s": self._began_s, "thin_by": by} if self._goes_by_parts and by > 1 else {}
+
+
 class DriverRank:
     """One rank, with the environment in which it trains all agents."""
 
@@ -216,7 +292,6 @@ class DriverRank:
         self._builder = import_module("learning.agent_builder")
         self._cuda = import_module("torch").cuda
         self._optimizer = import_module("learning.mp_optimizer").MPOptimizer
-        self._thinning = load("thin.py").Thinning
         self._rank, self._progress, self._from_rank_0 = rank, progress, from_rank_0
         args = run.load_args(argv=argv)
         devices = args.parse_strings(key="devices")
@@ -242,14 +317,16 @@ class DriverRank:
         self._mp_util.reduce_max(x=0)
 
     def _train(self, request: dict[str, Any]) -> None:
+        """Train an agent as a request says, until its iterations are over or the tuner has seen enough."""
         if self._on_gpu:
             self._cuda.reset_accumulated_memory_stats(self._device)
         agent = self._builder.build_agent(agent_file=request["agent_config"], env=self._env, device=self._device)
         leave = Leave(self._from_rank_0, self._progress.stopped)
-        thin = self._thinning(agent, wanted=request.get("thin", False))
+        thin = Thinning(agent, wanted=request.get("thin", False))
         update_model, count_samples = agent._update_model, agent._update_sample_count
 
         def update_and_report() -> Any:
+            """Make the updates of an iteration, and report the iteration."""
             self._synchronize()
             thin.begin(leave.updates)
             info = update_model()
@@ -259,6 +336,7 @@ class DriverRank:
             return info
 
         def count_samples_or_leave() -> int:
+            """Return the samples so far, or more than MimicKit's limit where the run is to end."""
             samples = count_samples()
             thin.take(self._from_rank_0(thin.enough))
             return sys.maxsize if leave.after_iteration() or agent._iter + 1 >= request["iterations"] else samples

@@ -80,12 +80,6 @@ class MimicKitTrainer(base.Trainer):
             f"{parameter} {why} for MimicKit, so no single value fits a card; write `choices: [1, 2, 4]`"
         )
 
-    def updates_per_iteration(self, case: Case, config: Config) -> float | None:
-        """Return how many minibatches all networks learn from, by the agent file as the config changes it."""
-        base_agent = case.options["agent_config"]
-        shipped = checkout.Checkout.at(self._spec.root).read(base_agent)
-        return checkout.updates_per_iteration(checkout.adapted(shipped, config, base_agent), base_agent)
-
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Decide the command line and the agent file of one probe.
 

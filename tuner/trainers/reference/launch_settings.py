@@ -67,14 +67,8 @@ class RunConfig(Strict):
     fp32, the default; weights, losses and the environment are always fp32"""
     tf32: StrictBool = False
     """true rounds the inputs of fp32 matrix products to TF32, a format with 10 bits of mantissa"""
-    cudnn_benchmark: StrictBool = False
-    """true lets cuDNN time its algorithms; the networks of this trainer do not use cuDNN"""
     compile: StrictBool = False
     """true compiles the policy's loss with torch.compile; the discriminator's loss stays as it is"""
-    cuda_graphs: StrictBool = False
-    """true records the rollout once as a CUDA graph, and then replays it with one launch"""
-    rollout_device: Literal["cpu", "cuda"] | None = None
-    """where the rollout runs: cpu or cuda; default: --devices"""
 
     @property
     def ahead(self) -> int | None:
@@ -95,13 +89,8 @@ class RunConfig(Strict):
 
     def check_on(self, device: str) -> None:
         """Raise ConfigRefusedError for a setting that cannot work on ranks with this device, such as `cpu`."""
-        if device.startswith("cuda"):
-            return
-        needing = [f"{name} true" for name in ("tf32", "cudnn_benchmark", "cuda_graphs") if getattr(self, name)]
-        if self.rollout_device == "cuda":
-            needing.append("rollout_device cuda")
-        if needing:
-            raise ConfigRefusedError(f"{', '.join(needing)}: needs a GPU, and the ranks of this run are on {device}")
+        if self.tf32 and not device.startswith("cuda"):
+            raise ConfigRefusedError(f"tf32 true: needs a GPU, and the ranks of this run are on {device}")
 
 
 def run_config(config: Mapping[str, Value]) -> RunConfig:
@@ -120,8 +109,6 @@ def run_config(config: Mapping[str, Value]) -> RunConfig:
     if asked.minibatch and (asked.batch_size or asked.agent_variant == "hiutil"):
         rival = "batch_size" if asked.batch_size else f"{VARIANT} hiutil"
         raise ConfigRefusedError(f"minibatch {asked.minibatch}: {rival} sets the minibatch, too; leave one of them out")
-    if asked.cuda_graphs and asked.rollout_device == "cpu":
-        raise ConfigRefusedError("cuda_graphs true needs rollout_device cuda: a graph holds only the GPU's work")
     return asked
 
 

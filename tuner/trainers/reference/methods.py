@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -14,7 +13,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from tuner.errors import ConfigRefusedError
-from tuner.trainers.reference.launch_settings import AgentSettings, Method, Precision, RunConfig
+from tuner.trainers.reference.launch_settings import AgentSettings, Method, Precision
 from tuner.trainers.reference.world import FEATURES, JOINTS, OBSERVATION, ControlStep
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -52,18 +51,6 @@ def numerics(precision: Precision, device: torch.device) -> Numerics:
         raise ConfigRefusedError(f"precision bf16: {name} has no bf16; use fp16, or auto, which chooses fp16 there")
     chosen = ("bf16" if has_bf16 else "fp16") if precision == "auto" else precision
     return Numerics(device, DTYPES[chosen])
-
-
-def prepare_process(asked: RunConfig, device: torch.device, ranks: int) -> None:
-    """Set what a run changes for its whole process, also back to the default after another run in a session.
-
-    One thread is best for layers of this size, where threads wait for each other longer than they compute. Only a
-    rollout on the CPU beside a GPU has large layers there, so the ranks then share the cores.
-    """
-    torch.set_float32_matmul_precision("high" if asked.tf32 else "highest")
-    torch.backends.cudnn.benchmark = asked.cudnn_benchmark
-    beside_gpu = asked.rollout_device == "cpu" and device.type == "cuda"
-    torch.set_num_threads(max(len(os.sched_getaffinity(0)) // ranks, 1) if beside_gpu else 1)
 
 
 Samples = dict[str, Tensor]

@@ -1,6 +1,5 @@
 """The bundled reference trainer as a trainer of studies."""
 
-import math
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -53,11 +52,6 @@ class ReferenceTrainer(base.Trainer):
             Case(name=name, options={"agent_config": f"reference/{method}.agent", **files})
             for name, method in own.CASES.items()
         ]
-
-    def updates_per_iteration(self, case: Case, config: Config) -> float | None:
-        """Return how many minibatches the policy learns from."""
-        agent, num_envs = own.run_config(config).agent(hidden_units=1), _num_envs(config)
-        return agent.update_epochs * math.ceil(own.STEPS_PER_ITERATION * num_envs / agent.minibatch_of(num_envs))
 
     def check_value(self, parameter: str, value: Value) -> None:
         """Raise TrainerError for a value that no config may have."""

@@ -180,6 +180,7 @@ def serve(team: AnyTeam, run: Run[AnyTeam]) -> None:
 
 
 def _serve(number: int, team: AnyTeam, run: Run[AnyTeam]) -> None:
+    """Serve runs as one rank."""
     rank = prepare(number, team)
     with process_group(rank):
         orders = Orders(leads=rank.leads)

@@ -1,17 +1,16 @@
-"""The training of a rank: rollouts on the same device as the learning or on another, the loop, and one run of it."""
+"""The training of a rank: rollouts, the loop, and one run of it."""
 
-import copy
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from tuner.progress import report
-from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, RunConfig, TeamSettings, TrainingSettings
+from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, TeamSettings, TrainingSettings
 from tuner.trainers.reference.methods import (
     ActorCritic,
     Discriminator,
@@ -19,7 +18,6 @@ from tuner.trainers.reference.methods import (
     Numerics,
     Samples,
     numerics,
-    prepare_process,
 )
 from tuner.trainers.reference.team_ranks import TeamRank, busy_meter, prepare, process_group, start
 from tuner.trainers.reference.world import ClipStream, MotionClips, TrackingEnv, frames_needed
@@ -57,6 +55,7 @@ def collect(
 
 
 def _act(env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | None, formats: Numerics) -> Samples:
+    """Return one sample of each environment: act as the policy does, and advance all environments by a control step."""
     observation = env.observe()
     target, log_likelihood = policy.act(observation)
     with formats.exact():
@@ -91,106 +90,16 @@ def lambda_returns(reward: Tensor, value: Tensor, alive: Tensor, last_value: Ten
     return torch.stack(outcomes[::-1])
 
 
-def rollout_device(asked: RunConfig, device: torch.device) -> torch.device:
-    """Return the device of the rollout of a rank with this device."""
-    return torch.device("cpu") if asked.rollout_device == "cpu" else device
-
-
-class PlainPlayer:
-    """Plays one iteration after clips; launches each operation of the rollout by itself.
-
-    Of every player, `device` is where the clips must lie and where the samples will lie. The samples are valid until
-    the next call of `play`.
-    """
-
-    def __init__(self, networks: Networks, formats: Numerics) -> None:
-        self.device = formats.device
-        self._networks, self._formats = networks, formats
-        self._env = TrackingEnv(self.device)
-
-    def play(self, clips: Tensor) -> Samples:
-        """Return the samples of one iteration."""
-        return collect(self._env, self._networks.policy, self._networks.discriminator, clips, self._formats)
-
-
-class GraphPlayer:
-    """Records all operations of a rollout once, and then replays them with a single launch.
-
-    The recording reads its clips from one tensor and the weights where the optimizer changes them. It writes the
-    samples to the same memory each time. The random numbers go on from replay to replay.
-    """
-
-    def __init__(self, plain: PlainPlayer) -> None:
-        self.device = plain.device
-        self._plain = plain
-        self._recording: tuple[torch.cuda.CUDAGraph, Tensor, Samples] | None = None
-
-    def play(self, clips: Tensor) -> Samples:
-        """Return the samples of one iteration; all calls need clips of the same shape."""
-        if self._recording is None:
-            self._recording = self._record(clips)
-        graph, read, samples = self._recording
-        read.copy_(clips)
-        graph.replay()
-        return samples
-
-    def _record(self, clips: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor, Samples]:
-        """Play once without recording, so that libraries are loaded, and then record.
-
-        Other threads use CUDA meanwhile, for example to pin clips, so only this thread's calls are restricted.
-        """
-        read = clips.clone()
-        beside = torch.cuda.Stream(self.device)
-        beside.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(beside):
-            self._plain.play(read)
-        torch.cuda.current_stream(self.device).wait_stream(beside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            samples = self._plain.play(read)
-        return graph, read, samples
-
-
-class BesidePlayer:
-    """Plays on the CPU in fp32 with a copy of a GPU's networks, which it renews for each iteration."""
-
-    def __init__(self, networks: Networks) -> None:
-        self.device = torch.device("cpu")
-        self._learnt = networks
-        self._copy = copy.deepcopy(networks).to(self.device)
-        self._plain = PlainPlayer(self._copy, Numerics(self.device))
-
-    @torch.no_grad()
-    def play(self, clips: Tensor) -> Samples:
-        """Bring the weights from the GPU and return the samples of one iteration."""
-        self._copy.load_state_dict(self._learnt.state_dict())
-        return self._plain.play(clips)
-
-
-Player = PlainPlayer | GraphPlayer | BesidePlayer
-
-
-def player(asked: RunConfig, networks: Networks, device: torch.device) -> Player:
-    """Choose what plays the iterations of a run on a rank's device."""
-    if rollout_device(asked, device) != device:
-        return BesidePlayer(networks)
-    plain = PlainPlayer(networks, numerics(asked.precision, device))
-    return GraphPlayer(plain) if asked.cuda_graphs else plain
-
-
 @contextmanager
 def fresh_clips(rank: TeamRank[TeamSettings], settings: TrainingSettings) -> Iterator[ClipStream]:
-    """Begin a run: set the seed, and yield clips, whose workers start at once and end with the run.
-
-    The clips come to the device of the rollout.
-    """
+    """Begin a run: set the seed, and yield clips, whose workers start at once and end with the run."""
     torch.manual_seed(rank.team.seed + rank.number)
     stream = ClipStream(
         MotionClips(frames=frames_needed(STEPS_PER_ITERATION), seed=rank.team.seed),
         num_envs=rank.team.num_envs,
         rank=rank.number,
         ranks=len(rank.team.devices),
-        device=rollout_device(settings.asked, rank.device),
+        device=rank.device,
         num_workers=settings.asked.num_workers,
         prefetch_factor=settings.asked.ahead,
     )
@@ -203,25 +112,22 @@ def iterations(
 ) -> Iterator[str]:
     """Train the networks one iteration after the other; report each to the tuner, and yield a line about it.
 
-    An iteration includes the way of weights and samples between CPU and GPU if the rollout runs on the CPU.
     Raises ConfigRefusedError for a number format that the rank's device does not have.
     """
-    asked, meter = settings.asked, busy_meter(rank.device)
-    prepare_process(asked, rank.device, len(rank.team.devices))
-    playing = player(asked, networks, rank.device)
+    asked, meter, env = settings.asked, busy_meter(rank.device), TrackingEnv(rank.device)
+    torch.set_float32_matmul_precision("high" if asked.tf32 else "highest")  # another run of a session may differ
+    formats = numerics(asked.precision, rank.device)
     learners = networks.learners(
         update_epochs=settings.agent.update_epochs,
         minibatch=settings.agent.minibatch_of(rank.team.num_envs),
-        formats=numerics(asked.precision, rank.device),
+        formats=formats,
         compiled=asked.compile,
     )
     for iteration in range(settings.iterations):
         start_s = time.monotonic()
         fresh = clips.take()
-        with meter.working() if playing.device == rank.device else nullcontext():
-            samples = playing.play(fresh)
         with meter.working():
-            samples = {name: column.to(rank.device) for name, column in samples.items()}
+            samples = collect(env, networks.policy, networks.discriminator, fresh, formats)
             losses = [learner.update(samples) for learner in learners]
         busy_s = meter.settle()
         took_s, so_far = time.monotonic() - start_s, (iteration + 1) * rank.team.num_envs * STEPS_PER_ITERATION
@@ -251,6 +157,7 @@ def run(team: TeamSettings, settings: TrainingSettings, out_dir: Path) -> None:
 
 
 def _train(number: int, team: TeamSettings, settings: TrainingSettings, out_dir: Path) -> None:
+    """Train as one rank; the leading rank writes the log and the model."""
     rank = prepare(number, team)
     with fresh_clips(rank, settings) as clips, process_group(rank):
         networks = Networks(team.method, settings.agent).to(rank.device)

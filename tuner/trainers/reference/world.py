@@ -122,6 +122,7 @@ class TrackingEnv:
             self._angle = self._angle + substep_s * self._velocity
 
     def _put_back(self, failed: Tensor) -> None:
+        """Put failed environments back onto their reference."""
         lost = failed[:, None]
         self._angle = torch.where(lost, self._reference_angles[self._frame], self._angle)
         self._velocity = torch.where(lost, self._reference_velocities[self._frame], self._velocity)

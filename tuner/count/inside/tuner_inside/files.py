@@ -56,12 +56,8 @@ def _watch(event, args):
         path = args[0] if args else None
         if type(path) is str and path.endswith(ENDINGS):
             _opens(path, *args[1:3])
-    elif event == "exec":
-        code = args[0] if args else None
-        name = getattr(code, "co_filename", "-packages")
-        script = (getattr(sys, "argv", None) or ("",))[0]  # by -m, a library's module is the script
-        if "-packages" not in name or name == script:
-            _runs(code)
+    elif event == "exec" and args and type(args[0]) is CODE:
+        _runs(args[0])
 
 
 @_guard
@@ -85,12 +81,14 @@ def _is_same(path, folder, name):
 
 @_guard
 def _runs(code):
-    name = code.co_filename
+    name, script = code.co_filename, (getattr(sys, "argv", None) or ("",))[0]
+    if "-packages" in name and name != script:  # by -m, a library's module is the script
+        return
     if name.startswith("<"):  # a text that is executed
         is_main = not name.startswith("<frozen")
         is_looked_at = is_main and not _state["argv"]
     else:
-        is_main = os.path.abspath(name) == os.path.abspath(sys.argv[0])
+        is_main = os.path.abspath(name) == os.path.abspath(script)
         is_looked_at = not name.startswith(STANDARD) and not os.path.abspath(name).startswith(PROGRAMS)
     # what an imported module does where its name is __main__ does not run
     if is_looked_at and _mentions_argv(code, is_skipped=not is_main and "__main__" in code.co_consts):

@@ -35,7 +35,7 @@ def tell(kind, **fields):
             argv = [str(word) for word in getattr(sys, "argv", ())[:1]]  # later words may hold a key
             _write({"type": "process", "t_s": time.monotonic(), "argv": argv})
         _write(dict(fields, type=kind, t_s=time.monotonic()))
-    except (OSError, ValueError):
+    except Exception:  # whatever forbids it, such as a full disk or an audit hook of the script: the training goes on
         pass
 
 

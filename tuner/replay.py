@@ -15,14 +15,11 @@ from tuner.probe import (
     Answer,
     Block,
     DeviceSummary,
-    Enough,
     Failure,
     FailureKind,
-    Interrupted,
-    More,
+    Next,
     ProbePlan,
     ProbeResult,
-    Pruned,
     Slot,
     Stop,
     check_metrics,
@@ -212,7 +209,7 @@ class ReplayedProber:
 
     def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
         """Look a probe up; this takes no real time."""
-        if stop(None) == Interrupted():
+        if stop(None).next is Next.INTERRUPTED:
             return unlaunched(plan.config, STOPPED, plan.digest)
         recorded = self._table.find(plan.config)
         if recorded is None:
@@ -277,12 +274,11 @@ class ReplayedProber:
 
 def _ended(so_far: ProbeResult, answer: Answer, limits: ProbeSpec) -> ProbeResult | None:
     """Return the result of a probe that is over after an iteration; None where the probe goes on."""
-    match answer:
-        case Interrupted():
-            return replace(so_far, failure=STOPPED, window_s=None, trained_s=None, samples_per_s=None, devices=())
-        case Pruned(why):
-            return replace(so_far, stopped=why)
+    if answer.next is Next.INTERRUPTED:
+        return replace(so_far, failure=STOPPED, window_s=None, trained_s=None, samples_per_s=None, devices=())
+    if answer.next is Next.PRUNED:
+        return replace(so_far, stopped=answer.why)
     done = so_far.iterations + limits.warmup_iterations
     long_enough = (so_far.window_s or 0.0) >= limits.window_seconds
-    usual = done >= limits.iterations and long_enough and answer != More()
-    return so_far if answer == Enough() or usual else None
+    usual = done >= limits.iterations and long_enough and answer.next is not Next.MORE
+    return so_far if answer.next is Next.ENOUGH or usual else None

@@ -1,15 +1,18 @@
-"""Follows a file with a trainer's progress: CSV or JSON lines."""
+"""Follows the files in which a training tells its progress: rows of CSV or JSON, and what is counted inside."""
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
+from pydantic import TypeAdapter, ValidationError
+
+from tuner.count import Merger, ProcessCounts, TrainingCounts
 from tuner.probe.counting import EpochCounter, number
 from tuner.probe.evidence import quoted
-from tuner.probe.output import BOM, Tail, plain, record
+from tuner.probe.output import BOM, USUAL_BOUNDS, Tail, plain, record
 from tuner.probe.probe_plan import ProgressFile
 
 
@@ -55,6 +58,7 @@ class TextRows:
 
 
 def _cells(line: str) -> list[str]:
+    """Return the cells of a line of CSV; none where it is none."""
     try:
         return next(csv.reader([line.removeprefix(BOM)]), [])
     except csv.Error:
@@ -85,10 +89,11 @@ class ProgressFileReader:
             reports = [report for row in self._new_rows() if (report := self._report(row))]
         except OSError as error:
             self._complain("broken", str(error))
-        messages, self._messages = [*self._messages, *_together(reports)], []
+        messages, self._messages = [*self._messages, *reports[-1:]], []
         return [json.dumps(message) for message in messages]
 
     def _new_rows(self) -> Iterator[FileRow]:
+        """Yield the rows since the last call, of the first file that has appeared."""
         if self._rows is None and (path := min(self._file.folder.glob(self._file.pattern), default=None)):
             self._name = path.name
             self._rows = TextRows(path, self._most_bytes, is_csv=self._file.format == "csv")
@@ -108,7 +113,7 @@ class ProgressFileReader:
                 self._complain_of(row, column, value)
                 return None
             report[field] = self._counters[field](read) if field in self._counters else read
-        fields = [field for field in ("samples", "samples_per_s", "iteration") if field in self._file.columns]
+        fields = [field for field in ("samples", "iteration") if field in self._file.columns]
         counter = self._counters.get(fields[0]) if fields else None
         doubt = counter and counter.doubt
         if self._rows and self._rows.is_behind:
@@ -132,8 +137,91 @@ class ProgressFileReader:
             self._messages.append({"type": "unread", "detail": text, "missing": kind == "missing"})
 
 
-def _together(reports: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """Return the last of some reports, with their mean speed."""
-    speeds = [report["samples_per_s"] for report in reports if "samples_per_s" in report]
-    mean = {"samples_per_s": fmean(speeds)} if speeds else {}
-    return [{**report, **mean} for report in reports[-1:]]
+TRAINING = "training"
+"""The type of the message that says what is trained and what was counted."""
+COUNTED = "counted"
+"""The field of a message whose samples were counted inside the training."""
+NOT_OURS = "a record of the counts has another form, so another program has written it"
+"""Why nothing is counted where a program writes into the folder of the counts."""
+
+
+class CountFiles:
+    """Reads the files of one probe, from before they exist to their last lines."""
+
+    def __init__(self, folder: Path, most_bytes: int) -> None:
+        self._folder = folder
+        self._most_bytes = most_bytes
+        self._tails: dict[str, Tail] = {}
+        self._merger = Merger()
+        self._said: str | None = None
+        self._has_begun = self._paused = False
+
+    @property
+    def processes(self) -> list[ProcessCounts]:
+        """What each process has told so far."""
+        return list(self._merger.processes.values())
+
+    def read(self) -> list[str]:
+        """Return the new messages as JSON texts: iterations of all ranks, and what is trained."""
+        try:
+            return self._new_messages() if self._said != NOT_OURS and self._feed() else []
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # whatever a record holds
+            self._merger, self._said = Merger(), NOT_OURS
+            return [json.dumps({"type": TRAINING, "why": NOT_OURS})]
+
+    def _new_messages(self) -> list[str]:
+        marks = list(self._merger.marks())
+        messages: list[dict[str, Any]] = [{"type": "iteration", COUNTED: True, **mark} for mark in marks]
+        if marks and (training := self._merger.training()):
+            messages.append({"type": TRAINING, "counts": asdict(training)})
+        if not self._has_begun and self._merger.trainers:
+            self._has_begun = True
+            messages.append({"type": TRAINING, "begun": True})
+        if self._paused:
+            messages.append({"type": TRAINING, "paused": True})
+        if self._merger.why != self._said:
+            self._said = self._merger.why
+            messages.append({"type": TRAINING, "why": self._said})
+        return [json.dumps(message) for message in messages]
+
+    def _feed(self) -> bool:
+        """Return whether there are new lines; they are merged now."""
+        try:
+            names = sorted(entry.name for entry in self._folder.iterdir() if entry.name.endswith(".jsonl"))
+        except OSError:
+            return False
+        has_new = self._paused = False
+        for name in names[:4096]:  # a rank, and helpers beside it
+            tail = self._tails.setdefault(name, Tail(self._folder / name, self._most_bytes))
+            for message in _messages(tail):
+                self._merger.feed(name, message)
+                self._paused |= message.get("type") == "pause"
+                has_new = True
+        return has_new
+
+
+def read_processes(folder: Path) -> list[ProcessCounts]:
+    """Return what the processes of an ended probe have told."""
+    files = CountFiles(folder, USUAL_BOUNDS.log_bytes)
+    files.read()
+    return files.processes
+
+
+_COUNTS = TypeAdapter(TrainingCounts)
+
+
+def counts(message: object) -> TrainingCounts | None:
+    """Return the counts that a message holds; None for any other message."""
+    try:
+        return _COUNTS.validate_python(message) if message else None
+    except ValidationError:
+        return None
+
+
+def _messages(tail: Tail) -> list[dict[str, Any]]:
+    """Return the new messages of a file; none where it cannot be read."""
+    try:
+        lines = tail.read()
+    except OSError:
+        return []
+    return [message for line in lines if (message := record(line))]

@@ -1,0 +1,35 @@
+"""How long a training waits for a processor that other programs use."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tuner.devices.delays import Delays, ThreadTimes, thread_times
+
+
+def test_the_longest_wait_counts_as_far_as_others_cause_it() -> None:
+    threads = {7: {"7": ThreadTimes(0.0, 0.0), "8": ThreadTimes(5.0, 5.0)}, 9: {"9": ThreadTimes(0.0, 0.0)}}
+    delays, owners = Delays(lambda pid: threads[pid]), {7: 7, 9: 9}
+    assert delays.shares_pct(0.0, owners, own_s=0.0, others_s=1.0) == {}
+    threads = {7: {"7": ThreadTimes(1.0, 1.0), "8": ThreadTimes(5.0, 6.0)}, 9: {"9": ThreadTimes(1.0, 0.5)}}
+    shares = delays.shares_pct(2.0, owners, own_s=2.0, others_s=1.0)
+    assert shares == {7: pytest.approx(25.0), 9: pytest.approx(12.5)}  # the other rank causes half of it
+
+
+@pytest.mark.parametrize(("own_s", "others_s", "share"), [(1.0, 1.0, {7: 50.0}), (4.0, 0.0, {7: 0.0}), (1.0, None, {})])
+def test_without_others_nobody_waits_for_them(own_s: float, others_s: float | None, share: dict[int, float]) -> None:
+    threads = {"7": ThreadTimes(0.0, 0.0)}
+    delays = Delays(lambda pid: threads)
+    delays.shares_pct(0.0, {7: 7}, own_s=0.0, others_s=0.0)
+    threads = {"7": ThreadTimes(1.0, 1.0)}
+    assert delays.shares_pct(2.0, {7: 7}, own_s=own_s, others_s=others_s) == share
+
+
+def test_the_times_of_this_process_are_known_and_a_process_that_has_ended_has_none(tmp_path: Path) -> None:
+    folder = tmp_path / "proc/7/task/7"
+    folder.mkdir(parents=True)
+    (folder / "schedstat").write_text("2000000000 500000000 12\n")
+    assert thread_times(7, tmp_path) == {"7": ThreadTimes(2.0, 0.5)}
+    assert thread_times(8, tmp_path) == {}
+    assert thread_times(os.getpid())[str(os.getpid())].ran_s > 0.0

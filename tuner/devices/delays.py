@@ -1,0 +1,76 @@
+"""How long a training's threads have waited for a processor that other programs used."""
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+NANO = 1e9
+"""Nanoseconds in a second."""
+MOST_PCT = 99.0
+"""Clocks that are read one after the other may show more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadTimes:
+    """What a thread has done so far, in seconds."""
+
+    ran_s: float = 0.0
+    waited_s: float = 0.0
+    """The time in which it could have run, and no processor was free."""
+
+
+def thread_times(pid: int, root: Path = Path("/")) -> dict[str, ThreadTimes]:
+    """Return the times of a process's threads (Documentation/scheduler/sched-stats); empty where they are unknown."""
+    threads: dict[str, ThreadTimes] = {}
+    with suppress(OSError):
+        for folder in (root / f"proc/{pid}/task").iterdir():
+            with suppress(OSError, ValueError):
+                ran, waited, _ = (folder / "schedstat").read_text(encoding="utf-8").split()
+                threads[folder.name] = ThreadTimes(int(ran) / NANO, int(waited) / NANO)
+    return threads
+
+
+class Delays:
+    """Measures how long others make the ranks of a training wait for a processor."""
+
+    def __init__(self, read: Callable[[int], Mapping[str, ThreadTimes]] = thread_times) -> None:
+        """`read` returns the times of a process's threads."""
+        self._read = read
+        self._before: tuple[float, dict[int, Mapping[str, ThreadTimes]]] = math.inf, {}
+
+    def shares_pct(
+        self, t_s: float, owners: Mapping[int, int], *, own_s: float, others_s: float | None
+    ) -> dict[int, float]:
+        """Return the percentage of the time since the last call in which others made each rank wait.
+
+        Of a rank's threads, that with the longest wait counts. Threads wait for each other, too: others cause the share
+        that they have of the time that all but the thread itself used.
+
+        Args:
+            t_s: the time now.
+            owners: process → the rank that it works for.
+            own_s: the processors' time that all processes of the training used since then.
+            others_s: that of all other programs; None where it is unknown.
+        """
+        before_s, before = self._before
+        now = {pid: self._read(pid) for pid in owners}
+        self._before = t_s, now
+        if others_s is None or t_s <= before_s:
+            return {}
+        shares: dict[int, float] = {}
+        for pid, threads in now.items():
+            then = before.get(pid, {})
+            waits = (
+                _caused_s(then.get(name, ThreadTimes()), times, own_s, others_s) for name, times in threads.items()
+            )
+            share_pct = 100.0 * max(waits, default=0.0) / (t_s - before_s)
+            shares[owners[pid]] = max(min(MOST_PCT, share_pct), shares.get(owners[pid], 0.0))
+        return shares
+
+
+def _caused_s(then: ThreadTimes, now: ThreadTimes, own_s: float, others_s: float) -> float:
+    """Return the part of a thread's waiting that others have caused."""
+    rest_s = max(0.0, own_s - (now.ran_s - then.ran_s))
+    return (now.waited_s - then.waited_s) * others_s / (others_s + rest_s) if others_s > 0.0 else 0.0

@@ -1,1 +1,0 @@
-"""Runs a study against a recorded table, in simulated time and without a GPU."""
