@@ -216,6 +216,17 @@ def test_a_module_that_is_called_inside_a_compiled_function_breaks_no_graph(coun
     assert output.split() == ["0"]
 
 
+def test_a_compiled_step_of_the_optimizer_is_counted(counted: Any) -> None:
+    _, records = counted("""
+        step = torch.compile(optimizer.step, backend="eager")
+        for _ in range(6):
+            optimizer.zero_grad()
+            model(torch.ones(5, 4)).sum().backward()
+            step()
+    """)
+    assert last(records)["rows"] == 5 * 5
+
+
 @pytest.mark.parametrize(
     "backward",
     [

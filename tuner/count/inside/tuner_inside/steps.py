@@ -341,7 +341,26 @@ def _install(module):
     os.register_at_fork(after_in_child=_begin_anew)
 
 
+@guarded("compiler")
+def _leave(module):
+    """Let torch's compiler leave the code of the counting as it is."""
+    after_step._torchdynamo_disable = True
+    codes = [
+        thing.__code__
+        for name, part in list(sys.modules.items())
+        if name.startswith("tuner_inside")
+        for kind in (part, *(kind for kind in vars(part).values() if isinstance(kind, type)))
+        for thing in vars(kind).values()
+        if hasattr(thing, "__code__")
+    ]
+    while codes:
+        code = codes.pop()
+        module.skip_code(code)
+        codes += [part for part in code.co_consts if isinstance(part, type(code))]
+
+
 def install():
     """Count from the import of torch's optimizers on."""
+    when_imported("torch._dynamo.eval_frame", _leave)
     when_imported("torch.optim.optimizer", _install)
     watch_backward(_now.before_backward, _now.after_backward)
