@@ -166,27 +166,38 @@ def main() -> None:
             app(prog_name="tuner")
     except TunerError as error:
         _refuse(str(error))
-    except OSError as error:
-        if error.filename and error.errno in _OUT_OF_REACH:
-            _refuse(f"{error.filename} cannot be used: {error.strerror}; name another path, or fix this one")
-        if error.errno == errno.ENOENT and not error.filename:  # os.getcwd() fails without a file name
-            _refuse("the working directory no longer exists; change to another one, then run the command again")
-        if error.errno in _LIMITS:
-            _refuse(f"{error.strerror}; raise the limit that `ulimit -a` shows, then run the command again to resume")
-        if error.errno not in _FULL:
+    except (OSError, RuntimeError, MemoryError) as error:
+        if (reason := _outside(error)) is None:
             raise
-        from tuner.cli.options import fall_silent  # noqa: PLC0415 - `tuner --help` needs no options of other commands
+        if isinstance(error, OSError) and error.errno in _FULL:
+            from tuner.cli.options import fall_silent  # noqa: PLC0415 - `tuner --help` needs no other command's options
 
-        fall_silent(sys.stdout)  # the rest of its buffer would fail again
-        _refuse(f"the output cannot be written: {error.strerror}; free some disk space, then run the command again")
-    except RuntimeError as error:
-        if not str(error).startswith("Symlink loop"):  # Path.resolve(), before Python 3.13
-            raise
-        _refuse(f"{error}; remove the link, or name another path")
-    except MemoryError:
-        _refuse("memory ran out; `ulimit -a` and `free` show how much there is; run the command again to resume")
+            fall_silent(sys.stdout)  # the rest of its buffer would fail again
+        _refuse(reason)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _outside(error: Exception) -> str | None:
+    """Return which limit or path of the machine has caused an error, and what to do; None for any other error."""
+    again = "then run the command again"
+    text = None
+    match error:
+        case MemoryError():
+            text = f"memory ran out; see `ulimit -a` and `free`, {again} to resume"
+        case RuntimeError() if str(error).startswith("Symlink loop"):  # Path.resolve(), before Python 3.13
+            text = f"{error}; remove the link, or name another path"
+        case OSError(filename=str() as name) if error.errno in _OUT_OF_REACH:
+            text = f"{name} cannot be used: {error.strerror}; name another path, or fix this one"
+        case OSError(errno=errno.ENOENT, filename=None):  # os.getcwd() fails without a file name
+            text = f"the working directory no longer exists; change to another one, {again}"
+        case OSError(errno=errno.EADDRINUSE):
+            text = f"no port is free, of those in /proc/sys/net/ipv4/ip_local_port_range; end what holds them, {again}"
+        case OSError() if error.errno in _LIMITS:
+            text = f"{error.strerror}; raise the limit that `ulimit -a` shows, {again} to resume"
+        case OSError() if error.errno in _FULL:
+            text = f"the output cannot be written: {error.strerror}; free some disk space, {again}"
+    return text
 
 
 def _refuse(message: str) -> NoReturn:

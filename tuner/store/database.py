@@ -233,6 +233,8 @@ LOCK_S = AWAY_S + 60.0
 """How long a worker waits for the lock. Who holds it may wait for the server or the file, and then needs seconds."""
 _OPTUNAS = {"studies", "trials", "version_info"}
 """Tables that every database of Optuna has."""
+_NEWER = "Unknown distribution class"
+"""How Optuna begins to say that it does not know a parameter's kind."""
 _FAILURES = (
     *(SQLAlchemyError, OSError, TimeoutError, UnicodeError),
     *(optuna.exceptions.StorageInternalError, ConnectionLostError, RolledBackError),
@@ -390,6 +392,12 @@ class Database:
             raise StoreError(
                 f"database {self.shown_url}: the study was deleted while it ran, in the dashboard or by another "
                 "program; run the command again to begin anew"
+            ) from error
+        except (LookupError, ValueError) as error:
+            if not str(error).startswith(_NEWER) and " is not among the defined enum values" not in str(error):
+                raise
+            raise StoreError(
+                f"database {self.shown_url}: a newer version has written into it ({error}); update tuner and optuna"
             ) from error
 
     def _file_locked(self) -> FileLockedError:
