@@ -1,5 +1,7 @@
 """What a probe writes over the person's own files: they are as they were, whatever happens to the tuner."""
 
+import json
+import os
 import resource
 import shutil
 import signal
@@ -151,7 +153,39 @@ def test_kill_9_of_the_tuner_leaves_the_files_as_they_were(folder: Path, way: st
         time.sleep(0.05)
     clean_up(temporary_folders())  # as the next probe does
     assert is_whole(folder)
-    assert not [path for parent in temporary_folders() for path in parent.glob(f"tuner-own-files-*-{tuner.pid}-*")]
+    assert not [path for parent in temporary_folders() for path in parent.glob(f"tuner-kept-*-{tuner.pid}-*")]
+
+
+HOLDER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from tuner.probe.own_files import Store
+kept = Store(Path(sys.argv[2]))
+print(kept.path, flush=True)
+input()
+"""
+"""A tuner that has made a store, and is killed."""
+
+
+@pytest.mark.parametrize(("age_s", "kept"), [(0.0, WORK), (3600.0, "three more weeks")])
+def test_what_a_person_trains_after_a_crash_is_not_put_back(folder: Path, store: Path, age_s: float, kept: str) -> None:
+    command = [sys.executable, "-c", HOLDER, str(Path(__file__).parents[2]), str(store)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as tuner:
+        assert tuner.stdout is not None
+        left_behind = Path(tuner.stdout.readline().strip())
+        (left_behind / "0").write_text(WORK)
+        index = left_behind / "index"
+        index.write_text(json.dumps({str(folder / "model.pt"): [0, 1, 1]}))
+        os.utime(index, (index.stat().st_mtime - age_s,) * 2)
+        (folder / "model.pt").write_text("three more weeks")
+        clean_up([store])
+        assert (folder / "model.pt").read_text() == "three more weeks", "its tuner lives"
+        tuner.kill()
+    clean_up([store])
+    assert (folder / "model.pt").read_text() == kept
+    assert (folder / "model.pt.kept").exists() == (kept != WORK)
+    assert not left_behind.exists()
 
 
 def test_a_probe_of_a_command_protects_its_files_unless_the_study_says_no(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, Literal, TextIO, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TextIO, TypeVar
 
 import typer
 from pydantic_core import to_jsonable_python
@@ -19,7 +19,7 @@ from rich.segment import Segment
 
 from tuner.errors import StudyError, TunerError, installs
 from tuner.export import has_study, printable
-from tuner.records.urls import database_url
+from tuner.records.urls import DATABASE, database_url
 from tuner.study import RETIRED, StudySpec, load, names, stands_in, without_effect
 
 Text = TypeVar("Text", str, list[str])
@@ -92,39 +92,52 @@ TABLES = "tables"
 """The folder of a study's recorded tables, inside the study's own folder."""
 
 
-def load_shown(
-    console: Console, study: str, *, to_show: bool = False, url_of: Callable[[str], str] | None = None
-) -> StudySpec:
-    """Load a study; print what stands in for it, and which of its keys have no effect. Raises StudyError.
-
-    Args:
-        console: what is printed to.
-        study: the study's name or file.
-        to_show: nothing is started, so the trainer's variables may be missing.
-        url_of: returns the URL of a study's database. If that holds the requested study, no other stands in for it.
-    """
-    spec = load(study, to_show=to_show)
-    if url_of and (own := _own(study, spec, url_of)):
-        return own
+def load_shown(console: Console, study: str) -> StudySpec:
+    """Return a study, after printing what stands in for it and which keys have no effect. Raises StudyError."""
+    spec = load(study)
     for line in stand_in(spec, study):
         console.print(line)
     return spec
 
 
+class ShownStudy(NamedTuple):
+    """A study of which something is shown, and where its results are."""
+
+    spec: StudySpec
+    folder: Path
+    url: str
+    """The URL of its database."""
+
+
+def open_shown(console: Console, study: str, storage: str | None, runs: Path, file: str = DATABASE) -> ShownStudy:
+    """Return a study without starting its trainer; `file` is that of its database where no `storage` is named.
+
+    Where its database is there, no other study stands in for it. Otherwise this prints what stands in, and which keys
+    have no effect. Raises StudyError.
+    """
+    spec = _with_database(study, storage, runs)
+    if spec is None:
+        spec = load(study, to_show=True)
+        for line in stand_in(spec, study):
+            console.print(line)
+    folder = (runs / spec.name).resolve()
+    return ShownStudy(spec, folder, database_url(storage, folder, file))
+
+
 def need_own(study: str | None, storage: str | None, runs: Path) -> None:
     """Raise StudyError where a fallback would stand in for a study, if any, whose database is there."""
-    if study and _own(study, load(study), lambda name: database_url(storage, (runs / name).resolve())):
+    if study and _with_database(study, storage, runs):
         raise StudyError(
             f"{study}: trainer.root is empty (is MIMICKIT_ROOT set?); its best configs need its own trainer"
         )
 
 
-def _own(study: str, spec: StudySpec, url_of: Callable[[str], str]) -> StudySpec | None:
-    """Return the study for which `spec` stands in, if its database holds it; otherwise None."""
-    if not stands_in(spec, study):
+def _with_database(study: str, storage: str | None, runs: Path) -> StudySpec | None:
+    """Return the study itself where another one would stand in for it, and its database is there; otherwise None."""
+    if not stands_in(load(study, to_show=True), study):
         return None
     own = load(study, fall_back=False, to_show=True)
-    return own if has_study(url_of(own.name), own.name) else None
+    return own if has_study(database_url(storage, (runs / own.name).resolve()), own.name) else None
 
 
 def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
@@ -174,10 +187,6 @@ def print_document(document: object) -> None:
     typer.echo(json.dumps(plain(document), indent=2))
 
 
-PLAIN_WIDTH = 80
-"""The width in characters of what is printed to a file or a pipe, unless the variable COLUMNS says another."""
-LEAST_WIDTH = 20
-"""The width in characters of a narrower terminal, which breaks the lines itself; some terminals say 0."""
 _UNBROKEN = re.compile(r"`[^`\n]+`| ± |(?<=\d) (?=(?:%|s|min|h|MiB|samples/s|iterations/s)(?!\w))|(?<=min) (?=\d)")
 """Where no line is broken: in a command, before an error, and before a unit."""
 
@@ -241,7 +250,7 @@ def copied(text: str, console: Console | None = None) -> None:
 
 
 def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
-    """Return a console with the width of the terminal, of COLUMNS, or `PLAIN_WIDTH` for a file or a pipe.
+    """Return a console with the width of the terminal, of COLUMNS, or of 80 characters for a file or a pipe.
 
     It prints text as it is, without control characters: no `[red]` is a colour, and no `:100:` of a trainer's line an
     emoji. It prints `?` for a character that the output's encoding does not have. A `quiet` console prints nothing. A
@@ -251,8 +260,8 @@ def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
         sys.stdout.reconfigure(errors="replace")
     console = _Plain(highlight=False, markup=False, emoji=False, quiet=quiet, stderr=stderr)
     if not (console.is_terminal or "COLUMNS" in os.environ):
-        console.width = PLAIN_WIDTH
-    console.width = max(console.width, LEAST_WIDTH)
+        console.width = 80
+    console.width = max(console.width, 20)  # a narrower terminal breaks the lines itself; some say 0
     return console
 
 
