@@ -35,7 +35,6 @@ _UPPER = "upper"
 """The folder that gets what is written in a view."""
 _WORK = "work"
 """The folder that an overlay needs beside it."""
-_MOST_FOLDERS = 16
 LIVES_EVERY_S = 2.0
 """The seconds after which copies show again that their tuner lives."""
 ENDED_WITHIN_S = 30.0
@@ -214,7 +213,7 @@ def folders_of(command: Sequence[str], cwd: Path) -> list[Path]:
     folders = dict.fromkeys((*named, *(link for folder in named for link in _links(folder))))
     writable = [path for path in folders if not _is_shared(path) and os.access(path, os.W_OK)]
     outermost = [path for path in writable if not any(path != top and path.is_relative_to(top) for top in writable)]
-    return outermost[:_MOST_FOLDERS]
+    return outermost[:16]
 
 
 def _is_shared(folder: Path) -> bool:
