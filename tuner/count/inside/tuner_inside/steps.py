@@ -25,6 +25,8 @@ LOADER_COUNTS = ("rows", "batches", "feeds", "passes", "wait_s", "size", "each")
 """What is told of the loaders."""
 MOST_LEVELS = 6
 """So many levels of modules are tried, from the outermost one down, until one of them is called."""
+NONE = -1
+"""What torch says in place of the number of a backward pass, where none runs in this thread."""
 COUNTS = ("steps", "rows", "forwards", "backwards", "joint", "again", "repeats", "unlearnt")
 """The counts of a tally that are told. They go on where another optimizer becomes the main one.
 
@@ -41,6 +43,7 @@ class Tally:
     def __init__(self, optimizer):
         sizes = {id(parameter): parameter.numel() for group in optimizer.param_groups for parameter in group["params"]}
         self.torch = sys.modules["torch"]
+        self.graph_task = getattr(self.torch._C, "_current_graph_task_id", lambda: NONE)
         self.optimizer = weakref.ref(optimizer)
         self.parameters = set(sizes)
         self.size = sum(sizes.values())
@@ -92,7 +95,7 @@ class Tally:
         try:
             tensor, torch = args[0], self.torch
             is_usual = module.training is self.usual_mode and type(tensor) is torch.Tensor and tensor.dim() > 1
-            if is_usual and torch.is_grad_enabled():
+            if is_usual and torch.is_grad_enabled() and self.graph_task() == NONE:
                 note((self.take, tensor.shape[self.is_second], weakref.ref(tensor), tensor._version))
                 return
         except Exception:  # without an argument, or with a tensor of inference
@@ -103,7 +106,7 @@ class Tally:
     def _look(self, module, args, kwargs):
         work_through()
         learns, mode = self.torch.is_grad_enabled(), module.training
-        if _now.backwards:  # what is computed again during a backward pass is nothing new
+        if self.graph_task() != NONE:  # what is computed again during a backward pass is nothing new
             return
         if not learns or self.mode not in (None, mode):
             loaders.evaluates()
@@ -153,8 +156,6 @@ class Tally:
 
     def take(self, rows, tensor, version):
         """Count a forward pass, and whether it takes the very tensor of the one before, which nobody has changed."""
-        if _now.backwards:
-            return
         loaders.trains = True
         if self.last[0] is tensor and self.last[1] == version and tensor is not None:
             if self.calls:
@@ -217,8 +218,6 @@ class Now:
         """The tally of the optimizer that has stepped last."""
         self.begun = None
         """The tally whose module is watched."""
-        self.backwards = 0
-        """The backward passes that run."""
         self._compared = 0
         self._is_apart = False
 
@@ -237,17 +236,12 @@ class Now:
 
     def before_backward(self):
         """Count the inputs that a loss was computed from: of several forward passes, the last one's."""
-        self.backwards += 1
         tally = self.main
         if tally is not None and tally.open:
             tally.backwards += 1
             tally.joint += len(tally.open) > 1
             tally.rows += tally.open[-1]
             tally.open = []
-
-    def after_backward(self):
-        """Note that a backward pass is over; its beginning may be forgotten."""
-        self.backwards = max(0, self.backwards - 1)
 
     def is_apart(self):
         """Return whether another optimizer trains a network that is no part of the main one's."""
@@ -363,4 +357,4 @@ def install():
     """Count from the import of torch's optimizers on."""
     when_imported("torch._dynamo.eval_frame", _leave)
     when_imported("torch.optim.optimizer", _install)
-    watch_backward(_now.before_backward, _now.after_backward)
+    watch_backward(_now.before_backward)
