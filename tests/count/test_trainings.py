@@ -62,6 +62,7 @@ COUNTED = {
     "pictures_and_words": "module",
     "computed_again_for_the_gradients": "module",
     "another_optimizer_goes_on": "module",
+    "another_thread_computes_gradients": "module",
     "steps_inside_the_backward_pass": "module",
 }
 """Training → what counts its samples."""

@@ -189,6 +189,8 @@ def _outside(error: Exception) -> str | None:
             text = f"{error}; remove the link, or name another path"
         case OSError(filename=str() as name) if error.errno in _OUT_OF_REACH:
             text = f"{name} cannot be used: {error.strerror}; name another path, or fix this one"
+        case OSError(errno=errno.ENOENT, filename=str() as name) if name.startswith("/proc/"):
+            text = f"{name} is missing, so this machine has no usual /proc; mount it, {again}"
         case OSError(errno=errno.ENOENT, filename=None):  # os.getcwd() fails without a file name
             text = f"the working directory no longer exists; change to another one, {again}"
         case OSError(errno=errno.EADDRINUSE):

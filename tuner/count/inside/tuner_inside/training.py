@@ -159,9 +159,9 @@ def _note_loss(tensors, grad_tensors):
         training.losses.setdefault(training.steps, []).append(Reading(loss.reshape(())))
 
 
-def watch_backward(before, after):
-    """Note the functions `before` and `after` around each backward pass."""
-    begin, end = (before,), (after,)
+def watch_backward(before):
+    """Note the function `before` before each backward pass."""
+    begin = (before,)
 
     @guarded("losses")
     def wrap(module):
@@ -177,10 +177,7 @@ def watch_backward(before, after):
                 if training.steps < LOSS_STEPS:
                     _note_loss(tensors, grad_tensors)
                 note(begin)
-                try:
-                    return own(self, tensors, grad_tensors, *args, **kwargs)
-                finally:
-                    note(end)
+                return own(self, tensors, grad_tensors, *args, **kwargs)
 
             run_backward._torchdynamo_disable = True  # a compiled function breaks off here, as it does at torch's own
 
