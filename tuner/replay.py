@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from tuner import probe
 from tuner.devices.found import AbsentDevices
@@ -75,24 +76,29 @@ def made_whole(result: probe.ProbeResult, warmup_iterations: int) -> probe.Probe
     )
 
 
+class _Sum(NamedTuple):
+    """The sum of an objective over the first iterations."""
+
+    iterations: int
+    total: float
+
+
 def error_of(series: Sequence[float | None], iteration_s: float, *, full: float) -> float | None:
     """Return the standard error of the last mean of a series, estimated as a live probe would.
 
     `series` holds the mean so far after each iteration; `full` is the largest value that the objective can have.
     """
-    cuts = [(0, 0.0)]
+    sums = [_Sum(0, 0.0)]
     for count, mean in enumerate(series, start=1):
-        if mean is not None and (count - cuts[-1][0]) * iteration_s >= probe.LEAST_SPAN_S:
-            cuts.append((count, count * mean))
-    if len(cuts) == 1 and series and series[-1] is not None:
-        cuts.append((len(series), len(series) * series[-1]))
-    return probe.standard_error(
-        [
-            probe.Block((count - before) * iteration_s, (total - total_before) / (count - before))
-            for (before, total_before), (count, total) in pairwise(cuts)
-        ],
-        full=full,
-    )
+        if mean is not None and (count - sums[-1].iterations) * iteration_s >= probe.LEAST_SPAN_S:
+            sums.append(_Sum(count, count * mean))
+    if len(sums) == 1 and series and series[-1] is not None:
+        sums.append(_Sum(len(series), len(series) * series[-1]))
+    blocks: list[probe.Block] = []
+    for before, after in pairwise(sums):
+        iterations = after.iterations - before.iterations
+        blocks.append(probe.Block(iterations * iteration_s, (after.total - before.total) / iterations))
+    return probe.standard_error(blocks, full=full)
 
 
 def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Workbench:

@@ -232,6 +232,7 @@ class ProcessTree:
         return None
 
     def _measure_helpers_mib(self, rank: int) -> float:
+        """Return the memory of the processes that work for a rank."""
         total = 0.0
         for pid, owner in self.owners.items():
             if owner == rank != pid:
@@ -274,6 +275,7 @@ def machine_busy_s() -> float:
 
 
 def _usage(process: psutil.Process) -> ProcessUsage | None:
+    """Return how much CPU time a process has used; None when it has ended."""
     with suppress(psutil.Error), process.oneshot():
         return ProcessUsage(
             pid=process.pid,

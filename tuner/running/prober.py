@@ -32,7 +32,7 @@ Outcome = TypeVar("Outcome")
 
 
 def run_in(slot: Slot, plan: Callable[[Slot], ProbePlan], run: Callable[[ProbePlan], Outcome]) -> Outcome:
-    """Plan a probe and run it; return what `run` returns.
+    """Return what `run` returns of a probe that is planned now.
 
     The probe gets a free port, and the folder `slot.out_dir`, or one beside it if that exists. Both are reserved until
     the probe has ended. Raises OutputError where the folder cannot be made, and the errors of `plan` and `run`.

@@ -215,7 +215,7 @@ def open_workbench(
         spec.devices, memory_mib=spec.environment.memory_mib
     ),
 ) -> Workbench:
-    """Load a study and open its trainer and devices; `devices` overrides the study file's, see `devices_for`.
+    """Return a study with its trainer and devices, opened; `devices` overrides the study file's, see `devices_for`.
 
     Raises StudyError, TrainerError or DeviceError.
     """
