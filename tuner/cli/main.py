@@ -58,10 +58,6 @@ _HOMES = {
 """The homes of commands that are not `tuner.cli.NAME:NAME`."""
 
 
-_OF_COMMANDS = ("optimize", "init")
-"""The commands that take a training command."""
-
-
 class Deferred(TyperCommand):
     """A command whose file is imported when the command is called, or when its options are completed."""
 
@@ -88,7 +84,8 @@ class Deferred(TyperCommand):
             return self.load().make_context(info_name, args, parent=parent, **extra)
         except Exception as error:
             is_unknown = hasattr(error, "option_name") and not hasattr(error, "param")  # as typer's NoSuchOption
-            if self.name in _OF_COMMANDS and is_unknown and "--" not in words and not words[0].startswith("-"):
+            takes_a_command = self.name in {"optimize", "init"}
+            if takes_a_command and is_unknown and "--" not in words and not words[0].startswith("-"):
                 raise TunerError(
                     f"tuner has no option {error.option_name}; the command to tune comes after `--`: "  # pyright: ignore[reportAttributeAccessIssue]
                     f"`tuner {self.name} -- {shlex.join(words)}`"
@@ -104,14 +101,6 @@ class Commands(TyperGroup):
         for name, summary in _COMMANDS.items():
             self.add_command(Deferred(name, _HOMES.get(name, f"tuner.cli.{name}:{name}"), summary))
 
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_LIMITS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
-"""No more files, processes or memory are to be had (setrlimit(2))."""
-_OUT_OF_REACH = (
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
-    *(errno.EIO, errno.ESTALE, errno.ENOTCONN),  # a disk or a server no longer answers
-)
 
 app = typer.Typer(
     cls=Commands,
@@ -176,6 +165,17 @@ def main() -> None:
         _refuse(reason)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""No disk space is left."""
+_LIMITS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+"""No more files, processes or memory are to be had (setrlimit(2))."""
+_OUT_OF_REACH = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
+    *(errno.EIO, errno.ESTALE, errno.ENOTCONN),  # a disk or a server no longer answers
+)
+"""A path cannot be used."""
 
 
 def _outside(error: Exception) -> str | None:

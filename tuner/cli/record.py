@@ -91,7 +91,7 @@ def recover(
 
 
 def _show(console: Console, bench: Workbench, url: str) -> list[CaseSummary]:
-    """Show and export the study; return its summary, one row per case."""
+    """Return the summary of the study, a row per case, after showing and exporting it."""
     reader = open_reader(url, bench.spec.name)
     rows = reader.rows
     print_tables(console, summary_table(rows))

@@ -1,10 +1,11 @@
 """The devices of this machine that a study can use, and how they are connected."""
 
 import itertools
+import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -16,6 +17,7 @@ from tuner.devices.cuda import visible_uuids
 from tuner.devices.nvml import NoDriverError, Nvml, NvmlSource
 from tuner.errors import DeviceError
 from tuner.probe import MIB_PER_GIB, Device, DeviceSample, DeviceSource, guard, mib
+from tuner.study import StudySpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,6 +186,23 @@ def memory_variables(memory_mib: float | None, devices: Sequence[Device]) -> dic
     """Return the environment variable by which the guard limits the memory of CPU ranks; none for GPUs."""
     limited = memory_mib is not None and not any(device.is_gpu for device in devices)
     return {guard.MEMORY: str(round(memory_mib or 0))} if limited else {}
+
+
+def launch_variables(
+    spec: StudySpec, source: DeviceSource, inherited: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the environment variables of the trainer's processes, for its devices, for NCCL and from the study.
+
+    A number of threads that the person has exported stays; `inherited` is the environment of this process.
+    """
+    threads = (os.environ if inherited is None else inherited).get(THREADS)
+    return {
+        **device_variables(source.devices),
+        **({THREADS: threads} if threads and not source.devices[0].is_gpu else {}),
+        **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
+        **memory_variables(spec.environment.memory_mib, source.devices),
+        **spec.environment.variables,
+    }
 
 
 def describe_machine(source: DeviceSource, connect: Connect = Nvml) -> dict[str, str]:

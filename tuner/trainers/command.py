@@ -28,7 +28,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.probe import SCORE_GROUP, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
+from tuner.probe import HEAD, NODE_RANK, SCORE_GROUP, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
 from tuner.study import (
     Case,
     Config,
@@ -42,10 +42,10 @@ from tuner.study import (
     written,
 )
 from tuner.trainers.base import STANDARD, Trainer, checked, device_names, interpreter, programs
-from tuner.trainers.command_options import COUNTS, CommandOptions, Labels
+from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, Labels
 from tuner.trainers.config_files import changed, copy_name, values_in, with_copies
-from tuner.trainers.presets import INTERACTIVE
-from tuner.trainers.template import Expression, fill, flags, placeholders
+from tuner.trainers.presets import PRESETS
+from tuner.trainers.template import Expression, Reference, fill, flags, placeholders
 
 
 def loader_queue(config: Config) -> int:
@@ -108,7 +108,7 @@ class CommandTrainer(Trainer):
         return frozenset(self._options.keeps)
 
     def cases(self) -> list[Case]:
-        """List the cases that the options name. Raises TrainerError when the folder to run in is not there."""
+        """Return the cases that the options name. Raises TrainerError when the folder to run in is not there."""
         if not self._cwd.is_dir():
             raise TrainerError(
                 f"the command cannot run in {self._cwd}: no such folder; see trainer.root and options.cwd"
@@ -117,12 +117,13 @@ class CommandTrainer(Trainer):
         return [Case(name=name, **dict(labels.get(name, Labels()))) for name in dict.fromkeys(self._options.cases)]
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
-        """Fill the command line for one probe."""
+        """Return the plan of one probe: the filled command line, its variables, files and patterns."""
         values = self.values(case, config, slot)
         env = {name: filled for name, text in self._options.env.items() for filled in _launched((text,), values)}
         env |= slot.variables
         if slot.to_train:  # nobody watches, and a bar that is drawn slows the training
-            env = {name: text for name, text in env.items() if INTERACTIVE.get(name) != text}
+            bars = PRESETS["lightning"].env  # with these, rich draws a running bar where there is no terminal
+            env = {name: text for name, text in env.items() if bars.get(name) != text}
         else:
             env = {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": escaped(str(slot.progress))}
         copies = self.copies(config)
@@ -176,7 +177,7 @@ class CommandTrainer(Trainer):
         return "/".join((self.name, case.name, *(f"{name}={written(config[name])}" for name in fixed)))
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
-        """Fill the session's command line; its runs leave no files and report through `tuner.progress` alone."""
+        """Return the plan of a run of the session, which leaves no files and reports by `tuner.progress` alone."""
         if not self._options.session:
             return None
         cold = self.plan(case, config, slot)
@@ -200,6 +201,11 @@ class CommandTrainer(Trainer):
             word: expanded(_launched((word,), {})[0], os.environ) for word in begins if not placeholders([word])
         }
         return next((word for word, program in programs.items() if not self._finds(program)), None)
+
+    @property
+    def spans_nodes(self) -> bool:
+        """Whether the command or its environment names the nodes."""
+        return bool(placeholders(self._options.words) & OF_NODES)
 
     @property
     def score_source(self) -> str:
@@ -295,11 +301,11 @@ class CommandTrainer(Trainer):
 
     def values(self, case: Case, config: Config, slot: Slot) -> dict[str, object]:
         """Return the value of each placeholder, for one run in a slot."""
-        devices = device_names(slot.devices)
+        devices = device_names(slot.local_devices)
         limit = {} if slot.to_train else {"iterations": slot.limits.most_iterations}
         set_values = {
             name: value
-            for name, value in self.with_computed(config, len(devices)).items()
+            for name, value in self.with_computed(config, len(slot.devices)).items()
             if name not in self._options.unset or self._options.unset[name] != value
         }
         return {
@@ -309,7 +315,11 @@ class CommandTrainer(Trainer):
             "out_dir": slot.out_dir,
             "port": slot.port,
             "devices": ",".join(devices),
-            "ranks": len(devices),
+            "ranks": len(slot.devices),
+            "local_ranks": len(devices),
+            "nodes": slot.nodes,
+            "node_rank": Reference(f"${{{NODE_RANK}}}") if slot.nodes > 1 else 0,
+            "head": Reference(f"${{{HEAD}}}") if slot.nodes > 1 else "localhost",
             "python": self._python,
             "seed": slot.seed or 0,
         }

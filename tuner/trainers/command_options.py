@@ -12,16 +12,19 @@ from tuner.trainers.config_files import is_config, is_named
 from tuner.trainers.presets import with_preset
 from tuner.trainers.template import Expression, flags, placeholders
 
-LAUNCH_FACTS = frozenset({"case", "out_dir", "port", "devices", "ranks", "iterations", "python", "seed"})
-"""Placeholders that are no parameters. `devices` is `cuda:0,cuda:1` or `cpu,cpu`; `iterations` is far more than a probe
-needs: `ProbeSpec.most_iterations`."""
+OF_NODES = frozenset({"nodes", "node_rank", "local_ranks", "head"})
+"""The placeholders of a command that starts ranks on several nodes."""
+LAUNCH_FACTS = OF_NODES | {"case", "out_dir", "port", "devices", "ranks", "iterations", "python", "seed"}
+"""Placeholders that are no parameters.
+
+`devices` are those of a node: `cuda:0,cuda:1` or `cpu,cpu`. `ranks` are those of all nodes. `iterations` is far more
+than a probe needs: `ProbeSpec.most_iterations`.
+"""
 
 COUNTS = frozenset({"ranks", "devices"})
 """Placeholders of arithmetic that are no parameters: in it, `devices` is their number."""
 
 OUT_DIR = "{out_dir}/"
-KEEP = "keep"
-"""The word of `learning` for a study in which no parameter changes what is learnt."""
 
 _GROUPS = ("iteration", "samples", "rank", "epoch", SCORE_GROUP)
 
@@ -124,7 +127,7 @@ def _is_used(computed: dict[str, str], info: ValidationInfo) -> dict[str, str]:
 
 
 def _keep(learning: object) -> object:
-    return () if learning == KEEP else learning
+    return () if learning == "keep" else learning
 
 
 def _may_be_a_number(given: object) -> object:

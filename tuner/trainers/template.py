@@ -14,7 +14,6 @@ from tuner.study import parts, referring, written
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
 _NAMES_ITSELF = re.compile(r"-|[+~@\w.-]+=")
 """How a word begins that is no value of the flag before it: `--envs={num_envs}`, `env.num_envs={num_envs}`."""
-_NAME = re.compile(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ def flags(words: Iterable[str]) -> frozenset[str]:
 
 
 def pieces(word: str) -> list[TemplatePiece]:
-    """Split a word at its placeholders and references to variables. Raises as `placeholders` does."""
+    """Return the pieces of a word between its placeholders and references. Raises as `placeholders` does."""
     split: list[TemplatePiece] = []
     for is_reference, some in groupby(parts(word), key=lambda part: part.is_reference):
         if is_reference:
@@ -59,22 +58,28 @@ def _doubled(literal: str) -> str:
     return literal.replace("{", "{{").replace("}", "}}")
 
 
+class Reference(str):
+    """A value that a probe looks up at its start, such as `${SLURM_NODEID}`."""
+
+    __slots__ = ()
+
+
 def fill(words: Sequence[str], values: Mapping[str, object], *, to_launch: bool = False) -> tuple[str, ...]:
-    """Replace the placeholders by their values. A word with a placeholder that has no value is left out.
+    """Return words with values in place of placeholders. A word with a placeholder that has no value is left out.
 
     If such a word is the value of the flag before it, the flag is left out, too. So both words of `--envs {num_envs}`
     are left out. Of `--headless --envs={num_envs}` only the second word is left out.
     `{flag:name}` needs no value. Without a value it is empty, and a word that is empty for this reason is left out.
 
     With `to_launch`, the words are texts with references: only what the template refers to is looked up. What its text
-    and the values spell like a reference is a literal there.
+    and the values spell like a reference is a literal there, unless the value is a `Reference`.
     """
     kept: list[str] = []
     before = ""
     for word in words:
         parts_of_word = pieces(word)
         if all(part.is_flag or part.name is None or part.name in values for part in parts_of_word):
-            texts = [(part.text + _filled(part, values), part.is_reference) for part in parts_of_word]
+            texts = [text for part in parts_of_word for text in _texts(part, values)]
             filled = referring(texts) if to_launch else "".join(text for text, _ in texts)
             kept += [filled] if filled or not any(part.is_flag for part in parts_of_word) else []
         elif _FLAG.fullmatch(before) and not _NAMES_ITSELF.match(word):
@@ -86,9 +91,17 @@ def fill(words: Sequence[str], values: Mapping[str, object], *, to_launch: bool 
 def _piece(word: str, text: str, name: str | None, spec: str | None, conversion: str | None) -> TemplatePiece:
     is_flag = name == "flag" and bool(spec)
     name, spec = (spec, None) if is_flag else (name, spec)
-    if name is not None and (not _NAME.fullmatch(name) or spec or conversion):
+    if name is not None and (not re.fullmatch(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*", name) or spec or conversion):
         raise ValueError(f"{word!r} holds a placeholder that is not {{name}} or {{flag:name}}; double a literal brace")
     return TemplatePiece(text, name, is_flag)
+
+
+def _texts(part: TemplatePiece, values: Mapping[str, object]) -> list[tuple[str, bool]]:
+    """Return the texts of a piece, each with whether it is a reference."""
+    filled = _filled(part, values)
+    if isinstance(values.get(part.name or ""), Reference):
+        return [(part.text, part.is_reference), (filled, True)]
+    return [(part.text + filled, part.is_reference)]
 
 
 def _filled(part: TemplatePiece, values: Mapping[str, object]) -> str:
@@ -102,7 +115,6 @@ def _filled(part: TemplatePiece, values: Mapping[str, object]) -> str:
 
 _Term = Callable[[Mapping[str, object]], float]
 """Computes a part of an expression from the values of the placeholders."""
-_ALLOWED = re.compile(r"[\d\s.eE+*/()-]*")
 _OPERATIONS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -153,7 +165,7 @@ class Expression:
 
     def _source(self, piece: TemplatePiece) -> str:
         """Return a piece as source for `ast`, with an identifier for its placeholder."""
-        if piece.is_flag or not _ALLOWED.fullmatch(piece.text):
+        if piece.is_flag or not re.fullmatch(r"[\d\s.eE+*/()-]*", piece.text):
             raise ValueError(f"{(piece.text.strip() or piece.name)!r} cannot be used; {_HINT}")
         if piece.name is None:
             return piece.text
