@@ -161,11 +161,11 @@ class Process:
         """Do nothing: a plain command takes no requests, and the probe ends it soon after this iteration."""
 
     def release(self) -> int:
-        """End every process of the probe: a plain command serves one probe only."""
+        """Return the exit code, after every process has ended: a plain command serves one probe only."""
         return self.end()
 
     def end(self) -> int:
-        """End every process of the probe, wait for them, and return the exit code.
+        """Return the exit code, after every process of the probe has ended.
 
         Returns -1 where a process cannot be ended; `left` then names it.
         """

@@ -88,7 +88,7 @@ class RealProber:
         return self._sessions.open_key
 
     def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
-        """Probe once and return the result. Raises OutputError or TrainerError when the tuner's own side fails."""
+        """Return the result of one probe. Raises OutputError or TrainerError when the tuner's own side fails."""
         warm = plan.request is not None
         if not (warm and plan.session_key == self.open_session):
             self.close()
@@ -121,12 +121,14 @@ class RealProber:
         self._say_what_is_left()
 
     def _say_what_is_left(self) -> None:
+        """Say once which processes of the last probe cannot be killed."""
         left = self._sessions.left
         if left and not self._said:
             self._say(f"{left} outlives its probe and cannot be killed; no other probe starts before it has ended")
         self._said = left is not None
 
     def _wait_until_idle(self, plan: ProbePlan, stop: Stop) -> Failure | None:
+        """Return why the devices are not free for a probe; None once they are."""
         return wait_until_idle(
             self._occupied,
             self._at_open,

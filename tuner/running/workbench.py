@@ -117,6 +117,7 @@ class Workbench:
         return searched
 
     def _keeps_rules(self, config: Config) -> bool:
+        """Return whether a config can be measured at all, also by the trainer's rules."""
         return self.holds(config) and self._refusal(config) is None
 
     def _refusal(self, config: Config) -> str | None:

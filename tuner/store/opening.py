@@ -27,6 +27,7 @@ def check_study(database: Database, name: str, identity: dict[str, Any]) -> None
     storage = database.storage
 
     def check() -> None:
+        """Compare the identities, in one transaction."""
         study_id = storage.study_id(name)
         known = None if study_id is None else StudyAttributes(storage.get_study_user_attrs(study_id)).identity
         if study_id is None or known is None or known == storable(identity):
@@ -142,6 +143,7 @@ def siblings(database: Database, study: str, case: Case, identity: Mapping[str, 
     storage, mine = database.storage, comparable(identity)
 
     def found() -> list[Sibling]:
+        """Return the siblings, read in one transaction."""
         cases = storage.cases(study)
         candidates = [
             known_case(name, facts.case)
