@@ -242,22 +242,22 @@ class ReplayedProber:
         self, result: probe.ProbeResult, recorded: Recorded, limits: ProbeSpec, stop: probe.Stop
     ) -> probe.ProbeResult:
         """Return the result where `stop`, which is called for each iteration, or the plan's limits end it."""
-        final = probe.value(result, self._objective)
-        if result.failure is not None or final is None or result.window_s is None:
+        final_value = probe.value(result, self._objective)
+        if result.failure is not None or final_value is None or result.window_s is None:
             return result
-        own_error = probe.error(result, self._objective)
-        shift = self._noise.gauss(0.0, own_error) if self._noise and own_error else 0.0
-        followed = self._alone and self._objective == self._table.header.objective
-        series = recorded.series if followed else ()
-        full_result = restated(result, self._objective, final + shift, own_error) if shift else result
-        for count, number in enumerate(series[: result.iterations - 1], start=1):
-            if number is None:
+        final_error = probe.error(result, self._objective)
+        noise = self._noise.gauss(0.0, final_error) if self._noise and final_error else 0.0
+        has_series = self._alone and self._objective == self._table.header.objective
+        series = recorded.series if has_series else ()
+        for count, mean in enumerate(series[: result.iterations - 1], start=1):
+            if mean is None:
                 continue
-            known = error_of(series[:count], result.window_s / result.iterations, full=probe.full(self._objective))
-            so_far = restated(cut_short(result, count), self._objective, number + shift, known)
+            error = error_of(series[:count], result.window_s / result.iterations, full=probe.full(self._objective))
+            so_far = restated(cut_short(result, count), self._objective, mean + noise, error)
             if (ended := _ended(so_far, stop(so_far), limits)) is not None:
                 return ended
-        return _ended(full_result, stop(full_result), limits) or full_result
+        whole = restated(result, self._objective, final_value + noise, final_error) if noise else result
+        return _ended(whole, stop(whole), limits) or whole
 
 
 def _ended(so_far: probe.ProbeResult, answer: probe.Answer, limits: ProbeSpec) -> probe.ProbeResult | None:
