@@ -170,9 +170,9 @@ def shown(searched: Sequence[SearchedFlag], *, free: bool, precision: Sequence[S
 
 
 def _typed_value(text: str) -> Value:
-    """Return a value as typed in a command: a number, if it is written as one, and otherwise the text."""
+    """Return a value as typed in a command: a number, if a study can hold it, and otherwise the text."""
     number = _number(text)
-    return text if number is None or abs(number) == float("inf") else number
+    return text if number is None or _complaint("", [number]) else number
 
 
 def _named_values(flag: str, text: str, own: Value | None) -> tuple[Value, ...]:
@@ -182,11 +182,18 @@ def _named_values(flag: str, text: str, own: Value | None) -> tuple[Value, ...]:
     """
     words = [word.strip() for word in text.split(",") if word.strip()]
     values = tuple(dict.fromkeys(_value(flag, word, own) for word in words))
+    if complaint := _complaint(flag, values):
+        raise StudyError(complaint)
+    return values
+
+
+def _complaint(flag: str, values: Sequence[Value]) -> str | None:
+    """Return why a study cannot hold the values of a flag; None where it can."""
     try:
         ParameterSpec.model_validate({"choices": values})
     except ValidationError as error:
-        raise StudyError(complaints(error, ParameterSpec, flag)[0]) from error
-    return values
+        return complaints(error, ParameterSpec, flag)[0]
+    return None
 
 
 def _value(flag: str, word: str, own: Value | None) -> Value:
@@ -211,7 +218,9 @@ def _least(flag: str) -> int | None:
 def _is_meant_as_number(word: str, own: Value | None) -> bool:
     """Return whether a word is a number in a spelling that programs do not read; `own` is the value in use."""
     is_number = isinstance(own, int | float) and not isinstance(own, bool)
-    if re.fullmatch(r"[+-]?\d[\d'_\s.]*|[+-]?(?:inf|infinity|nan)", word, re.IGNORECASE):  # 50'000, 050, other digits
+    if re.fullmatch(
+        r"[+-]?\d[\d'_\s]*(?:\.\d*)?|[+-]?(?:inf|infinity|nan)", word, re.IGNORECASE
+    ):  # 50'000, 050, other digits
         return True
     return is_number and re.fullmatch(r"[+-]?[\d.]+[kmg]", word, re.IGNORECASE) is not None  # 50k; `8g` may be a word
 

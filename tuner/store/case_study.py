@@ -399,7 +399,7 @@ class CaseStudy:
                 ends it.
             price: Returns what a probe of a config costs now.
             has_time: Returns whether a probe of so many seconds may begin. The seconds are those that the strategy
-                expects, else the median of the case's probes, else None.
+                expects, else the median of the case's probes; None before the case's first value.
 
         Raises:
             StoreError: The database cannot be used, or somebody has changed the settings of the study.
@@ -414,7 +414,8 @@ class CaseStudy:
             choice = None if self._held_up else self._choice(history, target, price)
             if choice is not None and choice.why is Why.CONFIRM and here:
                 self._held_up, choice = True, None
-            if choice is None or not has_time(choice.takes_s or trials.usual_s(history.trials)):
+            usual_s = trials.usual_s(history.trials)
+            if choice is None or not has_time(usual_s and (choice.takes_s or usual_s)):
                 return None
             trial = ask_for(self._study, self._space, choice.config)
             trial.set_user_attr(schema.LEASE, self._database.lease())
