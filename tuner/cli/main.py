@@ -156,18 +156,9 @@ def main() -> None:
     except TunerError as error:
         _refuse(str(error))
     except OSError as error:
-        if error.filename and _is_out_of_reach(error):
-            _refuse(f"{error.filename} cannot be used: {error.strerror}; name another path, or fix this one")
-        if error.errno == errno.ENOENT and not error.filename:  # os.getcwd() fails without a file name
-            _refuse("the working directory no longer exists; change to another one, then run the command again")
-        if error.errno in {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}:  # setrlimit(2)
-            _refuse(f"{error.strerror}; raise the limit that `ulimit -a` shows, then run the command again to resume")
-        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+        if not (message := _in_words(error)):
             raise
-        from tuner.cli.options import fall_silent  # noqa: PLC0415 - `tuner --help` needs no options of other commands
-
-        fall_silent(sys.stdout)  # the rest of its buffer would fail again
-        _refuse(f"the output cannot be written: {error.strerror}; free some disk space, then run the command again")
+        _refuse(message)
     except RuntimeError as error:
         if not str(error).startswith("Symlink loop"):  # Path.resolve(), before Python 3.13
             raise
@@ -176,6 +167,25 @@ def main() -> None:
         _refuse("memory ran out; `ulimit -a` and `free` show how much there is; run the command again to resume")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _in_words(error: OSError) -> str | None:
+    """Return what to do about an error of the machine; None where the error is one of the program.
+
+    Where the output is full, it falls silent.
+    """
+    if error.filename and _is_out_of_reach(error):
+        return f"{error.filename} cannot be used: {error.strerror}; name another path, or fix this one"
+    if error.errno == errno.ENOENT and not error.filename:  # os.getcwd() fails without a file name
+        return "the working directory no longer exists; change to another one, then run the command again"
+    if error.errno in {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}:  # setrlimit(2)
+        return f"{error.strerror}; raise the limit that `ulimit -a` shows, then run the command again to resume"
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        from tuner.cli.options import fall_silent  # noqa: PLC0415 - `tuner --help` needs no options of other commands
+
+        fall_silent(sys.stdout)  # the rest of its buffer would fail again
+        return f"the output cannot be written: {error.strerror}; free some disk space, then run the command again"
+    return None
 
 
 def _is_out_of_reach(error: OSError) -> bool:
