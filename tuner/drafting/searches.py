@@ -178,10 +178,9 @@ class Known:
     @property
     def waits_for_data(self) -> bool:
         """Whether a loader setting may gain anything, from 2 % of the time on. True where nothing was counted."""
-        shares = self.training.shares if self.training else None
-        return shares is None or (
-            self.training is not None and self.training.passes is not None and shares.data >= 0.02
-        )
+        if self.training is None or self.training.shares is None:
+            return True
+        return self.training.passes is not None and self.training.shares.data >= 0.02
 
     @property
     def micro_batches(self) -> int:
