@@ -8,8 +8,9 @@ import pytest
 from tests_cli import study_file
 from tests_loop import bounded
 
+from tuner.devices.found import launch_variables
 from tuner.errors import DeviceError, StudyError, TrainerError
-from tuner.running.workbench import Workbench, launch_variables, open_workbench
+from tuner.running.workbench import Workbench, open_workbench
 from tuner.study.cases import Case
 from tuner.study.space import described
 from tuner.study.spec import StudySpec

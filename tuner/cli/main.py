@@ -155,43 +155,45 @@ def main() -> None:
             app(prog_name="tuner")
     except TunerError as error:
         _refuse(str(error))
-    except OSError as error:
-        if not (message := _in_words(error)):
+    except (OSError, RuntimeError, MemoryError) as error:
+        if (reason := _outside(error)) is None:
             raise
-        _refuse(message)
-    except RuntimeError as error:
-        if not str(error).startswith("Symlink loop"):  # Path.resolve(), before Python 3.13
-            raise
-        _refuse(f"{error}; remove the link, or name another path")
-    except MemoryError:
-        _refuse("memory ran out; `ulimit -a` and `free` show how much there is; run the command again to resume")
+        if isinstance(error, OSError) and error.errno in _FULL:
+            from tuner.cli.options import fall_silent  # noqa: PLC0415 - `tuner --help` needs no other command's options
+
+            fall_silent(sys.stdout)  # the rest of its buffer would fail again
+        _refuse(reason)
     except KeyboardInterrupt:
         sys.exit(130)
 
 
-def _in_words(error: OSError) -> str | None:
-    """Return what to do about an error of the machine; None where the error is one of the program.
-
-    Where the output is full, it falls silent.
-    """
-    if error.filename and _is_out_of_reach(error):
-        return f"{error.filename} cannot be used: {error.strerror}; name another path, or fix this one"
-    if error.errno == errno.ENOENT and not error.filename:  # os.getcwd() fails without a file name
-        return "the working directory no longer exists; change to another one, then run the command again"
-    if error.errno in {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}:  # setrlimit(2)
-        return f"{error.strerror}; raise the limit that `ulimit -a` shows, then run the command again to resume"
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        from tuner.cli.options import fall_silent  # noqa: PLC0415 - `tuner --help` needs no options of other commands
-
-        fall_silent(sys.stdout)  # the rest of its buffer would fail again
-        return f"the output cannot be written: {error.strerror}; free some disk space, then run the command again"
-    return None
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""No disk space is left."""
 
 
-def _is_out_of_reach(error: OSError) -> bool:
-    """Return whether a path cannot be used: no permission, no such place, or a disk or server that does not answer."""
-    refused = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP}
-    return error.errno in refused | {errno.EIO, errno.ESTALE, errno.ENOTCONN}
+def _outside(error: Exception) -> str | None:
+    """Return which limit or path of the machine has caused an error, and what to do; None for any other error."""
+    again = "then run the command again"
+    out_of_reach = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP}
+    out_of_reach |= {errno.EIO, errno.ESTALE, errno.ENOTCONN}  # a disk or a server no longer answers
+    limits = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}  # setrlimit(2)
+    text = None
+    match error:
+        case MemoryError():
+            text = f"memory ran out; see `ulimit -a` and `free`, {again} to resume"
+        case RuntimeError() if str(error).startswith("Symlink loop"):  # Path.resolve(), before Python 3.13
+            text = f"{error}; remove the link, or name another path"
+        case OSError(filename=str() as name) if error.errno in out_of_reach:
+            text = f"{name} cannot be used: {error.strerror}; name another path, or fix this one"
+        case OSError(errno=errno.ENOENT, filename=None):  # os.getcwd() fails without a file name
+            text = f"the working directory no longer exists; change to another one, {again}"
+        case OSError(errno=errno.EADDRINUSE):
+            text = f"no port is free, of those in /proc/sys/net/ipv4/ip_local_port_range; end what holds them, {again}"
+        case OSError() if error.errno in limits:
+            text = f"{error.strerror}; raise the limit that `ulimit -a` shows, {again} to resume"
+        case OSError() if error.errno in _FULL:
+            text = f"the output cannot be written: {error.strerror}; free some disk space, {again}"
+    return text
 
 
 def _refuse(message: str) -> NoReturn:

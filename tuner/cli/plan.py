@@ -16,7 +16,7 @@ from tuner.cli.work import Cases, Settings, first_config, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.export import CaseView, StudyReader, Topic, connect, findings, in_words, no_best, summary, with_error
-from tuner.probe import ProbePlan, Slot, reserved_port
+from tuner.probe import HEAD, ProbePlan, Slot, reserved_port
 from tuner.records.trial import pooled
 from tuner.records.urls import DATABASE, database_url
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
@@ -27,7 +27,10 @@ from tuner.study import Case, Config, literal_word, parts, referring, shell_join
 
 
 def script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:
-    """Return shell commands that do what a probe with this plan does. SLURM itself says which cards a job sees."""
+    """Return shell commands that do what a probe with this plan does. SLURM itself says which cards a job sees.
+
+    On several nodes, `srun` starts the command on each of them; the batch script runs on the first.
+    """
     folders = dict.fromkeys([plan.slot.out_dir, *(path.parent for path in plan.files)])
     lines = [f"mkdir -p {literal_word(str(folder))}" for folder in folders]
     for path, text in plan.files.items():
@@ -36,7 +39,11 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:
     env = {name: value for name, value in plan.env.items() if not (left_to_slurm and name == VISIBLE_CARDS)}
     if plan.programs:
         env = {name: _found_beside(plan.programs, value) for name, value in {"PATH": "${PATH}", **env}.items()}
-    lines += [shell_join(plan.argv, env)]
+    command = shell_join(plan.argv, env)
+    if plan.slot.nodes > 1:
+        lines += [f'export {HEAD}="$(hostname)"', 'export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"']
+        command = f"srun --kill-on-bad-exit=1 bash -c {literal_word(command)}"
+    lines += [command]
     return "\n".join(lines) + "\n"
 
 

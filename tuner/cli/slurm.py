@@ -29,6 +29,8 @@ WARNING_S = 90
 A job of a few minutes hears of its end a quarter of its time before. SLURM may send the signal a minute early
 (sbatch(1), --signal).
 """
+_ON_THE_FIRST_NODE = ["--overlap", "--nodes=1", "--ntasks=1"]
+"""The options of `srun` for a worker whose probes run on all nodes of its job, in steps of their own."""
 _LOCAL = {None, "", "localhost", "127.0.0.1", "::1"}
 _ON_A_LOGIN_NODE = "submit from a login node of the cluster"
 
@@ -104,6 +106,7 @@ def _submitted(
         setup=list(spec.slurm.setup),
         signal_delay_s=min(WARNING_S, spec.slurm.time_min * MINUTE_S // 4),
         stderr_to_stdout=True,
+        srun_args=_ON_THE_FIRST_NODE if spec.slurm.nodes > 1 else [],
         additional_parameters={**resources, **({"requeue": True} if spec.slurm.requeue else {})},
     )
     jobs: list[str] = []

@@ -1,10 +1,11 @@
 """The devices of this machine that a study can use, and how they are connected."""
 
 import itertools
+import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -16,6 +17,7 @@ from tuner.devices.cuda import visible_uuids
 from tuner.devices.nvml import NoDriverError, Nvml, NvmlSource
 from tuner.errors import DeviceError
 from tuner.probe import MIB_PER_GIB, Device, DeviceSample, DeviceSource, guard, mib
+from tuner.study import StudySpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +34,7 @@ class Link:
 
 
 def links(devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> tuple[Link, ...]:
-    """Ask the driver about every pair of GPUs. Without two GPUs there are no pairs.
+    """Return how every pair of GPUs is connected, as the driver says it. Without two GPUs there are no pairs.
 
     Raises DeviceError when a card does not answer.
     """
@@ -104,7 +106,7 @@ class AbsentDevices:
 def open_devices(
     spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids, *, memory_mib: float | None = None
 ) -> DeviceSource:
-    """Open the devices that a study names: `auto`, `auto:CARDS`, `cpu`, `cpu:RANKS`, or CUDA indices such as `0,1`.
+    """Return the devices that a study names: `auto`, `auto:CARDS`, `cpu`, `cpu:RANKS`, or CUDA indices such as `0,1`.
 
     `memory_mib`: the memory of each device, where the trainer gets less than the device has.
 
@@ -137,6 +139,7 @@ def spare_cards(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visi
 
 
 def _open_cpu(ranks: int, memory_mib: float | None) -> DeviceSource:
+    """Return so many CPU ranks. Raises DeviceError for more than the cores can hold."""
     cores = usable_cores()
     if ranks > (most := MOST_RANKS_PER_CORE * cores):
         raise DeviceError(f"devices cpu:{ranks} asks for {ranks} ranks on {cores} core(s); name cpu:{most} at most")
@@ -163,7 +166,7 @@ def _cards(indices: Sequence[int], connect: Connect, cuda_order: CudaOrder) -> t
 
 
 def part_of(source: DeviceSource, positions: Sequence[int], connect: Connect = Nvml) -> DeviceSource:
-    """Open some devices of a source by their positions. Raises DeviceError when a card does not answer."""
+    """Return some devices of a source by their positions, opened. Raises DeviceError when a card does not answer."""
     chosen = [source.devices[position] for position in positions]
     uuids = [device.uuid for device in chosen if device.uuid is not None]
     return NvmlSource(connect(), uuids) if uuids else CpuSource(len(chosen))
@@ -187,6 +190,23 @@ def memory_variables(memory_mib: float | None, devices: Sequence[Device]) -> dic
     """Return the environment variable by which the guard limits the memory of CPU ranks; none for GPUs."""
     limited = memory_mib is not None and not any(device.is_gpu for device in devices)
     return {guard.MEMORY: str(round(memory_mib or 0))} if limited else {}
+
+
+def launch_variables(
+    spec: StudySpec, source: DeviceSource, inherited: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the environment variables of the trainer's processes, for its devices, for NCCL and from the study.
+
+    A number of threads that the person has exported stays; `inherited` is the environment of this process.
+    """
+    threads = (os.environ if inherited is None else inherited).get(THREADS)
+    return {
+        **device_variables(source.devices),
+        **({THREADS: threads} if threads and not source.devices[0].is_gpu else {}),
+        **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
+        **memory_variables(spec.environment.memory_mib, source.devices),
+        **spec.environment.variables,
+    }
 
 
 def describe_machine(source: DeviceSource, connect: Connect = Nvml) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from tuner.count import ProcessCounts, TrainingCounts
-from tuner.devices.found import open_devices
+from tuner.devices.found import launch_variables, open_devices
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import Found, PrintedLines
 from tuner.errors import TrainerError
@@ -37,7 +37,6 @@ from tuner.probe import (
 from tuner.probe.output import record
 from tuner.probe.progress_files import COUNTED, counts, read_processes
 from tuner.running.prober import run_in
-from tuner.running.workbench import launch_variables
 from tuner.study import StudySpec
 from tuner.trainers.command import CommandTrainer
 

@@ -1,7 +1,7 @@
 """Recorded cases as tables, written and read: Parquet files with a row per probe, and headers; after Kernel Tuner."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -109,7 +109,7 @@ _INVALIDITY = {OK: "correct", NO_READING: "correctness", **{kind: kind.invalidit
 
 
 def export_tables(url: str, study: str, folder: Path) -> list[Path]:
-    """Write CASE.parquet and CASE.json for each recorded case that has rows; return the files' paths.
+    """Return the paths of CASE.parquet and CASE.json, which are written for each recorded case that has rows.
 
     Each ended trial is a row, except interrupted trials, whose configs are probed again. Raises StoreError if the study
     cannot be read, EmptyStoreError if no case has been begun, and OutputError if a file cannot be written.
@@ -134,6 +134,7 @@ def columns(space: Mapping[str, ParameterSpec]) -> pa.Schema:
 
 
 def _type(name: str, parameter: ParameterSpec) -> pa.DataType:
+    """Return the type of a parameter's column. Raises StudyError where its values are of several kinds."""
     kinds = {type(value) for value in parameter.values}
     if kinds > {str} or kinds > {bool}:
         raise StudyError(
@@ -142,7 +143,8 @@ def _type(name: str, parameter: ParameterSpec) -> pa.DataType:
     return _TYPES[max(kinds, key=list(_TYPES).index)]
 
 
-def _files(reader: StudyReader, case: CaseView, trials: list[TrialRecord]) -> Iterator[tuple[str, bytes]]:
+def _files(reader: StudyReader, case: CaseView, trials: list[TrialRecord]) -> dict[str, bytes]:
+    """Return the two files of a recorded case: name → content."""
     rows = [_row(trial, reader.series.get((case.name, trial.number), [])) for trial in trials]
     facts = Header(
         **dict(Circumstances.model_validate(case.kept.recording)),
@@ -158,8 +160,8 @@ def _files(reader: StudyReader, case: CaseView, trials: list[TrialRecord]) -> It
     )
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=columns(facts.space)), sink)
-    yield f"{case.name}.parquet", sink.getvalue().to_pybytes()
-    yield f"{case.name}.json", f"{facts.model_dump_json(indent=2, exclude_none=True)}\n".encode()
+    header = f"{facts.model_dump_json(indent=2, exclude_none=True)}\n".encode()
+    return {f"{case.name}.parquet": sink.getvalue().to_pybytes(), f"{case.name}.json": header}
 
 
 _OF_PROBE = (
@@ -169,6 +171,7 @@ _OF_PROBE = (
 
 
 def _row(trial: TrialRecord, series: list[float | None]) -> dict[str, Any]:
+    """Return the row of a trial; `series` is the objective after each iteration."""
     probe, failure = trial.probe, trial.probe.failure
     return {
         **trial.config,
@@ -300,6 +303,7 @@ class Table:
 
 
 def _header(path: Path) -> Header:
+    """Return the header of a table. Raises StudyError where it cannot be used."""
     try:
         header = Header.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -315,7 +319,7 @@ def _header(path: Path) -> Header:
 
 
 def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Recorded:
-    """Read a row; numbers that are not finite count as unknown. Raises TypeError or ValueError for a damaged row."""
+    """Return a row as a result; numbers that are not finite are unknown. Raises TypeError or ValueError if damaged."""
     row = storable(row)
     if lost := [name for name in _NEVER_UNKNOWN if row[name] is None]:
         raise ValueError(f"trial {row['trial']} has no {', '.join(lost)}")

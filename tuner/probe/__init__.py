@@ -22,7 +22,17 @@ from tuner.probe.metrics import (
     with_sure_speed,
 )
 from tuner.probe.output import LineSplitter, folder_of, make_private, plain, record, reserved_out_dir
-from tuner.probe.probe_plan import SCORE_GROUP, Device, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
+from tuner.probe.probe_plan import (
+    HEAD,
+    NODE_RANK,
+    SCORE_GROUP,
+    Device,
+    LinePatterns,
+    ProbePlan,
+    ProgressFile,
+    Slot,
+    search_path,
+)
 from tuner.probe.process import Process, reserved_port
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import (

@@ -58,22 +58,36 @@ class Slot:
 
     seed: int | None = None
     """The seed of the trainer's random numbers; None for the seed that the trainer takes by itself."""
+    nodes: int = 1
+    """The machines that the probe runs on, each with as many of the devices."""
+    part: str = ""
+    """The folder below `out_dir` for what is watched on one of several nodes; empty for the whole probe."""
+
+    @property
+    def local_devices(self) -> tuple[Device, ...]:
+        """The devices of one node."""
+        return self.devices[: len(self.devices) // self.nodes]
 
     @property
     def console(self) -> Path:
         """The file that keeps the trainer's output."""
-        return self.out_dir / "console.log"
+        return self.out_dir / self.part / "console.log"
 
     @property
     def progress(self) -> Path:
         """The JSON-lines file that the variable TUNER_PROGRESS names."""
-        return self.out_dir / "progress.jsonl"
+        return self.out_dir / self.part / "progress.jsonl"
 
     @property
     def counts(self) -> Path:
         """The folder in which the trainer's processes tell what they count."""
-        return self.out_dir / "counts"
+        return self.out_dir / self.part / "counts"
 
+
+HEAD = "TUNER_HEAD"
+"""The environment variable with the name of the host where the ranks of several nodes meet."""
+NODE_RANK = "SLURM_NODEID"
+"""The environment variable with the number of a node among those of a trial."""
 
 SCORE_GROUP = "return"
 """The group of a pattern that holds a score."""

@@ -12,15 +12,6 @@ from tuner.records.trial import INTERRUPTED, OK, TrialRecord, pooled
 from tuner.search.standing import Standing, of_both
 from tuner.study import open_regular, rung_of, without_keys
 
-BEFORE = 4
-"""The lines of an excerpt before the line that shows the failure."""
-AFTER = 7
-"""The lines of an excerpt after that line."""
-MOST_BYTES = 2_000_000
-"""The end of a console log that is searched for that line."""
-MOST_CHARACTERS = 300
-"""A longer line of an excerpt is cut off."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failed:
@@ -46,22 +37,27 @@ def failures(trials: Sequence[TrialRecord], folder: Path) -> Iterator[Failed]:
         yield Failed(kind=str(kind), trials=count, example=example.number, detail=example.probe.detail, excerpt=excerpt)
 
 
-def _excerpt(folder: Path, trial: TrialRecord) -> str | None:
-    """Return the lines around the one that shows the failure, or the last lines; None where nothing can be read."""
+def _excerpt(
+    folder: Path, trial: TrialRecord, *, before: int = 4, after: int = 7, most_bytes: int = 2_000_000
+) -> str | None:
+    """Return the lines around the one that shows the failure, or the last lines; None where nothing can be read.
+
+    Of a console log, the last `most_bytes` are searched. A line of more than 300 characters is cut off.
+    """
     probe = folder_of(folder, trial.probe.out_dir)
     if probe is None:
         return None
     try:
         with open_regular(probe / "console.log", follow=False) as file:
             file.seek(0, 2)
-            file.seek(max(0, file.tell() - MOST_BYTES))
-            lines = [without_keys(line) for line in file.read(MOST_BYTES).decode(errors="replace").splitlines()]
+            file.seek(max(0, file.tell() - most_bytes))
+            lines = [without_keys(line) for line in file.read(most_bytes).decode(errors="replace").splitlines()]
     except OSError:
         return None
     sought = trial.probe.detail.strip()
     place = next((at for at, line in enumerate(lines) if len(sought) >= 12 and sought in line), len(lines))
-    shown = lines[max(0, place - BEFORE) : place + AFTER + 1] if place < len(lines) else lines[-BEFORE - AFTER - 1 :]
-    return "\n".join(line[:MOST_CHARACTERS] for line in shown).strip("\n") or None
+    shown = lines[max(0, place - before) : place + after + 1] if place < len(lines) else lines[-before - after - 1 :]
+    return "\n".join(line[:300] for line in shown).strip("\n") or None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,12 +68,6 @@ class SearchStep:
     value: float
     ended_s: float
     """The device-seconds that all trials up to this one took."""
-
-
-def found_at(trials: Iterable[TrialRecord], best: Standing | None) -> int | None:
-    """Return the first trial that measured the best config; None without a best."""
-    measured = (trial for trial in trials if trial.status == OK)
-    return next((trial.number for trial in measured if best and trial.launch == best.launch), None)
 
 
 def steps(trials: Sequence[TrialRecord], devices: int) -> tuple[SearchStep, ...]:
@@ -150,17 +140,20 @@ def gather(reader: StudyReader, folder: Path, trainable: Iterable[str] | None = 
     return StudyFacts(name=reader.study, cases=cases, waiting=waiting, machine=_machine(reader.trials()))
 
 
-def _gain(case: CaseFacts) -> tuple[bool, float]:
-    """Return by what cases are ranked: what the best gains over the default, as far as both are known."""
-    beside = case.summary.default.beside_best if case.summary.default else None
-    return case.summary.best is not None, beside[1] - beside[0] if beside else 0.0
+def _gain(case: CaseFacts) -> float:
+    """Return by what cases are ranked: what the best gains over the default, 0 where unknown; -inf without a best."""
+    if case.summary.best is None:
+        return float("-inf")
+    default_value, best_value = (case.summary.default and case.summary.default.beside_best) or (0.0, 0.0)
+    return best_value - default_value
 
 
 def _case(view: CaseView, folder: Path) -> CaseFacts:
+    """Return the facts of one case; `folder` is the study's folder."""
     trials, best, devices = view.trials, view.best, max(1, len(view.kept.devices))
     ladder = view.kept.ladder
     newest = pooled(best.trials) if best else None
-    measured, first_trial = tuple(sorted(view.configs, key=lambda point: -point.value)), found_at(trials, best)
+    measured = tuple(sorted(view.configs, key=lambda point: -point.value))
     walked = steps(trials, devices)
     full = [rung_of(trial.config, ladder) for trial in trials if trial.status == FailureKind.GPU_OOM]
     probe = folder_of(folder, newest.probe.out_dir) if newest else None
@@ -175,7 +168,7 @@ def _case(view: CaseView, folder: Path) -> CaseFacts:
         front=frozenset(point.launch for point in of_both(measured)),
         steps=walked,
         out_of_memory=tuple(sorted({rung for rung in full if rung is not None})),
-        first_best=next((step for step in walked if step.trial.number == first_trial), None),
+        first_best=next((step for step in walked if best and step.trial.launch == best.launch), None),
         device_s=view.probe_s * devices,
         failures=failed,
         series=series,
@@ -186,6 +179,7 @@ def _case(view: CaseView, folder: Path) -> CaseFacts:
 def _missing(
     best: TrialRecord | None, series: DeviceSeries | None, failed: Iterable[Failed], measured: Sequence[Standing]
 ) -> Iterable[str]:
+    """Yield what the report cannot show of a case."""
     if not measured:
         yield "no trial has given a number yet"
     if best and series is None:
@@ -200,6 +194,7 @@ def _missing(
 
 
 def _machine(trials: Iterable[TrialRecord]) -> dict[str, tuple[str, ...]]:
+    """Return what the trials say of their machines, without names: fact → its values."""
     known: dict[str, dict[str, None]] = {}
     for trial in trials:
         for name, fact in trial.probe.host.items():

@@ -66,10 +66,12 @@ def _templates(in_markdown: bool) -> Environment:
 
 
 def _in_markdown(value: object) -> object:
+    """Return a value as Markdown shows it; what is Markdown already stays."""
     return markdown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _own_files() -> dict[str, Markup]:
+    """Return the style and the script of the page."""
     templates = files("tuner.report") / "templates"
     return {
         name: _trusted((templates / file).read_text(encoding="utf-8"))
@@ -84,5 +86,5 @@ def _drawn(picture: Picture) -> Markup:
 
 
 def _trusted(text: str) -> Markup:
-    """Mark a text as HTML: our own files, plotly's script, and JSON without the character that opens a tag."""
+    """Return a text marked as HTML: our own files, plotly's script, and JSON without the character that opens a tag."""
     return Markup(text)  # noqa: S704

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from tuner.devices.cards import Cards, Occupancy, grown, wait_until_idle
 from tuner.devices.found import describe_machine
+from tuner.devices.nodes import Nodes, straggler
 from tuner.errors import DeviceError
 from tuner.probe import (
     Clock,
@@ -100,7 +101,7 @@ class RealProber:
         if result.failure or self._leaks():
             self.close()
         self._say_what_is_left()
-        return result
+        return _with_nodes(result, self._source) if isinstance(self._source, Nodes) else result
 
     def _warn_of_files(self, plan: ProbePlan) -> None:
         """Say once how files are kept as they were, where no private view of them can be had."""
@@ -167,13 +168,24 @@ def prober_on(
     With `shared` a probe does not wait for idle cards: other programs work on them all the time.
     Raises DeviceError when a card cannot be read.
     """
+    own_files.clean_up()
     clock = MonotonicClock()
     return RealProber(
         source,
-        occupied=tuple if shared else Cards(source.devices).occupancy,
-        sessions=Sessions(clock),
+        occupied=tuple if shared or isinstance(source, Nodes) else Cards(source.devices).occupancy,
+        sessions=Sessions(clock, source.start if isinstance(source, Nodes) else None),
         clock=clock,
         sleep=time.sleep,
         say=say,
         facts=facts,
     )
+
+
+def _with_nodes(result: ProbeResult, nodes: Nodes) -> ProbeResult:
+    """Return a result that names the node that failed, and the one that holds the others up."""
+    failure, slow = result.failure, straggler(result.devices, nodes.hosts)
+    if failure and nodes.quiet != failure.detail:
+        host = nodes.host_of(failure.detail)
+        detail = f"{f'{host}: ' if host else ''}{failure.detail}{f'; {nodes.quiet}' if nodes.quiet else ''}"
+        result = replace(result, failure=replace(failure, detail=detail))
+    return replace(result, notes=(*result.notes, slow)) if slow else result

@@ -1,6 +1,5 @@
 """A study with everything that it works with: its file, trainer, devices and folder."""
 
-import os
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.devices.found import THREADS, device_variables, links, memory_variables, nccl_variables, open_devices
+from tuner.devices.found import launch_variables, open_devices
+from tuner.devices.nodes import open_nodes
 from tuner.errors import StudyError
 from tuner.probe import Device, DeviceSource, Slot, check_metrics
 from tuner.running.events import StudyStarted
@@ -184,7 +184,8 @@ class Workbench:
     def slot(self, case: Case, folder: str | Path) -> Slot:
         """Return where a probe of a case runs, in a folder of the study's folder; `run_in` reserves its port."""
         limits = self.spec_for(case).probe
-        return Slot(devices=self.devices, out_dir=self.folder / folder, limits=limits, variables=self.variables)
+        out_dir, nodes = self.folder / folder, self.spec.slurm.nodes
+        return Slot(devices=self.devices, out_dir=out_dir, limits=limits, variables=self.variables, nodes=nodes)
 
     def study_name(self, case: Case) -> str:
         """Return the name of the case's study in the database."""
@@ -203,7 +204,15 @@ class Workbench:
             "iterations": [spec.probe.warmup_iterations, spec.probe.iterations],
             "source": self.source.label,
             "devices": list(self.device_names),
+            **({"nodes": spec.slurm.nodes} if spec.slurm.nodes > 1 else {}),
         }
+
+
+def open_source(spec: StudySpec) -> DeviceSource:
+    """Open the devices of a study: of this machine, or of all nodes of a trial. Raises DeviceError."""
+    if spec.slurm.nodes > 1:
+        return open_nodes(spec)
+    return open_devices(spec.devices, memory_mib=spec.environment.memory_mib)
 
 
 def open_workbench(
@@ -211,9 +220,7 @@ def open_workbench(
     *,
     devices: str | None = None,
     runs: Path = Path("runs"),
-    source_of: Callable[[StudySpec], DeviceSource] = lambda spec: open_devices(
-        spec.devices, memory_mib=spec.environment.memory_mib
-    ),
+    source_of: Callable[[StudySpec], DeviceSource] = open_source,
 ) -> Workbench:
     """Load a study and open its trainer and devices; `devices` overrides the study file's, see `devices_for`.
 
@@ -222,6 +229,8 @@ def open_workbench(
     spec = load(study)
     check_metrics(spec)
     trainer = open_trainer(spec.trainer)
+    if spec.slurm.nodes > 1:
+        spec = _over_nodes(spec, trainer)
     source = source_of(spec.model_copy(update={"devices": spec.devices_for(devices)}))
     return Workbench(
         spec=spec,
@@ -229,25 +238,22 @@ def open_workbench(
         trainer=trainer,
         source=source,
         folder=(runs / spec.name).resolve(),
-        variables=launch_variables(spec, source),
+        variables=spec.environment.variables if spec.slurm.nodes > 1 else launch_variables(spec, source),
     )
 
 
-def launch_variables(
-    spec: StudySpec, source: DeviceSource, inherited: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """Return the environment variables of the trainer's processes, for its devices, for NCCL and from the study.
+def _over_nodes(spec: StudySpec, trainer: Trainer) -> StudySpec:
+    """Return a study whose trials run on several nodes: requests reach no session there, so each probe is cold.
 
-    A number of threads that the person has exported stays; `inherited` is the environment of this process.
+    Raises StudyError for a trainer that starts its ranks on one node.
     """
-    threads = (os.environ if inherited is None else inherited).get(THREADS)
-    return {
-        **device_variables(source.devices),
-        **({THREADS: threads} if threads and not source.devices[0].is_gpu else {}),
-        **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
-        **memory_variables(spec.environment.memory_mib, source.devices),
-        **spec.environment.variables,
-    }
+    if not trainer.spans_nodes:
+        raise StudyError(
+            f"slurm.nodes is {spec.slurm.nodes}, and {trainer.name} starts ranks on one node only; name the nodes in a "
+            "command: torchrun --nnodes {nodes} --nproc-per-node {local_ranks} --rdzv-backend c10d "
+            "--rdzv-endpoint {head}:{port} train.py"
+        )
+    return spec.model_copy(update={"probe": spec.probe.model_copy(update={"warm": False})})
 
 
 def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:

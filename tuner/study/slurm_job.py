@@ -17,14 +17,16 @@ CPU_RANKS = 2
 
 
 class SlurmSpec(Strict):
-    """The resources of one SLURM job. A job is one task that sees all its GPUs; the trainer starts its own ranks."""
+    """The resources of one SLURM job. A job is one task a node, which sees the node's GPUs and starts its own ranks."""
 
+    nodes: PositiveInt = 1
+    """the nodes of a job; each trial runs on all of them"""
     gpus: Whole | None = None
-    """GPUs of a job; `devices: auto` needs it, otherwise as many as `devices` names"""
+    """GPUs of a node; `devices: auto` needs it, otherwise as many as `devices` names"""
     cpus_per_task: PositiveInt | None = None
-    """CPU cores of a job"""
+    """CPU cores of a node"""
     mem_gb: PositiveInt | None = None
-    """memory of a job in GB"""
+    """memory of a node in GB"""
     partition: Word | None = None
     """the partition to submit to"""
     account: Word | None = None
@@ -37,7 +39,7 @@ class SlurmSpec(Strict):
     """submit a job again when its time limit ends it"""
 
     def gpus_for(self, devices: str) -> int:
-        """Return the GPUs that a job asks for; the machine that submits the job may have others, or none.
+        """Return the GPUs of each node that a job asks for; the machine that submits the job may have others, or none.
 
         Raises StudyError where neither `gpus` nor the study's `devices` says how many, and where `devices` names more.
         """
@@ -63,8 +65,9 @@ class SlurmSpec(Strict):
         gpus = self.gpus_for(devices)
         if devices.startswith("cpu") or not gpus:
             ranks = int(devices.partition(":")[2] or CPU_RANKS) if devices.startswith("cpu") else CPU_RANKS
-            return tuple(f"cpu:{rank}" for rank in range(ranks))
-        return tuple(f"cuda:{card}" for card in range(_named(devices) or min(_wanted(devices) or gpus, gpus)))
+            return tuple(f"cpu:{rank}" for rank in range(self.nodes * ranks))
+        cards = _named(devices) or min(_wanted(devices) or gpus, gpus)
+        return tuple(f"cuda:{card}" for card in range(self.nodes * cards))
 
     def options(self, devices: str) -> dict[str, str | int]:
         """Return the options of `sbatch` for a study's `devices`, without the leading dashes.
@@ -75,8 +78,8 @@ class SlurmSpec(Strict):
         given = {
             "partition": self.partition,
             "account": self.account,
-            "nodes": 1,
-            "ntasks": 1,
+            "nodes": self.nodes,
+            **({"ntasks": 1} if self.nodes == 1 else {"ntasks-per-node": 1}),
             "gres": f"gpu:{gpus}" if gpus else None,
             "cpus-per-task": self.cpus_per_task,
             "mem": f"{self.mem_gb}G" if self.mem_gb else None,

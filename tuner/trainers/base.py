@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from tuner.errors import TrainerError, installs
-from tuner.probe import Device, ProbePlan, Slot, record
+from tuner.probe import HEAD, NODE_RANK, Device, ProbePlan, Slot, record
 from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value, complaints, escaped
 
 
@@ -139,10 +139,11 @@ def own_plan(
     """
     if python == sys.executable and find_spec("torch") is None:
         raise TrainerError(f"tuner's own trainers need torch: {installs('reference')} installs it")
-    devices = ("--devices", *device_names(slot.devices), "--master-port", str(slot.port))
+    devices = ("--devices", *device_names(slot.local_devices), "--master-port", str(slot.port))
+    references = ("--nodes", str(slot.nodes), "--node-rank", f"${{{NODE_RANK}}}", "--head", f"${{{HEAD}}}")
     return ProbePlan(
         config=config,
-        argv=tuple(map(escaped, (python, "-m", *program, *devices, *words))),
+        argv=(*map(escaped, (python, "-m", *program, *devices, *words)), *(references if slot.nodes > 1 else ())),
         cwd=slot.out_dir,
         env={**slot.variables, "TUNER_PROGRESS": escaped(str(slot.progress))},
         files={},
@@ -238,6 +239,11 @@ class Trainer(ABC):
     def counts_samples(self) -> bool | None:
         """Whether probes of this trainer know its samples; None where only a probe can tell."""
         return None
+
+    @property
+    def spans_nodes(self) -> bool:
+        """Whether the command that this trainer starts on each of several nodes joins the others."""
+        return False
 
     @property
     def score_source(self) -> str:

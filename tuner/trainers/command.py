@@ -28,7 +28,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.probe import SCORE_GROUP, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
+from tuner.probe import HEAD, NODE_RANK, SCORE_GROUP, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
 from tuner.study import (
     Case,
     Config,
@@ -42,10 +42,10 @@ from tuner.study import (
     written,
 )
 from tuner.trainers.base import STANDARD, Trainer, checked, device_names, interpreter, programs
-from tuner.trainers.command_options import COUNTS, CommandOptions, Labels
+from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, Labels
 from tuner.trainers.config_files import changed, copy_name, values_in, with_copies
 from tuner.trainers.presets import PRESETS
-from tuner.trainers.template import Expression, fill, flags, placeholders
+from tuner.trainers.template import Expression, Reference, fill, flags, placeholders
 
 
 def loader_queue(config: Config) -> int:
@@ -203,6 +203,11 @@ class CommandTrainer(Trainer):
         return next((word for word, program in programs.items() if not self._finds(program)), None)
 
     @property
+    def spans_nodes(self) -> bool:
+        """Whether the command or its environment names the nodes."""
+        return bool(placeholders(self._options.words) & OF_NODES)
+
+    @property
     def score_source(self) -> str:
         """The patterns with the group `return`; empty where the program itself reports its scores."""
         return " ".join(pattern for pattern in self._options.progress if f"(?P<{SCORE_GROUP}>" in pattern)
@@ -296,11 +301,11 @@ class CommandTrainer(Trainer):
 
     def values(self, case: Case, config: Config, slot: Slot) -> dict[str, object]:
         """Return the value of each placeholder, for one run in a slot."""
-        devices = device_names(slot.devices)
+        devices = device_names(slot.local_devices)
         limit = {} if slot.to_train else {"iterations": slot.limits.most_iterations}
         set_values = {
             name: value
-            for name, value in self.with_computed(config, len(devices)).items()
+            for name, value in self.with_computed(config, len(slot.devices)).items()
             if name not in self._options.unset or self._options.unset[name] != value
         }
         return {
@@ -310,7 +315,11 @@ class CommandTrainer(Trainer):
             "out_dir": slot.out_dir,
             "port": slot.port,
             "devices": ",".join(devices),
-            "ranks": len(devices),
+            "ranks": len(slot.devices),
+            "local_ranks": len(devices),
+            "nodes": slot.nodes,
+            "node_rank": Reference(f"${{{NODE_RANK}}}") if slot.nodes > 1 else 0,
+            "head": Reference(f"${{{HEAD}}}") if slot.nodes > 1 else "localhost",
             "python": self._python,
             "seed": slot.seed or 0,
         }

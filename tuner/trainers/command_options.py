@@ -12,9 +12,14 @@ from tuner.trainers.config_files import is_config, is_named
 from tuner.trainers.presets import with_preset
 from tuner.trainers.template import Expression, flags, placeholders
 
-LAUNCH_FACTS = frozenset({"case", "out_dir", "port", "devices", "ranks", "iterations", "python", "seed"})
-"""Placeholders that are no parameters. `devices` is `cuda:0,cuda:1` or `cpu,cpu`; `iterations` is far more than a probe
-needs: `ProbeSpec.most_iterations`."""
+OF_NODES = frozenset({"nodes", "node_rank", "local_ranks", "head"})
+"""The placeholders of a command that starts ranks on several nodes."""
+LAUNCH_FACTS = OF_NODES | {"case", "out_dir", "port", "devices", "ranks", "iterations", "python", "seed"}
+"""Placeholders that are no parameters.
+
+`devices` are those of a node: `cuda:0,cuda:1` or `cpu,cpu`. `ranks` are those of all nodes. `iterations` is far more
+than a probe needs: `ProbeSpec.most_iterations`.
+"""
 
 COUNTS = frozenset({"ranks", "devices"})
 """Placeholders of arithmetic that are no parameters: in it, `devices` is their number."""

@@ -58,6 +58,12 @@ def _doubled(literal: str) -> str:
     return literal.replace("{", "{{").replace("}", "}}")
 
 
+class Reference(str):
+    """A value that a probe looks up at its start, such as `${SLURM_NODEID}`."""
+
+    __slots__ = ()
+
+
 def fill(words: Sequence[str], values: Mapping[str, object], *, to_launch: bool = False) -> tuple[str, ...]:
     """Return words with values in place of placeholders. A word with a placeholder that has no value is left out.
 
@@ -66,14 +72,14 @@ def fill(words: Sequence[str], values: Mapping[str, object], *, to_launch: bool 
     `{flag:name}` needs no value. Without a value it is empty, and a word that is empty for this reason is left out.
 
     With `to_launch`, the words are texts with references: only what the template refers to is looked up. What its text
-    and the values spell like a reference is a literal there.
+    and the values spell like a reference is a literal there, unless the value is a `Reference`.
     """
     kept: list[str] = []
     before = ""
     for word in words:
         parts_of_word = pieces(word)
         if all(part.is_flag or part.name is None or part.name in values for part in parts_of_word):
-            texts = [(part.text + _filled(part, values), part.is_reference) for part in parts_of_word]
+            texts = [text for part in parts_of_word for text in _texts(part, values)]
             filled = referring(texts) if to_launch else "".join(text for text, _ in texts)
             kept += [filled] if filled or not any(part.is_flag for part in parts_of_word) else []
         elif _FLAG.fullmatch(before) and not _NAMES_ITSELF.match(word):
@@ -88,6 +94,14 @@ def _piece(word: str, text: str, name: str | None, spec: str | None, conversion:
     if name is not None and (not re.fullmatch(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*", name) or spec or conversion):
         raise ValueError(f"{word!r} holds a placeholder that is not {{name}} or {{flag:name}}; double a literal brace")
     return TemplatePiece(text, name, is_flag)
+
+
+def _texts(part: TemplatePiece, values: Mapping[str, object]) -> list[tuple[str, bool]]:
+    """Return the texts of a piece, each with whether it is a reference."""
+    filled = _filled(part, values)
+    if isinstance(values.get(part.name or ""), Reference):
+        return [(part.text, part.is_reference), (filled, True)]
+    return [(part.text + filled, part.is_reference)]
 
 
 def _filled(part: TemplatePiece, values: Mapping[str, object]) -> str:

@@ -122,8 +122,19 @@ class RankTeam:
     """The processes that work together, one rank per device."""
 
     devices: tuple[str, ...]
-    """The device of each rank, such as `cuda:0` or `cpu`."""
+    """The device of each rank of this node, such as `cuda:0` or `cpu`."""
     master_port: int
+    nodes: int = 1
+    """The nodes with so many ranks each."""
+    node_rank: int = 0
+    """The number of this node."""
+    head: str = "127.0.0.1"
+    """The host of the first node, where the ranks meet."""
+
+    @property
+    def ranks(self) -> int:
+        """The ranks of all nodes."""
+        return self.nodes * len(self.devices)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,6 +167,9 @@ def team_parser(module: str) -> argparse.ArgumentParser:
     parser.add_argument("--case", choices=CASES, required=True)
     parser.add_argument("--devices", type=device_name, nargs="+", default=["cpu"], help="cuda:N or cpu, one rank each")
     parser.add_argument("--master-port", type=read_whole, required=True, help="where the ranks meet")
+    parser.add_argument("--nodes", type=read_whole, default=1, help="machines with as many devices each")
+    parser.add_argument("--node-rank", type=partial(read_whole, least=0), default=0, help="the number of this machine")
+    parser.add_argument("--head", default="127.0.0.1", help="the host of the first machine")
     parser.add_argument("--num-envs", type=read_whole, default=1024, help="environments per device")
     parser.add_argument("--hidden-units", type=read_whole, help="per hidden layer; 1024 on GPUs, 64 on CPUs")
     parser.add_argument("--seed", type=partial(read_whole, least=0), default=0)
@@ -174,6 +188,9 @@ def team_settings(parser: argparse.ArgumentParser, given: argparse.Namespace) ->
         method=CASES[given.case],
         devices=tuple(given.devices),
         master_port=given.master_port,
+        nodes=given.nodes,
+        node_rank=given.node_rank,
+        head=given.head,
         num_envs=given.num_envs,
         seed=given.seed,
     )

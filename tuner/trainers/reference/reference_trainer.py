@@ -31,6 +31,11 @@ class ReferenceTrainer(base.Trainer):
         self._python = base.interpreter(spec.python or sys.executable)
 
     @property
+    def spans_nodes(self) -> bool:
+        """True: the ranks of all nodes form one group."""
+        return True
+
+    @property
     def dependencies(self) -> base.Dependencies:
         """The modules that the trainer's own process imports."""
         return base.Dependencies(python=self._python, modules=("tuner", "numpy", "torch"))

@@ -149,7 +149,7 @@ def prepare(number: int, team: AnyTeam) -> TeamRank[AnyTeam]:
     torch.set_num_threads(1)  # for layers of this size, threads would wait for each other longer than they compute
     # A discriminator's last layer has gradients of shape [1, n], whose memory order is the same however it is written.
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
-    return TeamRank(number=number, device=device, team=team)
+    return TeamRank(number=team.node_rank * len(team.devices) + number, device=device, team=team)
 
 
 @contextmanager
@@ -158,9 +158,9 @@ def process_group(rank: TeamRank[AnyTeam]) -> Iterator[None]:
     on_gpu = rank.device.type == "cuda"
     distributed.init_process_group(
         "nccl" if on_gpu else "gloo",
-        init_method=f"tcp://127.0.0.1:{rank.team.master_port}",
+        init_method=f"tcp://{rank.team.head}:{rank.team.master_port}",
         rank=rank.number,
-        world_size=len(rank.team.devices),
+        world_size=rank.team.ranks,
         device_id=rank.device if on_gpu else None,
     )
     yield

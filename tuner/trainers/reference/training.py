@@ -98,7 +98,7 @@ def fresh_clips(rank: TeamRank[TeamSettings], settings: TrainingSettings) -> Ite
         MotionClips(frames=frames_needed(STEPS_PER_ITERATION), seed=rank.team.seed),
         num_envs=rank.team.num_envs,
         rank=rank.number,
-        ranks=len(rank.team.devices),
+        ranks=rank.team.ranks,
         device=rank.device,
         num_workers=settings.asked.num_workers,
         prefetch_factor=settings.asked.ahead,
@@ -141,7 +141,7 @@ def iterations(
             score=tracking_reward,
         )
         yield (
-            f"iteration {iteration}  samples {so_far * len(rank.team.devices)}  tracking reward {tracking_reward:.3f}  "
+            f"iteration {iteration}  samples {so_far * rank.team.ranks}  tracking reward {tracking_reward:.3f}  "
             f"policy loss {losses[0].item():.3f}  {took_s:.2f} s\n"
         )
 

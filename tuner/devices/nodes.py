@@ -1,0 +1,413 @@
+"""The nodes of a SLURM allocation as one machine: their devices, and a command that runs on all of them at once.
+
+For each probe, `srun --overlap` starts a watcher on each node; see `node_agent`. What the watchers see comes back
+through the pipes of `srun`: no port is opened for it, and no file is waited for.
+
+The clocks of nodes differ. Each message tells the time on its node's clock, and the fastest message tells by how much
+that clock is behind ours; the error is the time that this message travelled.
+"""
+
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from io import TextIOWrapper
+from math import hypot
+from statistics import fmean
+from typing import Any, cast
+
+from tuner.devices.node_agent import BEAT_S, SILENT_S, NodeJob
+from tuner.errors import DeviceError, DeviceLostError, LaunchError, TrainerError
+from tuner.probe import Clock, Device, DeviceSample, DeviceSummary, MonotonicClock, OutputLine, ProbePlan, record
+from tuner.probe.output import USUAL_BOUNDS, Bounds, Log, plain, unwritable
+from tuner.probe.process import prepare
+from tuner.probe.progress_files import CountFiles
+from tuner.study import StudySpec, open_anew
+
+START_S = 120.0
+"""Seconds that the watchers have to start: `srun` waits for busy nodes."""
+LEAVE_S = 10.0
+"""Seconds that the other nodes have to end after one has failed, so that the cause is heard and not only the echo."""
+QUIET_S = 5.0
+"""Seconds without a sign of life after which a node is named where the probe fails for any reason."""
+STRAGGLES_PCT = 10.0
+"""A node that computes for so much longer than the fastest, in percent, is named."""
+SURE_ERRORS = 2.0
+"""The standard errors by which its work has to differ."""
+_TIMES = ("t_s", "at_s", "thin_from_s")
+"""The fields of a message that are times on a node's clock."""
+
+
+def allocated(environ: Mapping[str, str], wanted: int) -> tuple[str, ...]:
+    """Return the names of the allocation's nodes. Raises DeviceError where this is no allocation of so many nodes."""
+    begin = f"submit with --launcher slurm, or begin with `salloc --nodes {wanted} --ntasks-per-node 1`"
+    if (names := environ.get("SLURM_JOB_NODELIST")) is None:
+        raise DeviceError(f"slurm.nodes is {wanted}, and this is no allocation of SLURM; {begin}")
+    command = ("scontrol", "show", "hostnames", names)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=START_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise DeviceError(f"{' '.join(command)} fails: {error}") from error
+    hosts = tuple(done.stdout.split())
+    if len(hosts) < wanted:
+        raise DeviceError(f"slurm.nodes is {wanted}, and the allocation has {len(hosts)} node(s): {names}; {begin}")
+    return hosts[:wanted]
+
+
+def srun(host: str) -> list[str]:
+    """Return the command that starts a watcher on a node, beside all else that runs in the allocation."""
+    options = ["--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none", f"--nodelist={host}"]
+    if cores := os.environ.get("SLURM_CPUS_PER_TASK"):  # a step does not inherit it from its job; see srun(1)
+        options.append(f"--cpus-per-task={cores}")
+    return ["srun", *options, sys.executable, "-P", "-m", "tuner.devices.node_agent"]
+
+
+class Watcher:
+    """The watcher of one node, as this side knows it."""
+
+    def __init__(self, host: str, job: NodeJob, inbox: "queue.SimpleQueue[Heard]", clock: Clock) -> None:
+        """Start it; what it tells goes to the inbox."""
+        self.host, self.number = host, job.number
+        self.code: int | None = None
+        """The exit code of the node's part of the trainer; None while it runs."""
+        self.behind_s = float("inf")
+        """What has to be added to a time of the node's clock."""
+        self.heard_s = clock.now()
+        self.recent: deque[str] = deque(maxlen=2000)
+        """The last lines of its console."""
+        self._inbox, self._clock = inbox, clock
+        self.process = subprocess.Popen(
+            srun(host),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.write(job.packed())
+        threading.Thread(target=self._read, name=host, daemon=True).start()
+
+    def write(self, line: bytes) -> None:
+        """Send a line; nothing happens where nobody is there to read it."""
+        with suppress(OSError, ValueError):
+            cast("Any", self.process.stdin).write(line)
+            cast("Any", self.process.stdin).flush()
+
+    def _read(self) -> None:
+        for raw in cast("Any", self.process.stdout):
+            text = raw.decode(errors="replace").rstrip("\n")
+            message = record(text)
+            self.heard_s = self._clock.now()
+            if not {"kind", "at_s"} <= message.keys():
+                message = {"kind": "srun", "text": plain(text)}
+            else:
+                self.behind_s = min(self.behind_s, self.heard_s - message["at_s"])
+            self._inbox.put((self, self.heard_s, message))
+        self.process.wait()
+        self._inbox.put((self, self._clock.now(), {"kind": "gone"}))
+
+
+Heard = tuple[Watcher, float, Mapping[str, Any]]
+"""A message: who told it, when it arrived, and what it says."""
+
+
+class NodeProcesses:
+    """A plan that runs on all nodes; a `StartedProcess`."""
+
+    pid = 0
+
+    def __init__(
+        self, plan: ProbePlan, spec: StudySpec, hosts: Sequence[str], clock: Clock, bounds: Bounds = USUAL_BOUNDS
+    ) -> None:
+        """Start the plan's command on each node. Raises the errors of `Launch`, and DeviceError for silent nodes."""
+        self._clock, self._bounds, self._origin_s = clock, bounds, clock.now()
+        prepare(plan)
+        try:
+            self._log = Log(plan.slot.console, bounds.log_bytes)
+        except OSError as error:
+            raise unwritable(plan.slot.console, error) from error
+        self._counts = CountFiles(plan.slot.counts, bounds.tail_bytes) if plan.is_counted else None
+        self._count_files, self._stack = dict[str, TextIOWrapper](), ExitStack()
+        self._folder = plan.slot.counts
+        self.samples: deque[DeviceSample] = deque()
+        """What devices showed and nobody has taken yet; times are on this side's clock."""
+        self.lost: str | None = None
+        """Why a node cannot be watched any more; None while all can."""
+        self.quiet: str | None = None
+        """Which nodes told nothing at the end; None where all did."""
+        self._failed_s: float | None = None
+        self._early: list[OutputLine] = []
+        self.left: str | None = None
+        """The processes that still run after `end`; None when there are none."""
+        self._per_node = len(plan.slot.local_devices)
+        self._closed = threading.Event()
+        self._inbox: queue.SimpleQueue[Heard] = queue.SimpleQueue()
+        self.watchers = started(hosts, spec, self._inbox, clock, plan)
+        threading.Thread(target=self._beat, name="beats", daemon=True).start()
+        waiting = {watcher.number for watcher in self.watchers}
+        try:
+            for watcher, heard_s, message in until(self._inbox, clock, START_S):
+                if message["kind"] == "refused":
+                    raise (LaunchError if message["is_launch"] else TrainerError)(f"{watcher.host}: {message['why']}")
+                if message["kind"] == "gone":
+                    raise DeviceLostError(self._gone(watcher))
+                waiting -= {watcher.number} if message["kind"] == "started" else set()
+                self._early += self._heard(watcher, heard_s, message)
+                if not waiting:
+                    break
+            else:
+                silent = ", ".join(watcher.host for watcher in self.watchers if watcher.number in waiting)
+                raise DeviceLostError(f"{silent}: no watcher has started within {START_S:g} s")
+        except BaseException as error:
+            self.end()
+            if isinstance(error, DeviceLostError):  # a `Launch` raises none; the probe ends with it at its first look
+                self.lost = str(error)
+            else:
+                raise
+
+    def lines(self, timeout_s: float) -> list[OutputLine]:
+        """Return the new lines of all nodes; see `RunningTrainer.lines`."""
+        lines, self._early = self._early, []
+        with suppress(queue.Empty):
+            lines += self._heard(*self._inbox.get(timeout=timeout_s or 1e-3))
+            while True:
+                lines += self._heard(*self._inbox.get_nowait())
+        now_s = self._clock.now()
+        self.lost = self.lost or self._silent(SILENT_S)
+        counted = self._counts.read() if self._counts else ()
+        self._log.check()
+        return lines + [OutputLine(t_s=now_s - self._origin_s, text=text, stream="progress") for text in counted]
+
+    def _silent(self, limit_s: float) -> str | None:
+        running = [watcher for watcher in self.watchers if watcher.code is None]
+        silent = [watcher.host for watcher in running if self._clock.now() - watcher.heard_s > limit_s]
+        return f"{', '.join(silent)} has told nothing for {limit_s:g} s" if silent else None
+
+    def _heard(self, watcher: Watcher, heard_s: float, message: Mapping[str, Any]) -> list[OutputLine]:
+        match message:
+            case {"kind": "srun", "text": text} | {"kind": "line", "text": text, "stream": "console"}:
+                watcher.recent.append(text)
+                self._log.write([f"{watcher.host}: {text}"])
+                is_aside = message["kind"] == "srun" and "error" not in text
+                return [] if is_aside else [OutputLine(t_s=heard_s - self._origin_s, text=text)]
+            case {"kind": "line", "text": text}:
+                text = on_our_clock(text, watcher.behind_s)
+                return [OutputLine(t_s=heard_s - self._origin_s, text=text, stream="progress")]
+            case {"kind": "count", "name": name, "text": text}:
+                file = self._count_files.get(f"{watcher.number}-{name}") or self._open_counts(
+                    f"{watcher.number}-{name}"
+                )
+                file.write(on_our_clock(text, watcher.behind_s) + "\n")
+                file.flush()
+            case {"kind": "samples", "samples": samples}:
+                for sample in samples:
+                    place = watcher.number * self._per_node + sample["device"]
+                    self.samples.append(
+                        DeviceSample(**sample | {"t_s": sample["t_s"] + watcher.behind_s, "device": place})
+                    )
+            case {"kind": "lost", "why": why}:
+                self.lost = self.lost or f"{watcher.host}: {why}"
+            case {"kind": "exit", "code": code, "left": left}:
+                self._ended(watcher, -1 if code is None else code, heard_s)
+                self.left = f"{watcher.host}: {left}" if left else self.left
+            case {"kind": "gone"} if watcher.code is None:
+                self._ended(watcher, watcher.process.returncode or -1, heard_s)
+                if not self._closed.is_set():
+                    self.lost = self.lost or self._gone(watcher)
+            case _:
+                pass
+        return []
+
+    def _open_counts(self, name: str) -> TextIOWrapper:
+        file = self._stack.enter_context(TextIOWrapper(open_anew(self._folder / name), encoding="utf-8"))
+        return self._count_files.setdefault(name, file)
+
+    def _ended(self, watcher: Watcher, code: int, heard_s: float) -> None:
+        watcher.code = code
+        if code and self._failed_s is None:
+            self._failed_s = heard_s
+
+    def _gone(self, watcher: Watcher) -> str:
+        said = next((text for text in reversed(watcher.recent) if text.startswith("srun: error")), "srun says nothing")
+        return f"the watcher of {watcher.host} is gone ({said})"
+
+    def exit_code(self) -> int | None:
+        """Return the exit code of the node that failed first, or 0 once all are done; None while any runs.
+
+        After a failure, the other nodes have some seconds to tell of it, too.
+        """
+        now_s, codes = self._clock.now(), [watcher.code for watcher in self.watchers]
+        is_over = self._failed_s is not None and now_s - self._failed_s > LEAVE_S
+        if is_over:
+            self.lost = self.lost or self._silent(QUIET_S)
+        if self.lost and not self._closed.is_set():
+            return None  # lost devices end the probe, too, and tell more
+        return next(filter(None, codes), 0) if None not in codes or is_over else None
+
+    def last_iteration(self, iteration: int) -> None:
+        """Do nothing: a command takes no requests."""
+
+    def release(self) -> int:
+        """End everything: a command serves one probe only."""
+        return self.end()
+
+    def end(self) -> int:
+        """End every process on all nodes, wait for them, and return the exit code."""
+        if not self._closed.is_set():
+            self.quiet = self.lost or self._silent(QUIET_S)
+            self._closed.set()
+            for watcher in self.watchers:
+                with suppress(OSError):
+                    cast("Any", watcher.process.stdin).close()
+            end_s = self._clock.now() + self._bounds.term_grace_s + self._bounds.kill_s
+            for number in (None, signal.SIGTERM, signal.SIGKILL):  # TERM lets srun end its step; see srun(1)
+                for watcher in self.watchers:
+                    if number:
+                        watcher.process.send_signal(number)
+                for watcher in self.watchers:
+                    with suppress(subprocess.TimeoutExpired):
+                        watcher.process.wait(max(0.0, end_s - self._clock.now()))
+                end_s = self._clock.now() + self._bounds.term_grace_s
+            self._early += self.lines(0.0)
+            self._stack.close()
+            self._log.close()
+        return next((watcher.code for watcher in self.watchers if watcher.code), 0)
+
+    def _beat(self) -> None:
+        while not self._closed.wait(BEAT_S):
+            for watcher in self.watchers:
+                watcher.write(b"\n")
+
+
+def started(
+    hosts: Sequence[str],
+    spec: StudySpec,
+    inbox: "queue.SimpleQueue[Heard]",
+    clock: Clock,
+    plan: ProbePlan | None = None,
+) -> list[Watcher]:
+    """Start a watcher on each node. Raises DeviceError where there is no `srun`."""
+    jobs = [NodeJob(spec=spec, number=number, head=socket.gethostname(), plan=plan) for number in range(len(hosts))]
+    try:
+        return [Watcher(host, job, inbox, clock) for host, job in zip(hosts, jobs, strict=True)]
+    except OSError as error:
+        raise DeviceError(f"srun cannot be started: {error.strerror}") from error
+
+
+def until(inbox: "queue.SimpleQueue[Heard]", clock: Clock, limit_s: float) -> Iterator[Heard]:
+    """Yield what is heard, until nothing comes any more within the limit."""
+    end_s = clock.now() + limit_s
+    with suppress(queue.Empty):
+        while (left_s := end_s - clock.now()) > 0:
+            yield inbox.get(timeout=left_s)
+
+
+def on_our_clock(text: str, behind_s: float) -> str:
+    """Return a message of a trainer with its times on this side's clock."""
+    message = record(text)
+    times = {name: message[name] + behind_s for name in _TIMES if isinstance(message.get(name), int | float)}
+    return json.dumps(message | times) if times else text
+
+
+class Nodes:
+    """The devices of all nodes of a trial, the first node's first; a `DeviceSource` that also starts plans."""
+
+    def __init__(self, spec: StudySpec, hosts: Sequence[str], clock: Clock | None = None) -> None:
+        """Ask each node for its devices. Raises DeviceError where a node does not answer, or has other devices."""
+        self.hosts = tuple(hosts)
+        self._spec, self._clock = spec, clock or MonotonicClock()
+        self._processes: NodeProcesses | None = None
+        inbox: queue.SimpleQueue[Heard] = queue.SimpleQueue()
+        watchers = started(hosts, spec, inbox, self._clock)
+        told: dict[int, Mapping[str, Any]] = {}
+        said: list[str] = []
+        for watcher, _, message in until(inbox, self._clock, START_S):
+            if message["kind"] == "devices":
+                told[watcher.number] = message
+            said += [f"{watcher.host}: {message[key]}" for key in ("why", "text") if key in message]
+            if len(told) == len(hosts) or (message["kind"] == "gone" and watcher.number not in told):
+                break
+        for watcher in watchers:
+            with suppress(OSError):
+                cast("Any", watcher.process.stdin).close()
+        if silent := [host for number, host in enumerate(hosts) if number not in told]:
+            raise DeviceError(f"{', '.join(silent)} tells no devices; {'; '.join(said[-3:]) or 'srun says nothing'}")
+        found = [[Device(**device) for device in told[number]["devices"]] for number in range(len(hosts))]
+        counts = {host: len(devices) for host, devices in zip(hosts, found, strict=True)}
+        if len(set(counts.values())) > 1:
+            raise DeviceError(f"the nodes have different numbers of devices: {counts}; name so many with `devices`")
+        self.label: str = told[0]["label"]
+        numbered = enumerate(device for devices in found for device in devices)
+        self.devices = tuple(
+            replace(device, name=f"{device.name.partition(':')[0]}:{rank}") for rank, device in numbered
+        )
+
+    def start(self, plan: ProbePlan) -> NodeProcesses:
+        """Start a plan's command on all nodes; a `StartProcess`."""
+        self._processes = NodeProcesses(plan, self._spec, self.hosts, self._clock)
+        return self._processes
+
+    def attach(self, pid: int) -> None:
+        """Do nothing: each watcher follows the processes of its node."""
+
+    def sample(self, t_s: float) -> list[DeviceSample]:
+        """Return what has come since the last call. Raises DeviceLostError where a node is lost."""
+        processes = self._processes
+        if processes is None:
+            return []
+        if processes.lost:
+            raise DeviceLostError(processes.lost)
+        origin_s = self._clock.now() - t_s
+        new = [processes.samples.popleft() for _ in range(len(processes.samples))]
+        return [replace(sample, t_s=sample.t_s - origin_s) for sample in new]
+
+    @property
+    def quiet(self) -> str | None:
+        """Which nodes told nothing at the end of the last probe; None where all did."""
+        return self._processes.quiet if self._processes else None
+
+    def host_of(self, line: str) -> str | None:
+        """Return the node whose console has shown a line in the last probe; None where none or several have."""
+        watchers = self._processes.watchers if self._processes else []
+        known = [watcher.host for watcher in watchers if line in watcher.recent]
+        return known[0] if len(known) == 1 else None
+
+
+def straggler(devices: Sequence[DeviceSummary], hosts: Sequence[str]) -> str | None:
+    """Say which node holds the others up; None where none does, or where the devices do not show it.
+
+    Ranks that train together wait for the slowest in each step, so the node that works most of the time is the slowest.
+    A GPU that waits in a collective counts as busy, so there the SM activity decides.
+    """
+    each = len(devices) // len(hosts)
+    read = [
+        (device.sm_mean_pct, device.sm_se_pct)
+        if device.device.startswith("cuda")
+        else (device.util_mean_pct, device.util_se_pct)
+        for device in devices
+    ]
+    known = [(mean_pct, error_pct or 0.0) for mean_pct, error_pct in read if mean_pct]
+    if len(known) < len(hosts) * each:
+        return None
+    parts = [known[number * each : (number + 1) * each] for number in range(len(hosts))]
+    nodes = [
+        (fmean(pct for pct, _ in part), hypot(*(error for _, error in part)) / each, place)
+        for place, part in enumerate(parts)
+    ]
+    (least, error_of_least, fast), (most, error_of_most, slow) = min(nodes), max(nodes)
+    longer_pct = 100.0 * (most / least - 1.0)
+    if longer_pct < STRAGGLES_PCT or most - least < SURE_ERRORS * hypot(error_of_least, error_of_most):
+        return None
+    return f"{hosts[slow]} works {longer_pct:.0f} % longer in each step than {hosts[fast]}, which waits for it"
+
+
+def open_nodes(spec: StudySpec) -> Nodes:
+    """Return the nodes of the allocation in which this process runs. Raises DeviceError."""
+    return Nodes(spec, allocated(os.environ, spec.slurm.nodes))
