@@ -285,18 +285,8 @@ def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
     """Return the placeholder for a value that the tuner decides; None for a value that stays."""
     name, value = setting.parameter, setting.value
     folders = (
-        *(
-            "out_dir",
-            "output_dir",
-            "log_dir",
-            "logdir",
-            "logging_dir",
-            "save_dir",
-            "default_root_dir",
-            "dir",
-            "work_dir",
-        ),
-        *("workdir", "run_dir", "exp_dir", "experiment_dir", "results_dir", "checkpoint_dir", "ckpt_dir"),
+        *("out_dir", "output_dir", "log_dir", "logdir", "logging_dir", "save_dir", "default_root_dir", "dir"),
+        *("work_dir", "workdir", "run_dir", "exp_dir", "experiment_dir", "results_dir", "checkpoint_dir", "ckpt_dir"),
     )
     limits = ("max_iterations", "max_steps", "max_iters", "num_iterations", "iterations", "steps")
     few = 1000  # a command that ends after fewer iterations may end before a probe has measured enough
