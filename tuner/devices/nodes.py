@@ -27,9 +27,9 @@ from typing import Any, cast
 from tuner.devices.node_agent import BEAT_S, SILENT_S, NodeJob
 from tuner.errors import DeviceError, DeviceLostError, LaunchError, TrainerError
 from tuner.probe import Clock, Device, DeviceSample, DeviceSummary, MonotonicClock, OutputLine, ProbePlan, record
-from tuner.probe.count_files import CountFiles
 from tuner.probe.output import USUAL_BOUNDS, Bounds, Log, plain, unwritable
 from tuner.probe.process import prepare
+from tuner.probe.progress_files import CountFiles
 from tuner.study import StudySpec, open_anew
 
 START_S = 120.0
