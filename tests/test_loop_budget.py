@@ -161,7 +161,8 @@ def test_a_recording_ends_before_a_probe_that_cannot_be_done(tmp_path: Path) -> 
     with opened(tmp_path) as database:
         job = Job(bench=desk, database=database, probe=prober, watcher=Quiet(), interrupted=lambda: False)
         recordings = [plan_recording(desk, case, None) for case in (CASE, Case(name="run"))]
-        _, outcomes = record_cases(within(replace(job, open_session=lambda: prober.open_session), budget), recordings)
+        ended = record_cases(within(replace(job, open_session=lambda: prober.open_session), budget), recordings)
+        outcomes = [case.outcome for case in ended if case.outcome]
     assert [(outcome.ending, outcome.case) for outcome in outcomes] == [(Ending.INTERRUPTED, CASE)]
     assert budget.short is not None
     assert clock.now() <= budget.whole_s

@@ -27,9 +27,6 @@ from tuner.study import Case, Config, Value, written
 if TYPE_CHECKING:
     import pandas as pd
 
-LOOK_S = 1.0
-"""The seconds between two looks at what other workers do."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Search:
@@ -60,7 +57,7 @@ class Search:
 
 def patient(job: Job) -> Job:
     """Return the job that ends only when the last probes of other workers have ended."""
-    return replace(job, wait=partial(time.sleep, LOOK_S))
+    return replace(job, wait=partial(time.sleep, 1.0))
 
 
 def open_search(
@@ -72,7 +69,7 @@ def open_search(
     runs: Path,
     say: Callable[[str], None] = lambda _: None,
 ) -> Search:
-    """Open a study on its devices, or on the table `replay`.
+    """Return a study that is ready to be searched, on its devices or on the table `replay`.
 
     Raises StudyError, TrainerError or DeviceError where the study, a case or a device cannot be used.
     """
@@ -94,7 +91,7 @@ def open_search(
 
 
 def replaying(table: Table, path: Path) -> str:
-    """Describe the recorded table that replaces trainer and devices."""
+    """Return a line about the recorded table that replaces trainer and devices."""
     header = table.header
     machine = header.machine.get("gpus") or header.machine.get("cpu")
     return (

@@ -7,29 +7,9 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+from tuner import probe
 from tuner.devices.found import AbsentDevices
 from tuner.export.recorded_table import Recorded, Table
-from tuner.probe import (
-    LEAST_SPAN_S,
-    STOPPED,
-    Answer,
-    Block,
-    DeviceSummary,
-    Failure,
-    FailureKind,
-    Next,
-    ProbePlan,
-    ProbeResult,
-    Slot,
-    Stop,
-    check_metrics,
-    error,
-    full,
-    remembering,
-    standard_error,
-    unlaunched,
-    value,
-)
 from tuner.records.case_record import RECORDED
 from tuner.running.workbench import Workbench
 from tuner.study import PATIENCE, Case, Config, ProbeSpec, config_digest, load, narrowed
@@ -42,21 +22,21 @@ Other objectives are fields of the result.
 """
 
 
-def restated(result: ProbeResult, objective: str, number: float, error: float | None) -> ProbeResult:
+def restated(result: probe.ProbeResult, objective: str, number: float, error: float | None) -> probe.ProbeResult:
     """Return the result with another objective value and standard error; all devices change by the same amount."""
     if objective not in _OF_DEVICE:
         return replace(result, **{objective: number, f"{objective}_se": error})
     mean, own_error = _OF_DEVICE[objective]
-    by = number - (value(result, objective) or 0.0)
+    by = number - (probe.value(result, objective) or 0.0)
 
-    def moved(device: DeviceSummary) -> DeviceSummary:
+    def moved(device: probe.DeviceSummary) -> probe.DeviceSummary:
         before = getattr(device, mean)
         return device if before is None else replace(device, **{mean: before + by, own_error: error})
 
     return replace(result, devices=tuple(map(moved, result.devices)))
 
 
-def cut_short(result: ProbeResult, iterations: int) -> ProbeResult:
+def cut_short(result: probe.ProbeResult, iterations: int) -> probe.ProbeResult:
     """Return the result as if its window had ended after this many iterations, all taken as equally long.
 
     Means stay those of the whole window.
@@ -82,7 +62,7 @@ def cut_short(result: ProbeResult, iterations: int) -> ProbeResult:
     )
 
 
-def made_whole(result: ProbeResult, warmup_iterations: int) -> ProbeResult:
+def made_whole(result: probe.ProbeResult, warmup_iterations: int) -> probe.ProbeResult:
     """Return the result as if each iteration, also in the warm-up, had taken as long as in training."""
     if result.window_s is None or result.trained_s is None or result.start_up_s is None:
         return result
@@ -96,19 +76,19 @@ def made_whole(result: ProbeResult, warmup_iterations: int) -> ProbeResult:
 
 
 def error_of(series: Sequence[float | None], iteration_s: float, *, full: float) -> float | None:
-    """Estimate the standard error of the last mean of a series, as a live probe would.
+    """Return the standard error of the last mean of a series, estimated as a live probe would.
 
     `series` holds the mean so far after each iteration; `full` is the largest value that the objective can have.
     """
     cuts = [(0, 0.0)]
     for count, mean in enumerate(series, start=1):
-        if mean is not None and (count - cuts[-1][0]) * iteration_s >= LEAST_SPAN_S:
+        if mean is not None and (count - cuts[-1][0]) * iteration_s >= probe.LEAST_SPAN_S:
             cuts.append((count, count * mean))
     if len(cuts) == 1 and series and series[-1] is not None:
         cuts.append((len(series), len(series) * series[-1]))
-    return standard_error(
+    return probe.standard_error(
         [
-            Block((count - before) * iteration_s, (total - total_before) / (count - before))
+            probe.Block((count - before) * iteration_s, (total - total_before) / (count - before))
             for (before, total_before), (count, total) in pairwise(cuts)
         ],
         full=full,
@@ -116,13 +96,13 @@ def error_of(series: Sequence[float | None], iteration_s: float, *, full: float)
 
 
 def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Workbench:
-    """Open a study on a table: space, case and devices come from the table, everything else from the study.
+    """Return the bench of a study on a table, from which space, case and devices come; the rest is the study's.
 
     Only the configs that the table has a result for are searched. A study that searches `pruner_patience` still does.
     Raises StudyError where the study cannot be used.
     """
     spec, header = load(study, fall_back=False), table.header
-    check_metrics(spec)
+    probe.check_metrics(spec)
     spec = narrowed(spec, header.case, "gpu" if header.devices[0].is_gpu else "cpu")
     patience = {PATIENCE: spec.space[PATIENCE]} if PATIENCE in spec.space else {}
     space = {**header.space, **patience}
@@ -155,9 +135,9 @@ class TableTrainer(Trainer):
         header = self._table.header
         return [Case(name=header.case, options=header.files, files=tuple(header.files))]
 
-    def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
+    def plan(self, case: Case, config: Config, slot: probe.Slot) -> probe.ProbePlan:
         """Return a plan that names the row to look up; its command is never run."""
-        return ProbePlan(
+        return probe.ProbePlan(
             config=config,
             argv=("replay", case.name, json.dumps(config), *(device.name for device in slot.devices)),
             cwd=slot.out_dir,
@@ -173,7 +153,7 @@ class TableTrainer(Trainer):
         row = self._table.find(config)
         return row.session_key if row and row.result.config.items() <= config.items() else None
 
-    def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
+    def warm_plan(self, case: Case, config: Config, slot: probe.Slot) -> probe.ProbePlan | None:
         """Return a plan for the same row in its session; None where the row was recorded without a session."""
         key = self.session_key(case, config)
         if key is None:
@@ -207,18 +187,18 @@ class ReplayedProber:
         self.spent_s = 0.0
         """Simulated seconds so far; a second on several devices counts once."""
 
-    def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
-        """Look a probe up; this takes no real time."""
-        if stop(None).next is Next.INTERRUPTED:
-            return unlaunched(plan.config, STOPPED, plan.digest)
+    def __call__(self, plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
+        """Return the recorded result of a probe; this takes no real time."""
+        if stop(None).next is probe.Next.INTERRUPTED:
+            return probe.unlaunched(plan.config, probe.STOPPED, plan.digest)
         recorded = self._table.find(plan.config)
         if recorded is None:
             detail = "the table does not hold this config"
-            failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="not recorded", detail=detail)
-            return unlaunched(plan.config, failure, plan.digest)
+            failure = probe.Failure(kind=probe.FailureKind.INVALID_CONFIG, rule="not recorded", detail=detail)
+            return probe.unlaunched(plan.config, failure, plan.digest)
         if recorded.result.failure and not recorded.result.launched:
-            return unlaunched(plan.config, recorded.result.failure, plan.digest)
-        result = self._walk(self._started(plan, recorded), recorded, plan.slot.limits, remembering(stop))
+            return probe.unlaunched(plan.config, recorded.result.failure, plan.digest)
+        result = self._walk(self._started(plan, recorded), recorded, plan.slot.limits, probe.remembering(stop))
         self.open_session = None if result.failure or plan.request is None else plan.session_key
         self.spent_s += result.total_s
         return result
@@ -231,7 +211,7 @@ class ReplayedProber:
         """End the open session."""
         self.open_session = None
 
-    def _started(self, plan: ProbePlan, recorded: Recorded) -> ProbeResult:
+    def _started(self, plan: probe.ProbePlan, recorded: Recorded) -> probe.ProbeResult:
         """Return the recorded result with the start-up time that this probe takes in simulated time.
 
         The start-up time of a plain command stays as recorded.
@@ -252,12 +232,14 @@ class ReplayedProber:
         )
         return started if warm else made_whole(started, self._table.header.limits.warmup_iterations)
 
-    def _walk(self, result: ProbeResult, recorded: Recorded, limits: ProbeSpec, stop: Stop) -> ProbeResult:
-        """Call `stop` for each iteration of the window; return the result where `stop` or the plan's limits end it."""
-        final = value(result, self._objective)
+    def _walk(
+        self, result: probe.ProbeResult, recorded: Recorded, limits: ProbeSpec, stop: probe.Stop
+    ) -> probe.ProbeResult:
+        """Return the result where `stop`, which is called for each iteration, or the plan's limits end it."""
+        final = probe.value(result, self._objective)
         if result.failure is not None or final is None or result.window_s is None:
             return result
-        own_error = error(result, self._objective)
+        own_error = probe.error(result, self._objective)
         shift = self._noise.gauss(0.0, own_error) if self._noise and own_error else 0.0
         followed = self._alone and self._objective == self._table.header.objective
         series = recorded.series if followed else ()
@@ -265,20 +247,20 @@ class ReplayedProber:
         for count, number in enumerate(series[: result.iterations - 1], start=1):
             if number is None:
                 continue
-            known = error_of(series[:count], result.window_s / result.iterations, full=full(self._objective))
+            known = error_of(series[:count], result.window_s / result.iterations, full=probe.full(self._objective))
             so_far = restated(cut_short(result, count), self._objective, number + shift, known)
             if (ended := _ended(so_far, stop(so_far), limits)) is not None:
                 return ended
         return _ended(full_result, stop(full_result), limits) or full_result
 
 
-def _ended(so_far: ProbeResult, answer: Answer, limits: ProbeSpec) -> ProbeResult | None:
+def _ended(so_far: probe.ProbeResult, answer: probe.Answer, limits: ProbeSpec) -> probe.ProbeResult | None:
     """Return the result of a probe that is over after an iteration; None where the probe goes on."""
-    if answer.next is Next.INTERRUPTED:
-        return replace(so_far, failure=STOPPED, window_s=None, trained_s=None, samples_per_s=None, devices=())
-    if answer.next is Next.PRUNED:
+    if answer.next is probe.Next.INTERRUPTED:
+        return replace(so_far, failure=probe.STOPPED, window_s=None, trained_s=None, samples_per_s=None, devices=())
+    if answer.next is probe.Next.PRUNED:
         return replace(so_far, stopped=answer.why)
     done = so_far.iterations + limits.warmup_iterations
     long_enough = (so_far.window_s or 0.0) >= limits.window_seconds
-    usual = done >= limits.iterations and long_enough and answer.next is not Next.MORE
-    return so_far if answer.next is Next.ENOUGH or usual else None
+    usual = done >= limits.iterations and long_enough and answer.next is not probe.Next.MORE
+    return so_far if answer.next is probe.Next.ENOUGH or usual else None

@@ -1,153 +1,115 @@
-"""Measures what counting inside a training costs: paired processes with and without it, time per step and losses.
+"""Measures what counting inside a training costs: the time of a step with and without it, losses and compiled graphs.
 
-    python -m benchmarks.costs.counting [--pairs 20] [--device cpu] > FILE
+    python -m benchmarks.costs.counting [--device cuda] [--seconds 30] [--pairs 3] > FILE
 
-A step of this training is short, so that a few microseconds show. The pairs start together and wait. Then one process
-at a time trains a block of steps; the two of a pair take turns, and which goes first alternates. The time of a step is
-that of the fastest block of a process, which leaves out what other programs take of a core. A row for eager mode and,
-where a compiler is there, one for `torch.compile`.
+A process trains blocks of steps. In every second block, counting is taken away. So the two blocks of a pair lie a few
+milliseconds apart. The interval is of the mean difference over all pairs without the tenth that is largest and the
+tenth that is smallest, by bootstrap; the untrimmed mean stands beside it. Losses and graphs are compared between pairs
+of whole processes. A row for eager mode and one for `torch.compile`.
 """
 
 import argparse
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Any
 
 from tuner.count import counting
 from tuner.devices.found import describe_machine, open_devices
 
-TRAINING = """
-import json, sys, time
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-device, compiled, blocks, steps = sys.argv[1], sys.argv[2] == "compiled", int(sys.argv[3]), int(sys.argv[4])
-torch.manual_seed(0)
-torch.set_num_threads(1)
-model = torch.nn.Sequential(*(layer for _ in range(4) for layer in (torch.nn.Linear(32, 32), torch.nn.ReLU())))
-model.to(device)
-run = torch.compile(model) if compiled else model
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-data = TensorDataset(torch.randn(16 * steps, 32))
-steps_us, losses = [], []
-def block():
-    batches = iter(DataLoader(data, batch_size=16))
-    began_s = time.perf_counter()
-    for (batch,) in batches:
-        optimizer.zero_grad()
-        loss = run(batch.to(device)).square().mean()
-        loss.backward()
-        optimizer.step()
-    losses.append(loss.item().hex())
-    steps_us.append(1e6 * (time.perf_counter() - began_s) / steps)
-block()
-print("ready", flush=True)
-for _ in range(blocks):
-    sys.stdin.readline()
-    block()
-    print("block", flush=True)
-graphs = sum(torch._dynamo.utils.counters["stats"].values()) if compiled else 0
-print(json.dumps({"steps_us": steps_us[1:], "losses": losses, "graphs": graphs}), flush=True)
-"""
-BLOCKS = 30
-"""The measured blocks of a process."""
-STEPS = 50
-"""The steps of a block."""
-T_95 = {5: 2.776, 10: 2.262, 20: 2.093, 30: 2.045}
-"""The 97.5 % quantile of Student's t for a number of pairs."""
-TOGETHER = 5
-"""So many pairs get ready at the same time."""
+TRAINING = Path(__file__).with_name("counted_training.py")
+TRIMMED = 0.1
+"""This share of the differences is left out at each end: other programs take the core in some blocks."""
+RESAMPLES = 1000
+NORMAL_95 = 1.96
+"""The 97.5 % quantile of the normal distribution."""
 
 
-class Training:
-    """A process that trains a block of steps each time that it is asked."""
-
-    def __init__(self, device: str, mode: str, *, is_counted: bool) -> None:
-        """Start the process.
-
-        Args:
-            device: where it trains: `cpu` or `cuda`.
-            mode: `eager` or `compiled`.
-            is_counted: whether its steps are counted inside.
-        """
-        self._folder = tempfile.TemporaryDirectory()
-        self._is_counted = is_counted
-        env = {**os.environ, "OMP_NUM_THREADS": "1"}
-        env |= counting(Path(self._folder.name), env) if is_counted else {}
-        words = [sys.executable, "-c", TRAINING, device, mode, str(BLOCKS), str(STEPS)]
-        self._process = subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def wait(self) -> str:
-        """Return the next line that the process prints."""
-        return self._process.stdout.readline()  # pyright: ignore[reportOptionalMemberAccess]
-
-    def train_block(self) -> None:
-        """Let the process train one block, and wait for its end."""
-        print(file=self._process.stdin, flush=True)
-        if not self.wait():
-            raise RuntimeError("a training ended early; its messages stand above")
-
-    def results(self) -> dict[str, Any]:
-        """Return the times, losses and graphs of the process that has ended."""
-        results = json.loads(self.wait())
-        self._process.wait()
-        if any(Path(self._folder.name).iterdir()) != self._is_counted:
-            raise RuntimeError("the process counts, or not, against what was asked")
-        self._folder.cleanup()
-        return results
+def started(device: str, mode: str, seconds: float, folder: str, *, is_counted: bool) -> subprocess.Popen[str]:
+    """Start a training whose processes count into a folder, or do not."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    env |= counting(Path(folder), env) if is_counted else {}
+    words = [sys.executable, str(TRAINING), device, mode, str(seconds)]
+    return subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True)
 
 
-def row(device: str, mode: str, pairs: int) -> str:
-    """Return the row of a mode."""
-    plain_us: list[float] = []
-    more_us: list[float] = []
-    equal = 0
-    first = Training(device, mode, is_counted=False)  # fills the compiler's cache
-    first.wait()
-    for _ in range(BLOCKS):
-        first.train_block()
-    first.results()
-    for begin in range(0, pairs, TOGETHER):
-        group = [
-            [Training(device, mode, is_counted=is_counted) for is_counted in (False, True)]
-            for _ in range(begin, min(begin + TOGETHER, pairs))
+def results(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Return what a training prints at its end."""
+    output, _ = process.communicate()
+    if process.returncode:
+        raise RuntimeError("a training ended early; its messages stand above")
+    return json.loads(output)
+
+
+def check_counts(folder: str) -> None:
+    """Raise an error unless the training in a folder has counted, and no part of it has switched itself off."""
+    records = [json.loads(line) for file in Path(folder).iterdir() for line in file.read_text().splitlines()]
+    if not any(record["type"] == "count" for record in records) or any(record["type"] == "off" for record in records):
+        raise RuntimeError(f"the training was not counted: {records[-3:]}")
+
+
+def trimmed_mean(values: Sequence[float]) -> float:
+    """Return the mean without the smallest and the largest values."""
+    cut = int(TRIMMED * len(values))
+    return fmean(sorted(values)[cut : len(values) - cut])
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the trimmed mean."""
+    source = random.Random(0)
+    means = sorted(trimmed_mean(source.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    return means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES)]
+
+
+def equal_pairs(device: str, mode: str, pairs: int) -> int:
+    """Return how many pairs of a counted and a plain process have equal losses and graphs."""
+    with tempfile.TemporaryDirectory() as folder:
+        processes = [
+            [started(device, mode, 0, folder, is_counted=is_counted) for is_counted in (False, True)]
+            for _ in range(pairs)
         ]
-        for training in [training for pair in group for training in pair]:
-            training.wait()
-        for pair in group:
-            for block in range(BLOCKS):
-                for training in pair if block % 2 else reversed(pair):
-                    training.train_block()
-            without, counted = (training.results() for training in pair)
-            plain_us.append(min(without["steps_us"]))
-            more_us.append(min(counted["steps_us"]) - plain_us[-1])
-            equal += without["losses"] == counted["losses"] and without["graphs"] == counted["graphs"]
-        print(f"{device} {mode}: {len(more_us)} pairs, {fmean(more_us):+.1f} µs", file=sys.stderr, flush=True)
-    error = T_95[pairs] * stdev(more_us) / pairs**0.5
-    mean = fmean(more_us)
+        told = [[results(process) for process in pair] for pair in processes]
+        check_counts(folder)
+    return sum(plain == counted for plain, counted in told)
+
+
+def row(device: str, mode: str, seconds: float, pairs: int) -> str:
+    """Return the row of a mode."""
+    with tempfile.TemporaryDirectory() as folder:
+        blocks_us = results(started(device, mode, seconds, folder, is_counted=True))["pairs_us"]
+        check_counts(folder)
+    more_us = [counted - plain for plain, counted in blocks_us]
+    low, high = interval(more_us)
+    error = NORMAL_95 * stdev(more_us) / len(more_us) ** 0.5
     return (
-        f"| {mode} | {pairs} | {fmean(plain_us):.1f} | {mean:+.1f} | {mean - error:+.1f} to {mean + error:+.1f} | "
-        f"{equal} of {pairs} |"
+        f"| {mode} | {len(more_us)} | {median(plain for plain, _ in blocks_us):.1f} | {trimmed_mean(more_us):+.1f} | "
+        f"{low:+.1f} to {high:+.1f} | {fmean(more_us):+.1f} ± {error:.1f} | "
+        f"{equal_pairs(device, mode, pairs)} of {pairs} |"
     )
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=20, choices=T_95)
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--modes", default="eager,compiled")
+    parser.add_argument("--seconds", type=float, default=30.0, help="how long each mode is measured")
+    parser.add_argument("--pairs", type=int, default=3, help="pairs of processes whose losses are compared")
     given = parser.parse_args()
-    machine = describe_machine(open_devices("auto" if given.device == "cuda" else "cpu"))
-    print(f"{machine}\n")
-    print("| mode | pairs | a step without, µs | more with counting, µs | 95 % interval | equal losses and graphs |")
-    print("|---|---|---|---|---|---|", flush=True)
+    print(f"{describe_machine(open_devices('auto' if given.device == 'cuda' else 'cpu'))}\n")
+    print(
+        "| mode | pairs of blocks | a step without, µs | more with counting, µs | 95 % interval | untrimmed | "
+        "equal losses and graphs |"
+    )
+    print("|---|---|---|---|---|---|---|", flush=True)
     for mode in given.modes.split(","):
-        print(row(given.device, mode, given.pairs), flush=True)
+        print(row(given.device, mode, given.seconds, given.pairs), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,18 @@
 """Counts inside fifty-five training scripts, and compares with what their side files say that they have trained.
 
-    python -m benchmarks.scripts.counted --python PYTHON [--alone] [--only NAME] > page.md     (about a minute a script)
+    python -m benchmarks.scripts.counted --python PYTHON [--alone] [--only NAME …] > page.md    (a minute a script)
 
 `--python` is a Python that has the packages of `requirements.txt`. Each command of `trial` and each script of `tricky`
 runs in a folder of its own below `--work`, without `tuner` around it: only the folder of what counts comes first on
 PYTHONPATH. The samples or environment steps per second are those between the first mark after `SETTLE_S` and the last
 one, and the truth is that of the same span. With `--alone`, it is `tuner optimize --yes --n-trials 1 -- COMMAND` that
-runs, and nobody is asked: the speed that it tells of the command is compared with the truth of its probe's window, and
-where nothing could vary, what was counted while the command was watched. A row is written as soon as it is known; the
-same command goes on with the others.
+runs, and nobody is asked: the speed that each probe tells is compared with the truth of its window, and where nothing
+could vary, what was counted while the command was watched. `--hours` searches for longer. A row is written as soon as
+it is known, and the same command goes on with the others. Several may share a `--work` if `--only` gives each its own.
 """
 
 import argparse
+import csv
 import json
 import os
 import re
@@ -19,16 +20,28 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from benchmarks.scripts.judged import CLOSE_PCT, Told, Truth, off_pct, reason, verdict
 from benchmarks.scripts.sceptic import TRICKY, head
-from benchmarks.scripts.trial import COMMANDS, HERE, ROOT, SETTLE_S, TOKENS, Place, plain_run, prepared, truth_of
+from benchmarks.scripts.trial import (
+    COMMANDS,
+    HERE,
+    LIMIT_S,
+    ROOT,
+    SETTLE_S,
+    TOKENS,
+    Place,
+    plain_run,
+    prepared,
+    truth_of,
+)
 from tuner.count import Merger
 from tuner.devices.found import describe_machine, open_devices
 from tuner.probe.series import read_series
@@ -39,6 +52,7 @@ PAUSES = 0.02
 """Where more than this share of a window went to evaluation and checkpoints, the speed between them is told."""
 _TOLD = re.compile(r"^your command: +(?P<value>[\d.,]+)(?: ± (?P<error>[\d.,]+))? samples/s", re.MULTILINE)
 _SOURCE = re.compile(r"^ +samples: (?P<source>.*)$", re.MULTILINE)
+_WRONG = re.compile("WRONG")
 LEAST_ROLLOUTS = 10
 """Over fewer rollouts, the phases at both ends say more than the counts."""
 LEAST_MARKS = 3
@@ -81,6 +95,10 @@ class Row:
     """Why nothing is counted."""
     witness: str = ""
     minutes: float | None = None
+    probes: int = 0
+    """The measured probes of a search."""
+    most_off_pct: float | None = None
+    """The error of the probe that is furthest from its truth."""
 
 
 def ready(name: str, args: argparse.Namespace) -> tuple[CountedPlace, list[str]]:
@@ -154,34 +172,34 @@ def within(marks: Sequence[dict[str, Any]], truth: Truth | None) -> list[dict[st
 
 
 def alone(name: str, args: argparse.Namespace) -> Row:
-    """Let `tuner optimize` measure a script without a person, and compare what it tells with the side file."""
+    """Let `tuner optimize` search for a script without a person, and compare all that it tells with the side file."""
     place, command = ready(name, args)
-    side, began_s = place.folder / "alone.tsv", time.monotonic()
     plain = Place(folder=place.folder, python=place.python)
-    words = ("optimize", "--yes", "--n-trials", "1", "--python", str(place.python), "--", *command)
-    pid, _, shown = plain.tuner(side, *words)
+    side, began_s = plain.side("alone"), time.monotonic()
+    limits = ("--n-trials", "1") if args.hours is None else ("--hours", str(args.hours))
+    words = ("optimize", "--yes", *limits, "--python", str(place.python), "--", *command)
+    pid, code, shown = plain.tuner(side, *words, limit_s=args.limit_s)
     minutes = (time.monotonic() - began_s) / 60
-    found, source = _TOLD.search(shown), _SOURCE.search(shown)
+    found, source, truth = _TOLD.search(shown), _SOURCE.search(shown), truth_of(side)
     numbers = [float(found[part].replace(",", "")) if found and found[part] else None for part in ("value", "error")]
     told = Told(value=numbers[0], error=numbers[1], why="" if found else reason(shown))
-    truth, window = truth_of(side), _window(place.folder)
-    starts = [truth.began_s[child] for child, parent in truth.parents.items() if parent == pid] if truth else []
-    true = seconds = None
-    if truth and window and starts:
-        begin_s, end_s = (max(starts) + t_s for t_s in window)
-        seconds = end_s - begin_s
-        true = true_rate(truth, name, begin_s, end_s, between=truth.share_of_other(begin_s, end_s) > PAUSES)
+    readings = list(_readings(place.folder, truth, pid, name)) if truth else []
+    own = [reading for reading in readings if reading.config == readings[0].config]
+    true = fmean(reading.true_per_s for reading in own) if own else None
+    seconds = sum(reading.seconds for reading in own) or None
     _, marks = merged(next((place.folder / "runs").glob("*/init/counts"), place.count))
     marks = within(marks, truth)
-    if truth and not found and len(marks) >= LEAST_MARKS:  # nothing may vary: what was counted while it was watched
+    if truth and not readings and not found and len(marks) >= LEAST_MARKS:  # nothing may vary: it was watched alone
         begin_s, seconds = marks[0]["t_s"], marks[-1]["t_s"] - marks[0]["t_s"]
         told = Told(value=(marks[-1]["samples"] - marks[0]["samples"]) / seconds, error=None, why=told.why)
         true = true_rate(truth, name, begin_s, begin_s + seconds)
-    said = verdict(told, true, TOKENS.get(name, 0)) if told.value is not None else "not told"
+    silent = "refused, with the reason" if code else "unknown, and said so"
+    verdicts = [verdict(told, true, TOKENS.get(name, 0)) if told.value is not None else silent]
+    verdicts += [reading.verdict for reading in readings]
     is_short = name in ROLLOUTS and not found and len(marks) < LEAST_ROLLOUTS
     return Row(
         name=name,
-        verdict="too few rollouts" if is_short else said,
+        verdict="too few rollouts" if is_short else next(filter(_WRONG.match, verdicts), verdicts[0]),
         counted_per_s=told.value,
         error_per_s=told.error,
         true_per_s=true,
@@ -190,14 +208,50 @@ def alone(name: str, args: argparse.Namespace) -> Row:
         why=told.why,
         witness=source["source"] if source else "",
         minutes=minutes,
+        probes=len(readings),
+        most_off_pct=max((reading.off_pct for reading in readings), key=abs, default=None),
     )
 
 
-def _window(folder: Path) -> tuple[float, float] | None:
-    """Return when the window of the own command's probe began and ended, in seconds since its start."""
-    probes = sorted((folder / "runs").glob("*/probes/*/0000*"))
-    series = read_series(probes[-1]) if probes else None
-    return series.window_s if series else None
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """What one probe of a search told, and what is true of its window."""
+
+    config: str
+    true_per_s: float
+    off_pct: float
+    seconds: float
+    verdict: str
+
+
+def _readings(folder: Path, truth: Truth, pid: int, name: str) -> Iterator[Reading]:
+    """Yield the measured probes of a search by the process `pid`, oldest first."""
+    starts = [truth.began_s[child] for child, parent in truth.parents.items() if parent == pid]
+    since_epoch_s = time.time() - time.monotonic()
+    for table in folder.glob("runs/*/trials.tsv"):
+        with table.open(encoding="utf-8", newline="") as lines:
+            rows = list(csv.DictReader(lines, dialect="excel-tab"))
+        names = list(rows[0])[list(rows[0]).index("value") + 1 : list(rows[0]).index("iterations")] if rows else []
+        for row in rows:
+            series = read_series(table.parent / row["out_dir"]) if row["samples_per_s"] and row["out_dir"] else None
+            if row["status"] != "ok" or series is None or series.window_s is None or not starts:
+                continue
+            at_s = datetime.fromisoformat(row["started_at"]).timestamp() - since_epoch_s
+            started_s = min(starts, key=lambda start_s, at_s=at_s: abs(start_s - at_s))
+            begin_s, end_s = (started_s + t_s for t_s in series.window_s)
+            error = float(row["samples_per_s_se"]) if row["samples_per_s_se"] else None
+            told = Told(value=float(row["samples_per_s"]), error=error, why="")
+            ways = (False, True) if truth.share_of_other(begin_s, end_s) > PAUSES else (False,)
+            rates = [rate for between in ways if (rate := true_rate(truth, name, begin_s, end_s, between=between))]
+            if rates:
+                true = min(rates, key=lambda rate, told=told: abs(off_pct(told, rate) or 0.0))
+                yield Reading(
+                    config=" ".join(f"{key}={row[key]}" for key in names),
+                    true_per_s=true,
+                    off_pct=off_pct(told, true) or 0.0,
+                    seconds=end_s - begin_s,
+                    verdict=verdict(told, true, TOKENS.get(name, 0)),
+                )
 
 
 def true_rate(truth: Truth, name: str, begin_s: float, end_s: float, *, between: bool = False) -> float | None:
@@ -227,6 +281,12 @@ def _spread(rows: Sequence[tuple[float, int]], at_s: float) -> float:
     return float(rows[0][1] if at_s < rows[0][0] else rows[-1][1])
 
 
+def read_rows(table: Path) -> dict[str, Row]:
+    """Return the newest row of each script; several of these programs may append to one table."""
+    lines = table.read_text(encoding="utf-8").splitlines() if table.exists() else []
+    return {row.name: row for row in (Row(**json.loads(line)) for line in lines)}
+
+
 def page(rows: list[Row]) -> str:
     """Return the rows as a page."""
     machine = describe_machine(open_devices("cpu:1"))
@@ -238,8 +298,9 @@ def page(rows: list[Row]) -> str:
             "",
             f"Of {len(rows)} scripts: {', '.join(f'{count} {said}' for said, count in counts.items())}.",
             "",
-            "| script | told, 1/s | truth, 1/s | error, % | over, s | minutes | verdict | why nothing is told | by |",
-            "|---|---|---|---|---|---|---|---|---|",
+            "| script | told, 1/s | truth, 1/s | error, % | over, s | probes | most off, % | minutes | verdict "
+            "| why nothing is told | by |",
+            "|---" * 11 + "|",
             *map(_line, rows),
         ]
     )
@@ -252,6 +313,8 @@ def _line(row: Row) -> str:
         _shown(row.true_per_s, ",.1f"),
         _shown(row.off_pct, "+.2f"),
         _shown(row.seconds, ".0f"),
+        str(row.probes or ""),
+        _shown(row.most_off_pct, "+.2f"),
         _shown(row.minutes, ".1f"),
         row.verdict,
         row.why,
@@ -271,18 +334,20 @@ def main() -> None:
     parser.add_argument(
         "--alone", action="store_true", help="let `tuner optimize --yes` tell the speed, and ask nobody"
     )
+    parser.add_argument("--hours", type=float, help="the time of each search with --alone, in place of one probe")
+    parser.add_argument("--limit-s", type=float, default=LIMIT_S, help="the longest search with --alone")
     parser.add_argument("--seconds", type=float, default=20.0, help="the longest span that is compared")
     parser.add_argument("--work", type=Path, default=Path("runs/counted"), help="the folder of all scripts")
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
-    table = args.work / ("alone.json" if args.alone else "rows.json")
-    rows: dict[str, Any] = json.loads(table.read_text()) if table.exists() else {}
-    for name in args.only or [name for name in NAMES if name not in rows]:
+    table = args.work / ("alone.jsonl" if args.alone else "rows.jsonl")
+    for name in args.only or [name for name in NAMES if name not in read_rows(table)]:
         row = alone(name, args) if args.alone else compared(name, args)
-        rows[name] = asdict(row)
-        table.write_text(json.dumps(rows, indent=1))
+        with table.open("a", encoding="utf-8") as lines:
+            lines.write(f"{json.dumps(asdict(row))}\n")
         print(*asdict(row).values(), sep=" | ", file=sys.stderr, flush=True)
-    print(page([Row(**rows[name]) for name in NAMES if name in rows]))
+    rows = read_rows(table)
+    print(page([rows[name] for name in NAMES if name in rows]))
 
 
 if __name__ == "__main__":

@@ -82,7 +82,8 @@ class Truth:
     def share_of_other(self, begin_s: float, end_s: float) -> float:
         """Return the share of the time that went to evaluation, checkpoints and preparation, of one process."""
         inside = (min(end_s, end) - max(begin_s, begin) for begin, end, _ in self.other)
-        return sum(max(0.0, one) for one in inside) / (end_s - begin_s) / max(1, len(self.samples))
+        trains = sum(rows[0][0] <= end_s and rows[-1][0] >= begin_s for rows in self.samples.values())
+        return sum(max(0.0, one) for one in inside) / (end_s - begin_s) / max(1, trains)
 
 
 def _at(rows: Sequence[tuple[float, int]], at_s: float) -> tuple[float, int]:
@@ -151,7 +152,7 @@ def reason(shown: str) -> str:
     lines = [" ".join(line.split()) for line in shown.splitlines() if line.strip()]
     ranked: Sequence[str] = [
         *(one for one in lines if re.match(r"(?:note|to change): .*samples", one)),
-        *(one for one in lines if one.startswith(("error", "Error", "tuner:"))),
+        *(one for one in lines if one.startswith(("error", "Error", "tuner:", "the next probe takes"))),
         *lines[-1:],
     ]
     return ranked[0] if ranked else "nothing was printed"

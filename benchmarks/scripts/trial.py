@@ -107,7 +107,13 @@ class Place:
         threads = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
         return os.environ | threads | {"PATH": path, "TRUTH_FILE": str(truth), "COLUMNS": "200"}
 
-    def tuner(self, truth: Path, *words: str) -> tuple[int, int, str]:
+    def side(self, name: str) -> Path:
+        """Return a side file for `tuner`, beside the folder: what a probe writes in the folder ends with it."""
+        file = self.folder.parent / "sides" / f"{self.folder.name}-{name}.tsv"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return file
+
+    def tuner(self, truth: Path, *words: str, limit_s: float = LIMIT_S) -> tuple[int, int, str]:
         """Run a command of `tuner` without a terminal; return its process, exit code and what it printed."""
         truth.unlink(missing_ok=True)
         process = subprocess.Popen(
@@ -121,7 +127,7 @@ class Place:
             text=True,
         )
         try:
-            shown, _ = process.communicate(timeout=LIMIT_S)
+            shown, _ = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGINT)
             shown, _ = process.communicate()
@@ -151,7 +157,7 @@ def first_value(name: str, place: Place) -> Row:
 
 def probed(name: str, place: Place, study: str, began_s: float) -> Row:
     """Probe a study, and compare the speed that `tuner try` tells with the side file of the same window."""
-    side = place.folder / f"{study}-try.tsv"
+    side = place.side(f"{study}-try")
     shutil.rmtree(place.folder / "runs" / study / "try", ignore_errors=True)
     pid, code, shown = place.tuner(side, "try", "--study", study)
     if code:

@@ -64,7 +64,8 @@ def _write(what: str, value: object) -> None:
 def _ancestors(pid: int) -> Iterator[tuple[int, float]]:
     """Yield a process and its ancestors with the seconds at which they started."""
     ticks = os.sysconf("SC_CLK_TCK")
+    asleep_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()  # while the machine was suspended
     while pid > 1:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        yield pid, int(fields[19]) / ticks
+        yield pid, int(fields[19]) / ticks - asleep_s
         pid = int(fields[1])

@@ -305,18 +305,23 @@ def test_a_disk_that_does_not_answer(tuner: Tuner, tmp_path: Path, monkeypatch: 
     refused(tuner("cases", "--study", study), f"demo.yaml cannot be used: {os.strerror(cause)}; name another path")
 
 
-@pytest.mark.parametrize(
-    "error", [OSError(errno.EMFILE, "too many"), OSError(errno.EAGAIN, "no process"), MemoryError()]
-)
-def test_a_limit_of_the_machine(
-    tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+LIMITS = {errno.EMFILE: "ulimit -a", errno.EAGAIN: "ulimit -a", errno.ENOMEM: "memory", errno.EADDRINUSE: "no port"}
+
+
+@pytest.mark.parametrize("cause", list(LIMITS), ids=os.strerror)
+def test_a_limit_of_the_machine(tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: int) -> None:
     def fail(path: Path) -> bool:
-        raise error
+        raise MemoryError if cause == errno.ENOMEM else OSError(cause, os.strerror(cause))
 
     study = study_file(tmp_path)
     monkeypatch.setattr(Path, "is_file", fail)
-    refused(tuner("cases", "--study", study), str(error).rpartition("] ")[2], "ulimit -a", "run the command again")
+    refused(tuner("cases", "--study", study), LIMITS[cause], "run the command again")
+
+
+@pytest.mark.parametrize("command", ["status", "optimize", "report"])
+def test_links_that_lead_to_each_other(tuner: Tuner, tmp_path: Path, command: str) -> None:
+    (tmp_path / "runs").symlink_to("runs")
+    refused(tuner(command, "--study", study_file(tmp_path)), "runs/demo")
 
 
 def test_a_folder_in_the_place_of_a_table(tuner: Tuner, tmp_path: Path) -> None:

@@ -118,7 +118,6 @@ def test_status_and_export_read_what_optimize_wrote(tuner: Tuner, tmp_path: Path
     said = tuner("diagnose", "--study", study)[1]
     assert ("duty of the ranks" in said, "--gpu" in said) == (True, False)  # two CPU ranks
     assert re.search(rf"│ cores +│ {usable_cores()} +│ database", said)
-    assert re.search(r"│ sampler +│ gain or random +│ study file", said)
     (tmp_path / "runs/demo/trials.tsv").unlink()
     code, out, _ = tuner("status", "--study", study)
     assert (code, "walk" in out) == (0, True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests_cli import TRAINED_COMMAND, Tuner, shorten
 
-from tuner import progress
+from tuner import optimize, progress
 from tuner.drafting.writing import made_from
 from tuner.study.study_file import load
 
@@ -30,7 +30,7 @@ def silent() -> str:
     return TRAINED_COMMAND.replace("report(iteration=step, samples=total * (step + 1))", "pass")
 
 
-def test_a_command_is_made_faster_and_the_same_command_resumes(tuner: Tuner, train: list[str], tmp_path: Path) -> None:
+def test_a_command_is_made_faster_and_the_library_resumes_it(tuner: Tuner, train: list[str], tmp_path: Path) -> None:
     code, out, err = tuner("init", "--devices", "cpu:1", "--", *train)
     assert (code, err) == (0, "")
     assert "progress by report(); last line: {" in out
@@ -50,8 +50,12 @@ def test_a_command_is_made_faster_and_the_same_command_resumes(tuner: Tuner, tra
     *_, before, line = out.rstrip().splitlines()
     assert "copy" in before
     assert line.startswith(f"{sys.executable} train.py -b 16 --grad-accum 1")
-    code, out, _ = tuner("optimize", "--n-trials", "4", "--", *train)
-    assert (code, out.rstrip().splitlines()[-1]) == (0, line)
+    said: list[str] = []
+    result = optimize(train, trials=4, say=said.append)
+    assert any("was made from this command" in text for text in said)
+    assert (result.command, result.best and result.best["batch_size"]) == (line, 16)
+    assert result.gain is not None
+    assert result.gain.times > 1.0
 
 
 def test_where_samples_are_unknown_iterations_compare_what_changes_no_iteration(

@@ -216,6 +216,17 @@ def test_a_module_that_is_called_inside_a_compiled_function_breaks_no_graph(coun
     assert output.split() == ["0"]
 
 
+def test_a_compiled_step_of_the_optimizer_is_counted(counted: Any) -> None:
+    _, records = counted("""
+        step = torch.compile(optimizer.step, backend="eager")
+        for _ in range(6):
+            optimizer.zero_grad()
+            model(torch.ones(5, 4)).sum().backward()
+            step()
+    """)
+    assert last(records)["rows"] == 5 * 5
+
+
 @pytest.mark.parametrize(
     "backward",
     [
@@ -242,7 +253,7 @@ def test_the_losses_of_the_first_steps_are_told(counted: Any, backward: str) -> 
 
 FLOPS = """
     os.environ["TUNER_COUNT_FLOPS"] = "{wanted}"
-    sys.modules["tuner_inside.flops"].begin_anew()
+    sys.modules["tuner_inside.flops"].flops.__init__()
     model = torch.compile(nn.Linear(4, 3), backend="eager") if {compiled} else nn.Linear(4, 3)
     optimizer = torch.optim.Adam(model.parameters())
     for number in range(9):
@@ -320,6 +331,45 @@ def test_the_end_of_a_pass_is_told_as_a_pause(counted: Any) -> None:
             optimizer.step()
     """)
     assert "pause" in [record["type"] for record in records]
+
+
+def test_a_step_takes_few_calls(counted: Any) -> None:
+    output, records = counted("""
+        calls = [0]
+
+        def note(frame, event, _):
+            calls[-1] += event == "call" and "tuner_inside" in frame.f_code.co_filename
+
+        for (batch,) in DataLoader(TensorDataset(torch.ones(500, 4)), batch_size=5):
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            optimizer.step()
+            calls.append(0)
+            sys.setprofile(note)
+        sys.setprofile(None)
+        print(sorted(calls)[len(calls) // 2])
+    """)
+    assert int(output) <= 6  # now and then, a step works through the notes of those before it
+    assert last(records)["steps"] >= 12
+
+
+def test_an_error_inside_switches_its_part_off_and_the_training_goes_on(
+    forked: Callable[[str, Path], str], tmp_path: Path
+) -> None:
+    script = """
+        class Odd:
+            @property
+            def batch_sizes(self):
+                raise ValueError("nobody knows")
+
+        for batch in DataLoader(range(6), batch_size=1, collate_fn=lambda _: Odd()):
+            train(model, steps=1)
+        print("done")
+    """
+    assert forked(dedent(BEGIN) + dedent(script), tmp_path / "counts") == "done\n"
+    records = [record for _, record in told(tmp_path / "counts")]
+    assert [record["part"] for record in records if record["type"] == "off"] == ["loaders"]
+    assert last(records)["rows"] == 5 * 5
 
 
 def test_each_training_is_tried() -> None:

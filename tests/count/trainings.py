@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset, SubsetRandomSampler, TensorDataset
 
-STEPS = 12
+STEPS = 30
 X, Y = torch.randn(640, 8), torch.randint(4, (640,))
 
 

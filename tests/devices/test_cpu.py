@@ -20,7 +20,7 @@ from tuner.devices.cpu import (
     Others,
     Peaks,
     ProcessUsage,
-    data_mib,
+    data_memory,
     find_owners,
     find_ranks,
     spent_s,
@@ -165,10 +165,10 @@ def peak_mib(root: Path, *readings: tuple[float, float, float, float, float]) ->
         names = ("VmData", "VmRSS", "VmHWM", "VmSize", "VmPeak")
         rows = [f"{name}:\t{round(mib * 1024)} kB\n" for name, mib in zip(names, reading, strict=True)]
         status.write_text("Name:\tpython\n" + "".join(rows))
-        found = data_mib(7, peaks, root)
+        found = data_memory(7, peaks, root)
         assert found is not None
-        assert found[0] == reading[0]
-        known = max(known, found[1])
+        assert found.now_mib == reading[0]
+        known = max(known, found.peak_mib or 0.0)
     return known
 
 
@@ -190,7 +190,7 @@ def test_memory_that_was_mapped_before_hides_no_later_peak(tmp_path: Path):
 
 
 def test_a_process_that_has_ended_has_no_memory(tmp_path: Path):
-    assert data_mib(7, Peaks(), tmp_path) is None
+    assert data_memory(7, Peaks(), tmp_path) is None
 
 
 def test_memory_of_helpers_counts_for_the_rank_above_them(source: CpuSource, ranks: list[FakeProcess]):

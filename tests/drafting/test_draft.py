@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 from tests_counts import COUNTED_TRAINING
@@ -276,6 +276,7 @@ def test_the_study_of_a_preset_is_accepted(name: str) -> None:
     assert split_parameters(open_trainer(spec.trainer), spec.space) == (tuple(spec.space), {})
 
 
+@settings(max_examples=25)
 @given(st.text(), st.text(), st.text(min_size=1))
 @example("a\nsearch: {trials: 1}", "b\u2028objective: x", "c\r\nname: d")
 def test_what_a_trainer_prints_and_says_adds_no_key(line: str, why: str, name: str) -> None:

@@ -1,6 +1,7 @@
 """What a probe writes over the person's own files: they are as they were, whatever happens to the tuner."""
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -97,7 +98,7 @@ def test_without_a_view_the_files_are_put_back(folder: Path) -> None:
 
 
 def stores() -> set[Path]:
-    return {path for parent in own_files._parents([]) for path in parent.glob("tuner-own-files-*")}
+    return {path for parent in own_files._parents([]) for path in parent.glob("tuner-kept-*")}
 
 
 @pytest.mark.parametrize("way", [View, Copies])
@@ -105,7 +106,7 @@ def test_nothing_is_left_of_a_view_or_of_copies(folder: Path, way: Callable[...,
     own_files._place((folder,))
     before = stores()
     protection = way([folder], folder / "runs/probe")
-    (made,) = {path for path in stores() - before if path.name.startswith(own_files._own_prefix())}
+    (made,) = {path for path in stores() - before if f"-{os.getpid()}-" in path.name}
     protection.close()
     protection.close()
     assert made not in stores()
@@ -138,10 +139,26 @@ def test_kill_9_of_the_tuner_leaves_the_files_as_they_were(folder: Path, way: st
     until_s = time.monotonic() + 20.0
     while trainer.is_running() and time.monotonic() < until_s:
         time.sleep(0.05)
-    own_files.clean_up.cache_clear()
     own_files.clean_up()  # as the next probe does
     assert is_whole(folder)
     assert not [path for path in stores() if f"-{tuner.pid}-" in path.name]
+
+
+@pytest.mark.parametrize(("age_s", "kept"), [(0.0, WORK), (3600.0, "three more weeks")])
+def test_what_a_person_trains_after_a_crash_is_not_put_back(folder: Path, age_s: float, kept: str) -> None:
+    left = own_files.Store(own_files._parents([folder])[0])
+    (left.path / "0").write_text(WORK)
+    index = left.path / "index"
+    index.write_text(json.dumps({str(folder / "model.pt"): [0, 1, 1]}))
+    os.utime(index, (index.stat().st_mtime - age_s,) * 2)
+    (folder / "model.pt").write_text("three more weeks")
+    own_files.clean_up()
+    assert (folder / "model.pt").read_text() == "three more weeks", "its tuner lives"
+    os.close(left._handle or 0)
+    own_files.clean_up()
+    assert (folder / "model.pt").read_text() == kept
+    assert (folder / "model.pt.kept").exists() == (kept != WORK)
+    assert not left.path.exists()
 
 
 def test_a_probe_of_a_command_protects_its_files_unless_the_study_says_no(tmp_path: Path) -> None:

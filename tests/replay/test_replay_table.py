@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tests_loop import CASE
 from tests_table import FITS, READY_S, study, workbench
@@ -185,26 +184,6 @@ def test_a_header_that_is_no_json(copied: Path) -> None:
 def test_rows_that_do_not_fit(copied: Path, edit: Callable[[pd.DataFrame], pd.DataFrame], words: list[str]) -> None:
     rewritten(copied, edit)
     refused(copied, *words)
-
-
-def copies(copied: Path, count: int) -> None:
-    """Write a table of so many rows that are alike, in a few hundred KiB, and a header that says so."""
-    one = pq.read_table(copied).slice(0, 1)
-    part = pa.concat_tables([one] * 1000).combine_chunks()
-    with pq.ParquetWriter(copied, one.schema, compression="zstd") as file:
-        for _ in range(count // 1000):
-            file.write_table(part)
-    header = json.loads(copied.with_suffix(".json").read_text())
-    copied.with_suffix(".json").write_text(json.dumps({**header, "rows": count}))
-
-
-def test_a_small_file_with_very_many_rows_is_refused_before_they_are_read(
-    copied: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copies(copied, 200_000)
-    monkeypatch.setattr("pyarrow.parquet.ParquetFile.read", lambda _: pytest.fail("the rows were read"))
-    with pytest.raises(StudyError, match=r"larger than any that `tuner record` writes: 200,000 row\(s\)"):
-        Table.load(copied)
 
 
 def test_a_table_that_fills_the_memory_is_refused(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import plotly.graph_objects as go
 import pytest
 from tests_filled import FilledDatabase
@@ -16,9 +15,9 @@ from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import markdown
 from tuner.records.case_record import RunRecord, StudyAttributes
 from tuner.report.charts import pictures
-from tuner.report.facts import CaseFacts, MemoryLine, StudyFacts, gather
+from tuner.report.facts import CaseFacts, StudyFacts, gather
 from tuner.report.page import render
-from tuner.report.words import explained, headline, memory_end, verdict, when_found
+from tuner.report.words import explained, headline, verdict, when_found
 
 
 def test_a_stranger_reads_what_is_best_and_what_else_there_is(cases: dict[str, CaseFacts]) -> None:
@@ -62,13 +61,6 @@ def test_a_default_that_was_measured_in_another_way_than_the_best_is_not_subtrac
     said = verdict(replace(case, summary=replace(case.summary, default=warm)))
     assert "97.0 ± 1.0 in sessions" in said
     assert "points" not in said
-
-
-def test_an_end_of_memory_far_beyond_all_rungs_is_no_number(cases: dict[str, CaseFacts]) -> None:
-    line = MemoryLine(rungs=(2.0, 32.0), shares=(1.0, 1.1), end=389_965.0)
-    said = memory_end(replace(cases["amp_pi_plus"], memory=line))
-    assert ("389,965" in said, "above 128" in said) == (False, True)
-    assert "near 30" in memory_end(replace(cases["amp_pi_plus"], memory=replace(line, end=30.0)))
 
 
 def test_a_replayed_study_says_so(study: StudyFacts) -> None:
@@ -137,15 +129,6 @@ def test_the_front_holds_what_no_other_config_beats_in_both(cases: dict[str, Cas
 def test_the_seconds_add_up(cases: dict[str, CaseFacts]) -> None:
     case = cases["deepmimic_pi_plus_ppo"]
     assert case.device_s == pytest.approx(5708, abs=1)
-
-
-def test_memory_is_predicted_to_end_where_facts_about_the_card_say(cases: dict[str, CaseFacts]) -> None:
-    line = cases["deepmimic_pi_plus_ppo"].memory
-    assert line is not None
-    assert line.end == pytest.approx(40_000, rel=0.1)  # 2.5 GiB and 3.47 MiB for each environment, of 140.4 GiB
-    measured = {one.config.get("num_envs") or 0: one.memory_share_pct for one in cases["deepmimic_pi_plus_ppo"].points}
-    drawn = np.interp(np.log([*measured]), np.log(line.rungs), line.shares)  # the axis of the rungs is logarithmic
-    assert drawn == pytest.approx([*measured.values()], abs=6.0)
 
 
 def test_the_rungs_below_an_axis_have_room(cases: dict[str, CaseFacts]) -> None:
@@ -226,7 +209,7 @@ def test_the_page_is_one_file_with_pictures_that_plotly_knows(study: StudyFacts)
     page.feed(html)
     assert page.fetched == []
     assert "default-src 'none'" in html
-    assert len(page.pictures) == 4 * len(study.cases)
+    assert len(page.pictures) == 3 * len(study.cases)
     for picture in page.pictures:
         go.Figure(picture)  # raises ValueError for a name or a value that plotly does not know
 

@@ -3,8 +3,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import optuna
 import pytest
 from filelock import FileLock, Timeout
+from optuna.distributions import BaseDistribution, FloatDistribution
 from sqlalchemy import create_engine
 from tests_store import NAME, ask, case_study, ok, opened
 
@@ -51,6 +53,25 @@ def test_a_database_of_another_optuna_is_refused(url: str) -> None:
         other.execute("update version_info set schema_version = 99")
         other.commit()
     assert "has another schema" in refusal(url)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        """update trial_params set distribution_json = '{"name": "NewDistribution", "attributes": {}}'""",
+        "update study_directions set direction = 'SIDEWAYS'",
+    ],
+)
+def test_what_a_newer_version_has_written_is_refused(url: str, change: str) -> None:
+    study = optuna.create_study(storage=url)
+    space: dict[str, BaseDistribution] = {"lr": FloatDistribution(0.0, 1.0)}
+    study.ask(space)
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as other:
+        other.execute(change)
+        other.commit()
+    database = Database(url)
+    with pytest.raises(StoreError, match="newer version"):
+        database.transact(lambda: optuna.load_study(study_name=study.study_name, storage=database.storage).ask(space))
 
 
 def test_a_file_that_is_no_database_is_refused_untouched(tmp_path: Path) -> None:

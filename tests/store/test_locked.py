@@ -44,7 +44,7 @@ def test_a_running_probe_waits_for_nobody(url: str, database: Database) -> None:
 
 
 def test_the_next_reports_count(url: str, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.store.case_study.LOCKED_S", 0.0)
+    monkeypatch.setattr("tuner.store.case_study.CaseStudy.LOCKED_S", 0.0)
     study = case_study(database)
     asked = ask(study)
     with locked(url):

@@ -9,8 +9,8 @@ from tests_cli import study_file
 
 from tuner.cli.options import load_shown
 from tuner.records.case_record import as_of_now
-from tuner.study.spec import PrunerSpec
-from tuner.study.study_file import RETIRED, load, narrowed, without_effect
+from tuner.study.spec import RETIRED, PrunerSpec
+from tuner.study.study_file import load, narrowed, without_effect
 
 OLD: dict[str, Any] = {
     "probe": {"iterations": 4, "target_error_pct": 2, "idle_seconds": 60, "grace_seconds": 9},

@@ -184,7 +184,8 @@ def recorded(
             interrupted=interrupted,
             open_session=lambda: prober.open_session,
         )
-        _, (outcome,) = record_cases(job, [recording])
+        ((_, outcome),) = record_cases(job, [recording])
+        assert outcome is not None
     export_tables(f"sqlite:///{folder / 'study.db'}", "demo", folder)
     return outcome, watcher
 

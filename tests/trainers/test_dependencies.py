@@ -117,9 +117,3 @@ def test_what_mimickit_imports_follows_its_simulator(engine: str, first: str) ->
 
 def test_what_a_command_imports_is_not_known() -> None:
     assert open_trainer(TrainerSpec(name="command", options={"command": "train"})).dependencies is None
-
-
-def test_the_reference_trainer_can_be_imported_here() -> None:
-    trainer = open_trainer(TrainerSpec(name="reference"))
-    assert trainer.dependencies is not None
-    assert [one.error for one in import_all(trainer.dependencies)] == [None] * len(trainer.dependencies.modules)

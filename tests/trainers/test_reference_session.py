@@ -111,8 +111,6 @@ def test_no_worker_outlives_its_run(outcome: Outcome) -> None:
     assert outcome.workers == []
 
 
-ALONE = {"add_pi_plus": "hiutil", "deepmimic_pi_plus_ppo": "default"}
-"""The cases that one rank trains, and with which variant."""
 ENDED = "ended\n"
 IN_TURN = f"""
 import json, os, runpy, sys
@@ -126,11 +124,10 @@ for words, progress in map(json.loads, sys.argv[1:]):
 SHOW = "import sys, torch; print(*torch.load(sys.argv[1]), flush=True)"
 
 
-def alone(out_dir: Path, case: str, port: int, *more: str) -> list[str]:
-    """Return a command for one rank, unless `more` names more devices."""
-    small = ("--hidden-units", "16", "--num-envs", "4", "--iterations", "2")
-    where = ("--agent-variant", ALONE.get(case, "default"), "--master-port", str(port), "--out-dir", str(out_dir))
-    return ["tuner.trainers.reference", "--case", case, *small, *where, *more]
+def small(out_dir: Path, port: int) -> list[str]:
+    """Return a command for two ranks."""
+    size = ("--hidden-units", "16", "--num-envs", "4", "--iterations", "2", "--devices", "cpu", "cpu")
+    return ["tuner.trainers.reference", "--case", CASE, *size, "--master-port", str(port), "--out-dir", str(out_dir)]
 
 
 def to_the_end(lines: Iterator[str]) -> list[str]:
@@ -141,8 +138,8 @@ def to_the_end(lines: Iterator[str]) -> list[str]:
 class InTurn:
     """What commands say and leave that run one after the other.
 
-    The first trains on two ranks, the next two on one, and then a program shows the first model. A session loses its
-    tuner while it trains. The last command finds its port in use.
+    The first trains on two ranks, and a program shows its model. A session loses its tuner while it trains. The last
+    command finds its port in use.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -156,10 +153,9 @@ class InTurn:
             plain, warm = TRAINER.plan(Case(name=CASE), LOADED, slot), TRAINER.warm_plan(Case(name=CASE), LIGHT, slot)
             commands = [
                 ([*plain.argv[2:], "--iterations", "3"], str(progress)),
-                *((alone(folder / case, case, port), "") for case in ALONE),
                 (["show", str(folder / "train/model.pt")], ""),
                 (warm.argv[2:], ""),
-                (alone(folder / "none", CASE, taken.getsockname()[1], "--devices", "cpu", "cpu"), ""),
+                (small(folder / "none", taken.getsockname()[1]), ""),
             ]
             pipe.write(json.dumps({"type": "run", "config": LIGHT, "iterations": 10**6}).encode() + b"\n")
             with (
@@ -175,7 +171,7 @@ class InTurn:
             ):
                 assert process.stdout is not None
                 lines = iter(process.stdout.readline, "")
-                self.plain, *self.alone, self.weights = [to_the_end(lines) for _ in commands[:4]]
+                self.plain, self.weights = [to_the_end(lines) for _ in commands[:2]]
                 self.warm = next(lines)
                 pipe.close()
                 to_the_end(lines)
@@ -208,14 +204,6 @@ def test_two_ranks_train_to_the_end(in_turn: InTurn) -> None:
         )
 
 
-@pytest.mark.parametrize(("number", "case"), [*enumerate(ALONE)])
-def test_one_rank_trains_to_the_end(in_turn: InTurn, number: int, case: str) -> None:
-    folder = in_turn.folder / case
-    assert (folder / "log.txt").read_text().splitlines(keepends=True) == in_turn.alone[number]
-    assert len(in_turn.alone[number]) == 2
-    assert (folder / "model.pt").exists()
-
-
 def test_a_port_in_use_ends_the_run(in_turn: InTurn) -> None:
     assert in_turn.code == 1
     assert "EADDRINUSE" in in_turn.errors[-1]
@@ -226,7 +214,7 @@ def test_a_port_in_use_ends_the_run(in_turn: InTurn) -> None:
 
 def test_it_leaves_when_the_tuner_has_gone(in_turn: InTurn) -> None:
     assert in_turn.warm.startswith("iteration 0 ")
-    assert in_turn.errors[:-1] == [""] * 5  # no command before the last one failed or complained
+    assert in_turn.errors[:-1] == [""] * 3  # no command before the last one failed or complained
 
 
 def test_a_run_learns_what_a_plain_one_does_whatever_came_before(outcome: Outcome, in_turn: InTurn) -> None:

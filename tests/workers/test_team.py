@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tuner.running.workers import RESTARTS, Exit, Line, WorkerPlan, WorkerTeam
+from tuner.running.workers import Exit, Line, WorkerPlan, WorkerTeam
 
 
 def script(name: str, code: str, **env: str) -> WorkerPlan:
@@ -49,7 +49,7 @@ if not mark.exists():
 def test_a_worker_that_keeps_dying_is_given_up() -> None:
     codes, _, ends = run(script("one", "raise SystemExit(1)"))
     assert codes == [1]
-    assert [end.again for _, end in ends] == [True] * RESTARTS + [False]
+    assert [end.again for _, end in ends] == [True] * WorkerTeam.RESTARTS + [False]
 
 
 def test_workers_end_when_they_are_asked_to() -> None:

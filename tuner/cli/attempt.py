@@ -32,7 +32,7 @@ class Matched:
 
 
 def matched(plan: probe.ProbePlan) -> Matched:
-    """Read the output of a probe that has ended, and compare it with the patterns of its plan."""
+    """Return the output of a probe that has ended, compared with the patterns of its plan."""
     try:
         output = plan.slot.console.read_bytes()
     except OSError:

@@ -49,7 +49,7 @@ def _set_widths(spare: int, columns: Iterable[Column]) -> None:
 
 
 def _take_out(console: Console, table: Table) -> list[str]:
-    """Remove the config column and then the last columns, until the table fits. Returns a line for each row of them."""
+    """Return a line for each row of the columns that are removed until the table fits: the config, then the last."""
     names, *more = table.columns
     taken: list[Column] = []
     for column in sorted(more, key=lambda column: column.header == "config", reverse=True)[:1] + more[:0:-1]:

@@ -10,8 +10,6 @@ from tuner.records.urls import database_url
 from tuner.study import load
 from tuner.tools.checkup import Finding, Severity, check_up
 
-STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "bold red"}
-
 
 def doctor(
     study: Study, devices: Devices = None, storage: Storage = None, runs: Runs = RUNS, as_json: Json = False
@@ -31,9 +29,10 @@ def doctor(
 
 
 def _show(console: Console, checks: Iterable[Finding]) -> list[Finding]:
-    findings = []
+    """Return the findings, after printing each as soon as it is known."""
+    styles, findings = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "bold red"}, []
     with console.status("checking"):  # the imports of a trainer can take a minute
         for finding in checks:
             findings.append(finding)
-            console.print(f"{finding.level:8} {finding.subject}: {finding.text}", style=STYLES[finding.level])
+            console.print(f"{finding.level:8} {finding.subject}: {finding.text}", style=styles[finding.level])
     return findings

@@ -189,10 +189,6 @@ def out_of_time(budget: "Budget") -> str:
     return f"the next probe takes about {probe}, but only {left} of {limit} are left; {resume}"
 
 
-ENDED = {Ending.ALREADY, Ending.TARGET, Ending.EXHAUSTED}
-"""How a case ends that needs no more probes."""
-
-
 def of_all(cases: Sequence[Case], outcomes: Sequence[CaseOutcome], rows: Sequence[CaseSummary], devices: int) -> str:
     """Return a line that says what the probes of several cases took, and which of the cases still need probes.
 
@@ -201,7 +197,8 @@ def of_all(cases: Sequence[Case], outcomes: Sequence[CaseOutcome], rows: Sequenc
     if len(cases) < 2:
         return ""
     wanted = {case.name for case in cases}
-    ended = {outcome.case.name for outcome in outcomes if outcome.ending in ENDED}
+    last = {Ending.ALREADY, Ending.TARGET, Ending.EXHAUSTED}  # no more probes are needed
+    ended = {outcome.case.name for outcome in outcomes if outcome.ending in last}
     begun = [row for row in rows if row.case in wanted]
     taken_s = sum(row.probe_s for row in begun)
     left = [case.name for case in cases if case.name not in ended]

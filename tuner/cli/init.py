@@ -76,7 +76,7 @@ def init(
 
 
 def written_study(console: Console, command: list[str], wanted: Wanted, *, to_search: bool = False) -> str:
-    """Make a command's study, and ask the person at the terminal; return its name, or its file at another place.
+    """Return the name of a command's new study, or its file at another place; the person at the terminal is asked.
 
     Raises the errors of `made_study`.
     """

@@ -58,10 +58,6 @@ _HOMES = {
 """The homes of commands that are not `tuner.cli.NAME:NAME`."""
 
 
-_OF_COMMANDS = ("optimize", "init")
-"""The commands that take a training command."""
-
-
 class Deferred(TyperCommand):
     """A command whose file is imported when the command is called, or when its options are completed."""
 
@@ -88,7 +84,8 @@ class Deferred(TyperCommand):
             return self.load().make_context(info_name, args, parent=parent, **extra)
         except Exception as error:
             is_unknown = hasattr(error, "option_name") and not hasattr(error, "param")  # as typer's NoSuchOption
-            if self.name in _OF_COMMANDS and is_unknown and "--" not in words and not words[0].startswith("-"):
+            takes_a_command = self.name in {"optimize", "init"}
+            if takes_a_command and is_unknown and "--" not in words and not words[0].startswith("-"):
                 raise TunerError(
                     f"tuner has no option {error.option_name}; the command to tune comes after `--`: "  # pyright: ignore[reportAttributeAccessIssue]
                     f"`tuner {self.name} -- {shlex.join(words)}`"
@@ -104,14 +101,6 @@ class Commands(TyperGroup):
         for name, summary in _COMMANDS.items():
             self.add_command(Deferred(name, _HOMES.get(name, f"tuner.cli.{name}:{name}"), summary))
 
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_LIMITS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
-"""No more files, processes or memory are to be had (setrlimit(2))."""
-_OUT_OF_REACH = (
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
-    *(errno.EIO, errno.ESTALE, errno.ENOTCONN),  # a disk or a server no longer answers
-)
 
 app = typer.Typer(
     cls=Commands,
@@ -166,23 +155,49 @@ def main() -> None:
             app(prog_name="tuner")
     except TunerError as error:
         _refuse(str(error))
-    except OSError as error:
-        if error.filename and error.errno in _OUT_OF_REACH:
-            _refuse(f"{error.filename} cannot be used: {error.strerror}; name another path, or fix this one")
-        if error.errno == errno.ENOENT and not error.filename:  # os.getcwd() fails without a file name
-            _refuse("the working directory no longer exists; change to another one, then run the command again")
-        if error.errno in _LIMITS:
-            _refuse(f"{error.strerror}; raise the limit that `ulimit -a` shows, then run the command again to resume")
-        if error.errno not in _FULL:
+    except (OSError, RuntimeError, MemoryError) as error:
+        if (reason := _outside(error)) is None:
             raise
-        from tuner.cli.options import fall_silent  # noqa: PLC0415 - `tuner --help` needs no options of other commands
+        if isinstance(error, OSError) and error.errno in _FULL:
+            from tuner.cli.options import fall_silent  # noqa: PLC0415 - `tuner --help` needs no other command's options
 
-        fall_silent(sys.stdout)  # the rest of its buffer would fail again
-        _refuse(f"the output cannot be written: {error.strerror}; free some disk space, then run the command again")
-    except MemoryError:
-        _refuse("memory ran out; `ulimit -a` and `free` show how much there is; run the command again to resume")
+            fall_silent(sys.stdout)  # the rest of its buffer would fail again
+        _refuse(reason)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""No disk space is left."""
+_LIMITS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+"""No more files, processes or memory are to be had (setrlimit(2))."""
+_OUT_OF_REACH = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
+    *(errno.EIO, errno.ESTALE, errno.ENOTCONN),  # a disk or a server no longer answers
+)
+"""A path cannot be used."""
+
+
+def _outside(error: Exception) -> str | None:
+    """Return which limit or path of the machine has caused an error, and what to do; None for any other error."""
+    again = "then run the command again"
+    text = None
+    match error:
+        case MemoryError():
+            text = f"memory ran out; see `ulimit -a` and `free`, {again} to resume"
+        case RuntimeError() if str(error).startswith("Symlink loop"):  # Path.resolve(), before Python 3.13
+            text = f"{error}; remove the link, or name another path"
+        case OSError(filename=str() as name) if error.errno in _OUT_OF_REACH:
+            text = f"{name} cannot be used: {error.strerror}; name another path, or fix this one"
+        case OSError(errno=errno.ENOENT, filename=None):  # os.getcwd() fails without a file name
+            text = f"the working directory no longer exists; change to another one, {again}"
+        case OSError(errno=errno.EADDRINUSE):
+            text = f"no port is free, of those in /proc/sys/net/ipv4/ip_local_port_range; end what holds them, {again}"
+        case OSError() if error.errno in _LIMITS:
+            text = f"{error.strerror}; raise the limit that `ulimit -a` shows, {again} to resume"
+        case OSError() if error.errno in _FULL:
+            text = f"the output cannot be written: {error.strerror}; free some disk space, {again}"
+    return text
 
 
 def _refuse(message: str) -> NoReturn:

@@ -149,7 +149,7 @@ def _show(
     url: str,
     command: list[str] | None,
 ) -> list[CaseSummary]:
-    """Show and export the study, and write its report; return its summary, one row per case."""
+    """Return the summary of the study, a row per case, after showing, exporting and reporting it."""
     bench = ready.bench
     reader = open_reader(url, bench.spec.name)
     rows = reader.rows

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, Literal, TextIO, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TextIO, TypeVar
 
 import typer
 from pydantic_core import to_jsonable_python
@@ -19,6 +19,7 @@ from rich.segment import Segment
 
 from tuner.errors import TunerError, installs
 from tuner.export import has_study, printable
+from tuner.records.urls import DATABASE, database_url
 from tuner.study import RETIRED, StudySpec, load, names, stands_in, without_effect
 
 Text = TypeVar("Text", str, list[str])
@@ -94,7 +95,7 @@ TABLES = "tables"
 def load_shown(
     console: Console, study: str, *, to_show: bool = False, url_of: Callable[[str], str] | None = None
 ) -> StudySpec:
-    """Load a study; print what stands in for it, and which of its keys have no effect. Raises StudyError.
+    """Return a study, after printing what stands in for it and which keys have no effect. Raises StudyError.
 
     Args:
         console: what is printed to.
@@ -110,6 +111,29 @@ def load_shown(
     for line in stand_in(spec, study):
         console.print(line)
     return spec
+
+
+class ShownStudy(NamedTuple):
+    """A study of which something is shown, and where its results are."""
+
+    spec: StudySpec
+    folder: Path
+    url: str
+    """The URL of its database."""
+
+
+def open_shown(console: Console, study: str, storage: str | None, runs: Path, file: str = DATABASE) -> ShownStudy:
+    """Return a study without starting its trainer; `file` is that of its database where no `storage` is named.
+
+    Prints what stands in for it, and which of its keys have no effect. Raises StudyError.
+    """
+
+    def url_of(name: str) -> str:
+        return database_url(storage, (runs / name).resolve())
+
+    spec = load_shown(console, study, to_show=True, url_of=url_of)
+    folder = (runs / spec.name).resolve()
+    return ShownStudy(spec, folder, database_url(storage, folder, file))
 
 
 def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
@@ -159,10 +183,6 @@ def print_document(document: object) -> None:
     typer.echo(json.dumps(plain(document), indent=2))
 
 
-PLAIN_WIDTH = 80
-"""The width in characters of what is printed to a file or a pipe, unless the variable COLUMNS says another."""
-LEAST_WIDTH = 20
-"""The width in characters of a narrower terminal, which breaks the lines itself; some terminals say 0."""
 _UNBROKEN = re.compile(r"`[^`\n]+`| ± |(?<=\d) (?=(?:%|s|min|h|MiB|samples/s|iterations/s)(?!\w))|(?<=min) (?=\d)")
 """Where no line is broken: in a command, before an error, and before a unit."""
 
@@ -226,7 +246,7 @@ def copied(text: str, console: Console | None = None) -> None:
 
 
 def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
-    """Return a console with the width of the terminal, of COLUMNS, or `PLAIN_WIDTH` for a file or a pipe.
+    """Return a console with the width of the terminal, of COLUMNS, or of 80 characters for a file or a pipe.
 
     It prints text as it is, without control characters: no `[red]` is a colour, and no `:100:` of a trainer's line an
     emoji. It prints `?` for a character that the output's encoding does not have. A `quiet` console prints nothing. A
@@ -236,8 +256,8 @@ def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
         sys.stdout.reconfigure(errors="replace")
     console = _Plain(highlight=False, markup=False, emoji=False, quiet=quiet, stderr=stderr)
     if not (console.is_terminal or "COLUMNS" in os.environ):
-        console.width = PLAIN_WIDTH
-    console.width = max(console.width, LEAST_WIDTH)
+        console.width = 80
+    console.width = max(console.width, 20)  # a narrower terminal breaks the lines itself; some say 0
     return console
 
 

@@ -52,7 +52,8 @@ def record(
     with at_work(console, bench, chosen, url, show=lambda: options.written(console, write())) as job:
         bench = with_fixed_values(bench, url)
         recordings = [plan_recording(bench, case, count) for case in chosen]
-        recordings, outcomes = record_cases(replace(within(job, budget), bench=bench), recordings)
+        recorded_cases = record_cases(replace(within(job, budget), bench=bench), recordings)
+        outcomes = [case.outcome for case in recorded_cases if case.outcome]
         interrupted = job.interrupted()
     if budget.over():
         console.print(out_of_time(budget))
@@ -62,8 +63,8 @@ def record(
     with suppress(EmptyStoreError):  # no case has begun if no time was left
         paths = write()
     tables = {path.stem: Table.load(path) for path in paths if path.suffix == ".parquet"}
-    for recording in recordings:
-        console.print(recorded(recording.case, recording.configs, tables.get(recording.case.name)))
+    for planned, _ in recorded_cases:
+        console.print(recorded(planned.case, planned.configs, tables.get(planned.case.name)))
     options.written(console, paths)
     conclude(outcomes, interrupted=interrupted)
 
@@ -90,7 +91,7 @@ def recover(
 
 
 def _show(console: Console, bench: Workbench, url: str) -> list[CaseSummary]:
-    """Show and export the study; return its summary, one row per case."""
+    """Return the summary of the study, a row per case, after showing and exporting it."""
     reader = open_reader(url, bench.spec.name)
     rows = reader.rows
     print_tables(console, summary_table(rows))

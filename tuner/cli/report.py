@@ -13,7 +13,6 @@ from tuner.errors import TunerError
 from tuner.export import StudyReader, connect, write_files
 from tuner.export.dashboard_copy import ARTIFACTS, DATABASE, copy_study
 from tuner.export.served import LOOPBACK, serve
-from tuner.records.urls import database_url
 from tuner.report.facts import gather
 from tuner.report.words import note
 from tuner.running.workbench import Workbench, chosen_cases
@@ -34,11 +33,7 @@ def report(
     """Write one page about a study: the best configs, how certain they are, the failures, and the cost."""
     console = options.open_console()
     options.need_report("tuner report")
-    spec = options.load_shown(
-        console, study, to_show=True, url_of=lambda name: database_url(storage, (runs / name).resolve())
-    )
-    folder = (runs / spec.name).resolve()
-    url = database_url(storage, folder)
+    spec, folder, url = options.open_shown(console, study, storage, runs)
     command = plan_best(study, storage=storage, runs=runs)
     path = out or folder / f"report.{form}"
     names = _trainable(spec)
@@ -63,7 +58,7 @@ def write_report(
     form: str = "html",
     command: list[str] | None,
 ) -> Path:
-    """Write the report of a study to `path`, as `html` or `md`; return it.
+    """Return the path of a study's report, after writing it as `html` or `md`.
 
     `folder` holds the probes' folders. `trainable` are the study's cases, if known. `command` prints how to train with
     the best configs.
@@ -108,11 +103,8 @@ def dashboard(
 ) -> None:
     """Serve optuna-dashboard on a study, to this machine only, until Ctrl-C."""
     console = options.open_console()
-    spec = options.load_shown(
-        console, study, to_show=True, url_of=lambda name: database_url(storage, (runs / name).resolve())
-    )
-    folder = (runs / spec.name).resolve()
-    url, artifacts = database_url(storage, folder), None
+    spec, folder, url = options.open_shown(console, study, storage, runs)
+    artifacts = None
     reader = StudyReader(connect(url), spec.name)
     _ = reader.cases  # refuses a database without the study
     if not live:

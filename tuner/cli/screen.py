@@ -80,10 +80,6 @@ def numbers(objectives: tuple[float, ...], error: float | None, samples_per_s: f
     return ", ".join(shown)
 
 
-CLOSE_S = 5.0
-"""The seconds that the end of a command waits for a terminal that takes no text, for example after Ctrl-S."""
-
-
 class Bars:
     """Takes events in, and shows a bar for each case that runs and for each probe."""
 
@@ -245,6 +241,8 @@ class LiveScreen(Screen):
     """
 
     every_s = 0.5
+    close_s = 5.0
+    """The seconds that the end of a command waits for a terminal that takes no text, for example after Ctrl-S."""
 
     def __init__(self, console: Console) -> None:
         self._lines = LineScreen(console)
@@ -269,7 +267,7 @@ class LiveScreen(Screen):
     def close(self) -> None:
         """Print what is left and remove the live view."""
         self._tasks.put(None)
-        self._thread.join(CLOSE_S)
+        self._thread.join(self.close_s)
 
     def _run(self) -> None:
         with suppress(OSError), self._bars.progress:  # OSError: the terminal is gone

@@ -18,7 +18,7 @@ from tuner.records.urls import database_url
 from tuner.running.loop import optimize
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import MOST_HOURS, Case, Config, ladder_of, literal_word
-from tuner.tools.soaking.soak import USUAL_MINUTES, may_be_soaked, reported, soaking, telling, verdicts
+from tuner.tools.soaking.soak import may_be_soaked, reported, soaking, telling, verdicts
 from tuner.tools.soaking.whole_training import Training
 
 Minutes = Annotated[
@@ -44,7 +44,7 @@ Changes = Annotated[
 def soak(
     study: Study,
     cases: Cases = None,
-    minutes: Minutes = USUAL_MINUTES,
+    minutes: Minutes = 15.0,
     hours: TrainingHours = None,
     iterations: TrainingIterations = None,
     settings: Changes = None,

@@ -11,7 +11,7 @@ from tuner.cli.case_tables import front_rows, front_tables, print_tables, summar
 from tuner.cli.hints import fitted, ladder, notes, script_of_best
 from tuner.errors import StoreError
 from tuner.export import StudyReader, at_its_end, connect, export_study, findings, reading
-from tuner.records.urls import DATABASE, database_url, shown
+from tuner.records.urls import DATABASE, shown
 from tuner.store.leases import database_s, is_held, lives_at
 from tuner.study import StudySpec, select
 from tuner.trainers.registry import open_trainer
@@ -69,10 +69,8 @@ def status(
 ) -> None:
     """Show where a study stands."""
     console = options.open_console(stderr=as_json)
-    spec = options.load_shown(
-        console, study, to_show=True, url_of=lambda name: database_url(storage, (runs / name).resolve())
-    )
-    reader = open_reader(database_url(storage, (runs / spec.name).resolve()), spec.name)
+    spec, _, url = options.open_shown(console, study, storage, runs)
+    reader = open_reader(url, spec.name)
     rows = reader.rows
     if as_json:
         kept = ("rungs", "batch", "ended")
@@ -109,11 +107,8 @@ def export(
 ) -> None:
     """Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto for several objectives."""
     console = options.open_console(stderr=as_json)
-    spec = options.load_shown(
-        console, study, to_show=True, url_of=lambda name: database_url(storage, (runs / name).resolve())
-    )
-    folder = (runs / spec.name).resolve()
-    url = database_url(storage, folder, options.RECORDED if recorded else DATABASE)
+    file = options.RECORDED if recorded else DATABASE
+    spec, folder, url = options.open_shown(console, study, storage, runs, file)
     if recorded:
         from tuner.export.recorded_table import export_tables  # noqa: PLC0415 - pyarrow, which only recorded tables need
 

@@ -168,7 +168,9 @@ def at_work(
     screen: Screen | None = None,
     led: bool = False,
 ) -> Iterator[Job]:
-    """Show what a study will do and yield its job; close everything afterwards. The prober is the bench's by default.
+    """Yield the job of a study, after showing what it will do; close everything afterwards.
+
+    The prober is the bench's by default.
 
     After an error that follows at least one trial, `show` shows and writes what was measured. The progress appears on
     `screen`, by default the console. Where the command is `led` by another process, it ends when its standard input

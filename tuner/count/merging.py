@@ -5,9 +5,9 @@ Pure: the caller passes the records in.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise, takewhile
 from operator import itemgetter
 from statistics import fmean
 from typing import Any
@@ -96,13 +96,11 @@ class Merger:
 
     def marks(self) -> Iterator[dict[str, Any]]:
         """Yield the new marks: steps or rollouts that all ranks have made, with the samples of all so far."""
-        if not self._is_decided():
-            return
-        witness = self._witness
+        witness = self._decided()
         if witness is None:
             return
-        lead = self._groups[0][0]
-        reached = min(group[0].steps for group in self._groups)
+        lead = self._leads[0]
+        reached = min(process.steps for process in self._leads)
         for place in range(self._next, len(lead.points)):
             point, step = lead.points[place], lead.points[place]["steps"]
             if step > reached:
@@ -123,18 +121,14 @@ class Merger:
 
     def samples_at(self, step: float) -> float:
         """Return the samples of all ranks from the base step to a step."""
-        witness = self._witness or MODULE
-        return _all_grown([group[0] for group in self._groups], witness, step)
+        return _all_grown(self._leads, self._witness or MODULE, step)
 
     def training(self) -> TrainingCounts | None:
         """Return what is trained and what was counted so far; None before it is known what counts the samples."""
-        if self._witness is None or not self._groups:
+        leads = self._leads
+        if self._witness is None or leads[0].steps <= BASE_STEP:
             return None
-        lead = self._groups[0][0]
-        last = lead.points[-1]
-        if last["steps"] <= BASE_STEP:
-            return None
-        leads = [group[0] for group in self._groups]
+        lead, last = leads[0], leads[0].points[-1]
         witness = MODULE if self._witness.is_environments else self._witness
         per_step = _usual(_totals(leads, witness))
         flops = [process.flops for process in self.trainers]
@@ -152,7 +146,7 @@ class Merger:
             passes=last["loader"].get("passes") if lead.is_fed else None,
             steps_per_pass=steps_per_pass(lead),
             skipped=last.get("skipped", 0),
-            compiled=bool((lead.start or {}).get("compiled")),
+            compiled=bool(lead.start.get("compiled")),
             reserved_mib=max(self._of_allocators("reserved_mib"), default=None),
             alloc_retries=sum(retries) if (retries := self._of_allocators("alloc_retries")) else None,
         )
@@ -162,47 +156,48 @@ class Merger:
         newest = [process.points[-1] for process in self.trainers]
         return [point[name] for point in newest if name in point]
 
-    def _is_decided(self) -> bool:
-        """Return whether it is known what counts the samples, or that nothing does."""
-        if self._witness is not None:
-            self.why = _contradiction([group[0] for group in self._groups], self._witness)
-            self._witness = None if self.why else self._witness
-            return self._witness is not None
+    def _decided(self) -> Witness | None:
+        """Return what counts the samples; None before that is known, and where nothing does."""
         trainers = self.trainers
-        if self.why is not None or not trainers or min(process.steps for process in trainers) < SURE_STEP:
-            return False
-        if len(trainers) < trainers[0].world:
-            return False
-        groups = _groups(trainers)
-        if groups is None:
-            self.why = "which ranks train on the same samples is not known"
-            return False
-        self._groups = [_with_inputs_first(group) for group in groups]
-        witness = _witness([group[0] for group in self._groups])
-        self.why = witness if isinstance(witness, str) else None
-        self._witness = None if isinstance(witness, str) else witness
-        return self._witness is not None
+        if self._witness is not None:
+            self.why = _contradiction(self._leads, self._witness)
+            self._witness = None if self.why else self._witness
+        elif (
+            self.why is None
+            and trainers
+            and len(trainers) >= trainers[0].world
+            and min(process.steps for process in trainers) >= SURE_STEP
+        ):
+            self._groups = _groups(trainers)
+            witness = _witness(self._leads) if self._groups else "which ranks train on the same samples is not known"
+            self.why, self._witness = (witness, None) if isinstance(witness, str) else (None, witness)
+        return self._witness
+
+    @property
+    def _leads(self) -> list[ProcessCounts]:
+        """The first of each group, which counts."""
+        return [group[0] for group in self._groups]
 
     def _signature(self, samples_per_step: float) -> Signature:
-        group, lead = self._groups[0], self._groups[0][0]
-        start: Mapping[str, Any] = lead.start or {}
+        group, lead = self._groups[0], self._leads[0]
+        start = lead.start
         precision = lead.points[-1].get("precision", {})
         types = ", ".join(start.get("types", ()))
         cast = ", ".join(precision.get("autocast", ()))
         tf32 = ", TF32" if precision.get("tf32") and start.get("device") == "cuda" and "float32" in types else ""
-        losses = () if precision.get("scaled") else _losses(_leads(self._groups))
+        is_split = len(group) > 1 or bool(start.get("is_split"))
         return Signature(
             samples_per_step=samples_per_step,
             sample=lead.points[-1].get("form", ""),
-            parameters=sum(process.parameters for process in group) if _splits_model(group, start) else lead.parameters,
+            parameters=sum(process.parameters for process in group) if is_split else lead.parameters,
             shapes=str(start.get("shapes", "")),
-            is_split=_splits_model(group, start),
+            is_split=is_split,
             optimizer=_plain_name(str(start.get("optimizer", ""))),
             learning_rate=start.get("learning_rate"),
             weight_decays=tuple(start.get("weight_decays", ())),
             precision=f"{types}{f', autocast {cast}' if cast else ''}{tf32}",
             normed=self._normed(start),
-            losses=losses,
+            losses=() if precision.get("scaled") else _losses(self._groups),
         )
 
     def _normed(self, start: Mapping[str, Any]) -> float | None:
@@ -237,24 +232,14 @@ def steps_per_pass(lead: ProcessCounts) -> float | None:
     return lead.steps * size / rows if rows and size else None
 
 
-def _leads(groups: Sequence[Sequence[ProcessCounts]]) -> list[ProcessCounts]:
-    """Return the process of each group that computes losses: the last stage of a pipeline has them."""
-    return [next((process for process in group if process.losses), group[0]) for group in groups]
+def _losses(groups: Sequence[Sequence[ProcessCounts]]) -> tuple[float, ...]:
+    """Return the mean loss of each of the first steps, up to one that some rank has not told.
 
-
-def _losses(leads: Sequence[ProcessCounts]) -> tuple[float, ...]:
-    """Return the mean loss of each of the first steps, up to one that some rank has not told."""
-    losses: list[float] = []
-    for step in range(max((len(process.losses) for process in leads), default=0)):
-        known = [process.losses[step] for process in leads if step in process.losses]
-        if len(known) < len(leads):
-            break
-        losses.append(fmean(known))
-    return tuple(losses)
-
-
-def _splits_model(group: Sequence[ProcessCounts], start: Mapping[str, Any]) -> bool:
-    return len(group) > 1 or bool(start.get("is_split"))
+    Of a group, the process counts that computes losses: the last stage of a pipeline has them.
+    """
+    told = [next((process.losses for process in group if process.losses), {}) for group in groups]
+    steps = takewhile(lambda step: all(step in losses for losses in told), count())
+    return tuple(fmean(losses[step] for losses in told) for step in steps)
 
 
 def _plain_name(optimizer: str) -> str:
@@ -299,31 +284,21 @@ def _usual(totals: Sequence[tuple[int, float]]) -> float:
     return growth if 2 * steps > made else (totals[-1][1] - totals[0][1]) / made
 
 
-def _with_inputs_first(group: Sequence[ProcessCounts]) -> list[ProcessCounts]:
-    """Return the ranks of a group with one that sees inputs first: later stages of a pipeline see none."""
-    return sorted(group, key=lambda process: not process.points[-1].get("rows"))
+def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]]:
+    """Return the ranks that train on the same samples, together; none where that is not known.
 
-
-def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]] | None:
-    """Return the ranks that train on the same samples, together; None where that is not known."""
-    if len(trainers) == 1 and trainers[0].world == 1:
-        return [[trainers[0]]]
-    data_ranks = [process.data_rank for process in trainers]
-    if trainers[0].world > 1 and None not in data_ranks:
-        return [[process for process in trainers if process.data_rank == rank] for rank in dict.fromkeys(data_ranks)]
-    return _by_inputs(trainers)
-
-
-def _by_inputs(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]] | None:
-    """Group ranks by the sums of their inputs. Inputs that are alike at each step tell nothing."""
-    steps = set.intersection(*(set(process.inputs) for process in trainers))
-    if len(steps) < 2:
-        return None
-    groups: dict[tuple[float, ...], list[ProcessCounts]] = {}
-    for process in trainers:
-        groups.setdefault(tuple(process.inputs[step] for step in sorted(steps)), []).append(process)
-    if any(len(set(inputs)) == 1 for inputs in groups):
-        return None
+    Sums of inputs tell it where no process group does. Inputs that are alike at each step tell nothing.
+    """
+    keys: dict[str, Hashable] = {process.name: process.data_rank for process in trainers}
+    if trainers[0].world == 1 < len(trainers) or None in keys.values():
+        steps = sorted(set.intersection(*(set(process.inputs) for process in trainers)))
+        sums = {process.name: tuple(process.inputs[step] for step in steps) for process in trainers}
+        if any(len(set(inputs)) < 2 for inputs in sums.values()):
+            return []
+        keys = {**sums}
+    groups: dict[Hashable, list[ProcessCounts]] = {}
+    for process in sorted(trainers, key=lambda process: not process.points[-1].get("rows")):  # later stages of a
+        groups.setdefault(keys[process.name], []).append(process)  # pipeline see no inputs, so none of them leads
     return list(groups.values())
 
 
@@ -333,7 +308,7 @@ def _witness(leads: Sequence[ProcessCounts]) -> Witness | str | None:
     module, loader, batches = (_all_grown(leads, witness, step) for witness in (MODULE, LOADER, _BATCHES))
     is_fed = any(process.is_fed for process in leads) and loader > 0
     stepped = all(process.points[-1].get("environments") for process in leads)
-    reuses = any((process.start or {}).get("reuses") for process in leads)
+    reuses = any(process.start.get("reuses") for process in leads)
     if not is_fed and reuses:
         why = "an optimizer of reinforcement learning uses its samples several times, and no environment is counted"
         return ENVIRONMENTS if stepped else why

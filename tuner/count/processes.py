@@ -21,8 +21,16 @@ class ProcessCounts:
 
     name: str
     argv: tuple[str, ...] = ()
-    start: Mapping[str, Any] | None = None
-    """What the main optimizer trains; None before its first step."""
+    start: Mapping[str, Any] = field(default_factory=dict)
+    """What the main optimizer trains; empty before its first step."""
+    rank: int = 0
+    """Its rank among the processes of the training."""
+    world: int = 1
+    """How many processes train together."""
+    data_rank: int | None = None
+    """Which part of the samples it trains on; None where nothing has told it."""
+    parameters: int = 0
+    """The numbers that it trains."""
     points: list[Mapping[str, Any]] = field(default_factory=list)
     """The counts at each step that was told."""
     _flags_by: dict[str, tuple[Flag, ...]] = field(default_factory=dict)
@@ -49,7 +57,9 @@ class ProcessCounts:
                 self.files[str(record.get("path"))] = str(record.get("named_by"))
             case "start":
                 self.start = record  # a later one replaces the optimizer, and its counts go on
-            case "count" if self.start is not None and _is_later(record, self.steps):
+                self.rank, self.world = int(record.get("rank") or 0), int(record.get("world") or 1)
+                self.data_rank, self.parameters = record.get("data_rank"), int(record.get("parameters") or 0)
+            case "count" if self.start and _is_later(record, self.steps):
                 self.points.append(record)
                 self.flops = number(record, "flops") or self.flops
                 self.losses |= _by_step(record.get("losses"))
@@ -73,26 +83,6 @@ class ProcessCounts:
         return bool(self.points)
 
     @property
-    def rank(self) -> int:
-        """Its rank among the processes of the training."""
-        return int((self.start or {}).get("rank") or 0)
-
-    @property
-    def world(self) -> int:
-        """How many processes train together."""
-        return int((self.start or {}).get("world") or 1)
-
-    @property
-    def data_rank(self) -> int | None:
-        """Which part of the samples it trains on; None where nothing has told it."""
-        return (self.start or {}).get("data_rank")
-
-    @property
-    def parameters(self) -> int:
-        """The numbers that it trains."""
-        return int((self.start or {}).get("parameters") or 0)
-
-    @property
     def steps(self) -> int:
         """The steps of its main optimizer so far."""
         return self.points[-1]["steps"] if self.points else 0
@@ -108,15 +98,12 @@ class ProcessCounts:
         """Return a count at a step, interpolated between the told ones. `within` names a part of the record."""
         place = bisect_left(self.points, step, key=itemgetter("steps"))
         if place >= len(self.points):
-            return self._count(-1, name, within) if self.points else 0.0
-        after, value = self.points[place]["steps"], self._count(place, name, within)
+            return number(self.points[-1], name, within) if self.points else 0.0
+        after, value = self.points[place]["steps"], number(self.points[place], name, within)
         if after == step or not place:
             return value
-        before, earlier = self.points[place - 1]["steps"], self._count(place - 1, name, within)
+        before, earlier = self.points[place - 1]["steps"], number(self.points[place - 1], name, within)
         return earlier + (value - earlier) * (step - before) / (after - before)
-
-    def _count(self, place: int, name: str, within: str) -> float:
-        return number(self.points[place], name, within)
 
 
 def number(point: Mapping[str, Any], name: str, within: str = "") -> float:

@@ -1,8 +1,10 @@
 """Which training a command runs, and in which parts two of them differ. Pure."""
 
 import math
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from statistics import fmean, stdev
 
 PARTS = {
@@ -108,14 +110,8 @@ def _batch(own: Signature, changed: Signature) -> Difference | None:
 
 def _same_sample(own: str, changed: str) -> bool:
     """Return whether two shapes are equal; a size that differs from batch to batch equals any size."""
-    (shape, kind), (shape_of_other, kind_of_other) = (sample.split(" ", 1) for sample in (own, changed))
-    sizes, sizes_of_other = shape.split("x"), shape_of_other.split("x")
-    pairs = zip(sizes, sizes_of_other, strict=False)
-    return (
-        kind == kind_of_other
-        and len(sizes) == len(sizes_of_other)
-        and all("?" in pair or len({*pair}) == 1 for pair in pairs)
-    )
+    pairs = zip_longest(re.split("[x ]", own), re.split("[x ]", changed))
+    return all(first == second or "?" in (first, second) for first, second in pairs)
 
 
 def _same_model(own: Signature, changed: Signature) -> bool:

@@ -108,14 +108,15 @@ class Cards:
             self._handles = {device.name: self._nvml.handle(device.uuid or "") for device in self._devices}
 
     def occupancy(self) -> tuple[Occupancy, ...]:
-        """Read how much of each card is in use, and by which processes."""
+        """Return how much of each card is in use now, and by which processes."""
         return tuple(self._occupancy(device) for device in self._devices)
 
     def clocks(self) -> tuple[Clocks, ...]:
-        """Read each card's clocks."""
+        """Return each card's clocks now."""
         return tuple(self._clocks(device) for device in self._devices)
 
     def _occupancy(self, device: Device) -> Occupancy:
+        """Return how much of one card is in use now."""
         library = self._nvml.library
         memory = self._ask(device, library.nvmlDeviceGetMemoryInfo)
         rates = self._ask(device, library.nvmlDeviceGetUtilizationRates)
@@ -131,6 +132,7 @@ class Cards:
         )
 
     def _clocks(self, device: Device) -> Clocks:
+        """Return the clocks of one card now."""
         library = self._nvml.library
         reasons = self._ask(device, library.nvmlDeviceGetCurrentClocksThrottleReasons)
         return Clocks(
@@ -171,7 +173,7 @@ class Obstacle(NamedTuple):
 
 
 def obstacles(now: Sequence[Occupancy], at_open: Sequence[Occupancy]) -> list[Obstacle]:
-    """List why the cards are not free, compared with the same cards when the study opened.
+    """Return why the cards are not free, compared with the same cards when the study opened.
 
     A card is free when three things hold. Only processes compute on it that were there at the opening and use little
     memory. Its memory use is at most `SLACK_MIB` above the use at the opening, of which up to `TOLERATED_SHARE` of the
@@ -205,7 +207,7 @@ def wait_until_idle(
     interrupted: Callable[[], bool],
     left: Callable[[], str | None] = lambda: None,
 ) -> Failure | None:
-    """Wait up to `limit_s` until the cards that `read` returns are free. Returns None, or why they are not free.
+    """Return None once the cards that `read` returns are free, or why they are not free after `limit_s`.
 
     `left` names the processes of an earlier probe that are still alive. While there are any, no device is free, and
     neither are CPU ranks. Otherwise CPU ranks are always free. The function does not wait when the cards are free
@@ -227,7 +229,7 @@ def wait_until_idle(
 def _not_free(
     read: Callable[[], Sequence[Occupancy]], at_open: Sequence[Occupancy], left: str | None
 ) -> Failure | None:
-    """Look once and return why the cards are not free, if so. Raises DeviceLostError."""
+    """Return why the cards are not free now; None where they are. Raises DeviceLostError."""
     own = [Obstacle(rule="own process", text=f"{left} of an earlier probe cannot be killed")] if left else []
     try:
         in_the_way = [*own, *obstacles(read(), at_open)]
@@ -240,6 +242,7 @@ def _not_free(
 
 
 def _held_by_others(card: Occupancy, before: Occupancy) -> str | None:
+    """Return who else computes on a card; None where nobody does."""
     known = {occupant.pid for occupant in before.occupants}
     much_mib = TOLERATED_SHARE * (card.device.mem_total_mib or math.inf)
     foreign = [user for user in card.occupants if user.pid not in known or (user.mem_mib or 0.0) > much_mib]
@@ -247,6 +250,7 @@ def _held_by_others(card: Occupancy, before: Occupancy) -> str | None:
 
 
 def _memory_in_use(card: Occupancy, before: Occupancy) -> str | None:
+    """Return how much more memory is in use than at the opening; None where it is no more."""
     if card.mem_used_mib is None or before.mem_used_mib is None or card.device.mem_total_mib is None:
         return None
     most_mib = min(before.mem_used_mib, TOLERATED_SHARE * card.device.mem_total_mib) + SLACK_MIB

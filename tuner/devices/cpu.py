@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
 from tuner.devices.delays import Delays, ThreadTimes, thread_times
 from tuner.probe import Device, DeviceSample, mib
-
-_UNIFIED = {"cpu": ["cpu.max"], "memory": ["memory.max"]}
-_LEGACY = {"cpu": ["cpu.cfs_quota_us", "cpu.cfs_period_us"], "memory": ["memory.limit_in_bytes"]}
 
 
 def usable_cores(root: Path = Path("/")) -> int:
@@ -40,13 +38,15 @@ def _limits(root: Path, controller: str) -> Iterator[list[int]]:
     A container may know the full path of its group but see only its own folder. That folder then lies at the root of
     the tree, so the root is searched too.
     """
+    unified = {"cpu": ["cpu.max"], "memory": ["memory.max"]}  # of version 2 of cgroups
+    legacy = {"cpu": ["cpu.cfs_quota_us", "cpu.cfs_period_us"], "memory": ["memory.limit_in_bytes"]}
     with suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text(encoding="utf-8", errors="replace").splitlines():
             _, controllers, path = line.split(":", 2)
             if controller in controllers.split(","):
-                mount, files = root / "sys/fs/cgroup" / controller, _LEGACY[controller]
+                mount, files = root / "sys/fs/cgroup" / controller, legacy[controller]
             elif not controllers:
-                mount, files = root / "sys/fs/cgroup", _UNIFIED[controller]
+                mount, files = root / "sys/fs/cgroup", unified[controller]
             else:
                 continue
             group = mount / path.lstrip("/")
@@ -128,6 +128,14 @@ def spent_s(before: Times, after: Times) -> float:
     return own_s + max(0.0, reaped_s - gone_s)
 
 
+class Memory(NamedTuple):
+    """The memory of a process in MiB."""
+
+    now_mib: float | None = None
+    peak_mib: float | None = None
+    """The most so far; None where that is unknown."""
+
+
 @dataclass(slots=True)
 class DataPeak:
     """The most memory that a process has had as RLIMIT_DATA counts it, by what the kernel keeps of other memory.
@@ -142,13 +150,15 @@ class DataPeak:
     gaps_mib: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=10))
     """Data less resident, and data less mapped memory, in the last readings: a start maps libraries, and they stay."""
 
-    def read(self, data_mib: float, resident: tuple[float, float], mapped: tuple[float, float]) -> float:
-        """Return the peak with a new reading, in MiB: data now, then resident and mapped memory now and at most."""
-        self.gaps_mib.append((data_mib - resident[0], data_mib - mapped[0]))
+    def read(self, data_mib: float, resident: Memory, mapped: Memory) -> float:
+        """Return the peak in MiB with a new reading of data, resident and mapped memory."""
+        resident_peak_mib, mapped_peak_mib = resident.peak_mib or 0.0, mapped.peak_mib or 0.0
+        self.gaps_mib.append((data_mib - (resident.now_mib or 0.0), data_mib - (mapped.now_mib or 0.0)))
         beyond_resident_mib, beyond_mapped_mib = (min(gaps) for gaps in zip(*self.gaps_mib, strict=True))
-        if resident[1] > self.resident_mib:  # an older peak may have had another gap
-            self.by_resident_mib = max(self.by_resident_mib, resident[1] + beyond_resident_mib)
-        self.by_mapped_mib, self.resident_mib = max(self.by_mapped_mib, mapped[1] + beyond_mapped_mib), resident[1]
+        if resident_peak_mib > self.resident_mib:  # an older peak may have had another gap
+            self.by_resident_mib = max(self.by_resident_mib, resident_peak_mib + beyond_resident_mib)
+        self.by_mapped_mib = max(self.by_mapped_mib, mapped_peak_mib + beyond_mapped_mib)
+        self.resident_mib = resident_peak_mib
         return max(data_mib, min(self.by_resident_mib, self.by_mapped_mib))
 
 
@@ -156,8 +166,8 @@ Peaks = dict[int, DataPeak]
 """The peak of each process, by pid."""
 
 
-def data_mib(pid: int, peaks: Peaks, root: Path = Path("/")) -> tuple[float, float] | None:
-    """Return the memory of a process as RLIMIT_DATA counts it, now and at most so far; None when it has ended.
+def data_memory(pid: int, peaks: Peaks, root: Path = Path("/")) -> Memory | None:
+    """Return the memory of a process as RLIMIT_DATA counts it; None when it has ended.
 
     The kernel keeps no peak of it, but those of resident and of mapped memory (proc(5), /proc/PID/status).
     """
@@ -165,8 +175,9 @@ def data_mib(pid: int, peaks: Peaks, root: Path = Path("/")) -> tuple[float, flo
         status = (root / f"proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
         rows = dict(line.split(":", 1) for line in status.splitlines() if line.startswith("Vm"))
         sizes = {name: int(text.split()[0]) / 1024 for name, text in rows.items()}
-        data, resident, mapped = sizes["VmData"], (sizes["VmRSS"], sizes["VmHWM"]), (sizes["VmSize"], sizes["VmPeak"])
-        return data, peaks.setdefault(pid, DataPeak()).read(data, resident, mapped)
+        resident, mapped = Memory(sizes["VmRSS"], sizes["VmHWM"]), Memory(sizes["VmSize"], sizes["VmPeak"])
+        peak = peaks.setdefault(pid, DataPeak())
+        return Memory(sizes["VmData"], peak.read(sizes["VmData"], resident, mapped))
     return None
 
 
@@ -199,7 +210,7 @@ class ProcessTree:
         Each process has a limit of its own, so the largest run out first. At first the busiest may be another process,
         such as the one that starts the ranks.
         """
-        data = {pid: memory[0] for pid in self._processes if (memory := data_mib(pid, peaks))}
+        data = {pid: memory.now_mib or 0.0 for pid in self._processes if (memory := data_memory(pid, peaks))}
         return sorted(heapq.nlargest(self._count, data, key=data.__getitem__))
 
     def times(self) -> dict[int, CpuTime]:
@@ -319,7 +330,7 @@ class CpuSource:
             self._follow(None)
 
     def sample(self, t_s: float) -> list[DeviceSample]:
-        """Measure every rank once. A process that has ended is not an error."""
+        """Return a sample of every rank, taken now. A process that has ended is not an error."""
         if t_s >= self._rescan_at_s:
             self._tree.rescan()
             self._largest = self._tree.largest(self._peaks) if self._limited else []
@@ -333,6 +344,7 @@ class CpuSource:
         delayed_pct = self._delays.shares_pct(t_s, self._owners, own_s=own_s, others_s=others_s)
 
         def share_pct(rank: int) -> float | None:
+            """Return the share of its cores that a rank has used; None where it is not known."""
             room_s = (t_s - before_at_s) * self._cores_per_rank
             if room_s <= 0 or rank not in before or rank not in after:
                 return None
@@ -347,24 +359,25 @@ class CpuSource:
                 t_s=t_s,
                 device=position,
                 util_pct=None if rank is None else share_pct(rank),
-                mem_used_mib=memory[0],
-                mem_peak_mib=memory[1],
+                mem_used_mib=memory.now_mib,
+                mem_peak_mib=memory.peak_mib,
                 mem_total_mib=device.mem_total_mib,
                 others_pct=others_pct,
                 delayed_pct=None if rank is None else delayed_pct.get(rank),
             )
             for position, (device, rank, holder) in enumerate(zip(self.devices, ranks, holders, strict=False))
-            for memory in [self._memory_mib(holder)]
+            for memory in [self._memory(holder)]
         ]
 
-    def _memory_mib(self, rank: int | None) -> tuple[float | None, float | None]:
-        """Return the memory of a rank now, and its peak where that is known."""
+    def _memory(self, rank: int | None) -> Memory:
+        """Return the memory of a rank: of its data where that is limited, else of what is resident."""
         if rank is None:
-            return None, None
-        limited = data_mib(rank, self._peaks) if self._limited else None
-        return limited or (self._tree.memory_mib(rank), None)
+            return Memory()
+        limited = data_memory(rank, self._peaks) if self._limited else None
+        return limited or Memory(self._tree.memory_mib(rank))
 
     def _follow(self, root: psutil.Process | None) -> None:
+        """Follow a process and those below it from now on, and forget all others."""
         self._peaks: Peaks = {}
         self._largest: list[int] = []
         self._tree = ProcessTree(root, len(self.devices))

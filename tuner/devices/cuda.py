@@ -13,13 +13,9 @@ from typing import Any
 
 from tuner.errors import DeviceError
 
-_SUCCESS = 0
-_NO_DEVICE = 100
-_TIMEOUT_S = 60
-
 
 def cuda_uuids(load: Callable[[str], Any] = ctypes.CDLL) -> list[str] | None:
-    """Ask CUDA's driver for the UUIDs of its cards, by index. Returns None when the driver does not answer.
+    """Return the UUIDs of CUDA's cards by index, as its driver says them; None when the driver does not answer.
 
     The call creates no CUDA context. Still, CUDA keeps about 3 MiB of each card while the process lives (H200).
     """
@@ -29,10 +25,8 @@ def cuda_uuids(load: Callable[[str], Any] = ctypes.CDLL) -> list[str] | None:
         return None
     count = ctypes.c_int()
     status = library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(count))
-    if status == _NO_DEVICE:
-        return []
-    if status != _SUCCESS:
-        return None
+    if status:
+        return [] if status == 100 else None  # CUDA_ERROR_NO_DEVICE
     uuids: list[str] = []
     for index in range(count.value):
         device, identity = ctypes.c_int(), (ctypes.c_ubyte * 16)()
@@ -42,20 +36,20 @@ def cuda_uuids(load: Callable[[str], Any] = ctypes.CDLL) -> list[str] | None:
     return uuids
 
 
-def cuda_uuids_apart(python: str = sys.executable) -> list[str] | None:
+def cuda_uuids_apart(python: str = sys.executable, *, timeout_s: float = 60.0) -> list[str] | None:
     """Return the answer of `cuda_uuids` from a separate process, so that this process keeps no memory of a card.
 
     `python` runs the process. The process imports nothing from the working directory, where a file may have the name
     of a module.
 
-    Raises DeviceError when CUDA does not answer within a minute, or where the separate process fails.
+    Raises DeviceError when CUDA does not answer within `timeout_s`, or where the separate process fails.
     """
     try:
         asked = subprocess.run(
-            [python, "-P", "-m", __name__], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+            [python, "-P", "-m", __name__], capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise DeviceError(f"CUDA did not start within {_TIMEOUT_S} s; does `nvidia-smi` work?") from error
+        raise DeviceError(f"CUDA did not start within {timeout_s:g} s; does `nvidia-smi` work?") from error
     if asked.returncode:
         why = asked.stderr.strip().rpartition("\n")[2] or "it printed nothing"
         how = f"failed with code {asked.returncode}: {why}"

@@ -34,7 +34,7 @@ class Link:
 
 
 def links(devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> tuple[Link, ...]:
-    """Ask the driver about every pair of GPUs. Without two GPUs there are no pairs.
+    """Return how every pair of GPUs is connected, as the driver says it. Without two GPUs there are no pairs.
 
     Raises DeviceError when a card does not answer.
     """
@@ -106,7 +106,7 @@ class AbsentDevices:
 def open_devices(
     spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids, *, memory_mib: float | None = None
 ) -> DeviceSource:
-    """Open the devices that a study names: `auto`, `auto:CARDS`, `cpu`, `cpu:RANKS`, or CUDA indices such as `0,1`.
+    """Return the devices that a study names: `auto`, `auto:CARDS`, `cpu`, `cpu:RANKS`, or CUDA indices such as `0,1`.
 
     `memory_mib`: the memory of each device, where the trainer gets less than the device has.
 
@@ -139,6 +139,7 @@ def spare_cards(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visi
 
 
 def _open_cpu(ranks: int, memory_mib: float | None) -> DeviceSource:
+    """Return so many CPU ranks. Raises DeviceError for more than the cores can hold."""
     cores = usable_cores()
     if ranks > (most := MOST_RANKS_PER_CORE * cores):
         raise DeviceError(f"devices cpu:{ranks} asks for {ranks} ranks on {cores} core(s); name cpu:{most} at most")
@@ -165,7 +166,7 @@ def _cards(indices: Sequence[int], connect: Connect, cuda_order: CudaOrder) -> t
 
 
 def part_of(source: DeviceSource, positions: Sequence[int], connect: Connect = Nvml) -> DeviceSource:
-    """Open some devices of a source by their positions. Raises DeviceError when a card does not answer."""
+    """Return some devices of a source by their positions, opened. Raises DeviceError when a card does not answer."""
     chosen = [source.devices[position] for position in positions]
     uuids = [device.uuid for device in chosen if device.uuid is not None]
     return NvmlSource(connect(), uuids) if uuids else CpuSource(len(chosen))

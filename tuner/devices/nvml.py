@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from threading import Thread
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pynvml
 
@@ -48,21 +48,13 @@ class Calls:
 
 
 def _serve(asked: _Asked) -> None:
+    """Make the calls that are asked for, one after another, until None is asked."""
     for answer, call, arguments in iter(asked.get, None):
         try:
             answer.set_result(call(*arguments))
         except Exception as error:  # noqa: BLE001  the thread that made the call raises it
             answer.set_exception(error)
         del answer, call, arguments  # otherwise these objects would live until the next call
-
-
-_METRICS = {
-    "sm_pct": pynvml.NVML_GPM_METRIC_SM_UTIL,  # how many of the multiprocessors had work
-    "occupancy_pct": pynvml.NVML_GPM_METRIC_SM_OCCUPANCY,  # how many warps were in flight
-    "tensor_pct": pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL,  # how busy the tensor cores were, for all number formats
-    "dram_pct": pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL,  # how much of the memory bandwidth was used
-}
-"""Field of `DeviceSample` → GPM's metric, in percent of the card's maximum."""
 
 
 def has_gpm(handle: Any, nvml: ModuleType = pynvml) -> bool:
@@ -76,6 +68,14 @@ class GpmReader:
     The reader allocates two NVML samples and frees them when the reader itself is freed.
     """
 
+    METRICS: ClassVar = {
+        "sm_pct": pynvml.NVML_GPM_METRIC_SM_UTIL,  # how many of the multiprocessors had work
+        "occupancy_pct": pynvml.NVML_GPM_METRIC_SM_OCCUPANCY,  # how many warps were in flight
+        "tensor_pct": pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL,  # how busy the tensor cores were, for all number formats
+        "dram_pct": pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL,  # how much of the memory bandwidth was used
+    }
+    """Field of `DeviceSample` → GPM's metric, in percent of the card's maximum."""
+
     def __init__(self, handle: Any, nvml: ModuleType = pynvml) -> None:
         self._handle = handle
         self._nvml = nvml
@@ -86,8 +86,8 @@ class GpmReader:
             self._samples.append(nvml.nvmlGpmSampleAlloc())
         self._request = nvml.c_nvmlGpmMetricsGet_t()
         self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-        self._request.numMetrics = len(_METRICS)
-        for slot, metric in zip(self._request.metrics, _METRICS.values(), strict=False):
+        self._request.numMetrics = len(self.METRICS)
+        for slot, metric in zip(self._request.metrics, self.METRICS.values(), strict=False):
             slot.metricId = metric
         self._started = False
 
@@ -105,7 +105,7 @@ class GpmReader:
             return {}
         self._request.sample1, self._request.sample2 = older, newer
         self._nvml.nvmlGpmMetricsGet(self._request)
-        return dict(zip(_METRICS, map(_value, self._request.metrics), strict=False))
+        return dict(zip(self.METRICS, map(_value, self._request.metrics), strict=False))
 
 
 def _value(slot: Any) -> float | None:
@@ -120,31 +120,7 @@ def _free(nvml: ModuleType, samples: list[Any]) -> None:
 
 _Answer = TypeVar("_Answer")
 
-_NO_DRIVER = {
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
-    pynvml.NVML_ERROR_GPU_NOT_FOUND,
-}
-_NOT_OFFERED = {
-    pynvml.NVML_ERROR_NOT_SUPPORTED,
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-    pynvml.NVML_ERROR_NO_PERMISSION,
-    pynvml.NVML_ERROR_NO_DATA,
-}
 _LOOK = "see `nvidia-smi` and the kernel's log"
-_LOST = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED}
-
-ANSWER_S = 5.0
-"""The seconds after which a call counts as hanging. Calls normally take microseconds.
-
-A call hangs, for example, when its card has fallen off the bus.
-"""
-OPEN_S = 120.0
-"""The seconds after which a call that may wake up the cards counts as hanging.
-
-Waking up takes seconds per card when the driver does not stay loaded.
-"""
 
 
 class NoDriverError(DeviceError):
@@ -154,8 +130,33 @@ class NoDriverError(DeviceError):
 class Nvml:
     """An initialised NVML. Raises NoDriverError without a driver, and DeviceError when the driver does not start."""
 
-    def __init__(self, library: ModuleType = pynvml, *, answer_s: float = ANSWER_S, open_s: float = OPEN_S) -> None:
-        """`answer_s` and `open_s` are the most seconds that a call may take; see `ANSWER_S` and `OPEN_S`."""
+    NO_DRIVER: ClassVar = {
+        pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+        pynvml.NVML_ERROR_GPU_NOT_FOUND,
+    }
+    """The errors of a machine without a driver, or without a card."""
+    NOT_OFFERED: ClassVar = {
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+        pynvml.NVML_ERROR_NO_PERMISSION,
+        pynvml.NVML_ERROR_NO_DATA,
+    }
+    """The errors of a call that this card or driver does not support."""
+    LOST: ClassVar = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED}
+    """The errors of a card that cannot be used any more."""
+
+    def __init__(self, library: ModuleType = pynvml, *, answer_s: float = 5.0, open_s: float = 120.0) -> None:
+        """Calls that take longer count as hanging.
+
+        Args:
+            library: What has NVML's functions.
+            answer_s: The seconds for a call, which normally takes microseconds. It hangs, for example, when its card
+                has fallen off the bus.
+            open_s: The seconds for a call that may wake up the cards. Waking up takes seconds per card when the driver
+                does not stay loaded.
+        """
         self.library = library
         self._answer_s = answer_s
         self._open_s = open_s
@@ -165,7 +166,7 @@ class Nvml:
         except TimeoutError as error:
             raise DeviceError(f"the NVIDIA driver hangs as it starts; {_LOOK}") from error
         except library.NVMLError as error:
-            if error.value in _NO_DRIVER:
+            if error.value in self.NO_DRIVER:
                 raise NoDriverError(f"there is no NVIDIA driver on this machine (NVML: {error})") from error
             raise DeviceError(f"the NVIDIA driver does not start (NVML: {error}); does `nvidia-smi` work?") from error
 
@@ -178,15 +179,16 @@ class Nvml:
         return self._ask(self._answer_s, subject, call, *arguments)
 
     def _ask(self, limit_s: float, subject: str, call: Callable[..., _Answer], *arguments: Any) -> _Answer | None:
+        """Return the answer to a call that may take `limit_s`; see `ask`."""
         what = f"{subject} does not answer {call.__name__}"
         try:
             return self._calls.make(what, limit_s, call, *arguments)
         except TimeoutError as error:
             raise DeviceError(f"{error}: the call hangs in the driver; {_LOOK}") from error
         except self.library.NVMLError as error:
-            if error.value in _NOT_OFFERED:
+            if error.value in self.NOT_OFFERED:
                 return None
-            kind = DeviceLostError if error.value in _LOST else DeviceError
+            kind = DeviceLostError if error.value in self.LOST else DeviceError
             raise kind(f"{what} (NVML: {error}); {_LOOK}") from error
 
     def uuids(self) -> list[str]:
@@ -213,16 +215,15 @@ class Nvml:
         }
 
 
-GPM_INTERVAL_S = 0.2
-"""The seconds over which GPM takes its means."""
-
-
 class NvmlSource:
     """Measures utilisation, memory and power of whole cards, and GPM every `GPM_INTERVAL_S` on cards that have GPM.
 
     The cards are named `cuda:0`, `cuda:1`, … in the given order. A trainer that sees only these cards uses the same
     names. NVML's utilisation is the share of the driver's last interval in which any kernel ran.
     """
+
+    GPM_INTERVAL_S = 0.2
+    """The seconds over which GPM takes its means."""
 
     label = "nvml"
 
@@ -243,8 +244,8 @@ class NvmlSource:
             card.restart()
 
     def sample(self, t_s: float) -> list[DeviceSample]:
-        """Measure every card once. Raises the errors that the protocol `DeviceSource` names."""
-        interval = int(t_s // GPM_INTERVAL_S)
+        """Return a sample of every card, taken now. Raises the errors that the protocol `DeviceSource` names."""
+        interval = int(t_s // self.GPM_INTERVAL_S)
         gpm_is_due, self._gpm_interval = interval != self._gpm_interval, interval
         return [card.sample(t_s, position, gpm_is_due) for position, card in enumerate(self._cards)]
 
@@ -269,6 +270,7 @@ class _Card:
             self._gpm.restart()
 
     def sample(self, t_s: float, position: int, gpm_is_due: bool) -> DeviceSample:
+        """Return a sample of the card, taken now."""
         library = self._nvml.library
         rates = self._ask(library.nvmlDeviceGetUtilizationRates)
         memory = self._ask(library.nvmlDeviceGetMemoryInfo)

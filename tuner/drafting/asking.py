@@ -11,13 +11,6 @@ from tuner.drafting.searches import Known, Role, SearchedFlag, balanced, nothing
 from tuner.errors import StudyError
 from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings
 
-_NUMBER = re.compile(r"[+-]?(?:0|[1-9][0-9]*|(?=\.[0-9]))(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
-"""A number as programs read and write it."""
-_LIKE_NUMBER = re.compile(r"[+-]?\d[\d'_\s.]*|[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
-"""Another spelling of a number, such as `50'000`, `050`, or digits of another script."""
-_SHORT_NUMBER = re.compile(r"[+-]?[\d.]+[kmg]", re.IGNORECASE)
-"""A number such as `50k`; it may be a word, as in `max_memory=8g`."""
-
 
 def searches(
     known: Known,
@@ -70,7 +63,10 @@ def placed(asked: Sequence[str], known: Known) -> list[SearchedFlag]:
 
 
 def _asked(text: str, known: Known) -> SearchedFlag:
-    """Read `num_envs=256..65536`, `num_workers=0,2,4`, `batch_size` or, of a flag without a value, `amp=true,false`."""
+    """Return the search of a text: `num_envs=256..65536`, `num_workers=0,2,4`, `batch_size` or `amp=true,false`.
+
+    Raises StudyError for a flag that the script does not have, and for values that it cannot have.
+    """
     flag, equals, values = text.partition("=")
     flag = flag.lstrip("-")
     listed = next((own for own in known.flags if flag in own.names or as_parameter(flag) == own.parameter), None)
@@ -194,6 +190,7 @@ def _named_values(flag: str, text: str, own: Value | None) -> tuple[Value, ...]:
 
 
 def _value(flag: str, word: str, own: Value | None) -> Value:
+    """Return the value that a word means. Raises StudyError for one that the flag cannot have."""
     number, least = _number(word), _least(flag)
     if least is not None and (not isinstance(number, int) or number < least):
         raise StudyError(f"{flag}={_cut(word)}: write whole numbers of at least {least}, with commas between them")
@@ -212,16 +209,20 @@ def _least(flag: str) -> int | None:
 
 
 def _is_meant_as_number(word: str, own: Value | None) -> bool:
+    """Return whether a word is a number in a spelling that programs do not read; `own` is the value in use."""
     is_number = isinstance(own, int | float) and not isinstance(own, bool)
-    return bool(_LIKE_NUMBER.fullmatch(word) or (is_number and _SHORT_NUMBER.fullmatch(word)))
+    if re.fullmatch(r"[+-]?\d[\d'_\s.]*|[+-]?(?:inf|infinity|nan)", word, re.IGNORECASE):  # 50'000, 050, other digits
+        return True
+    return is_number and re.fullmatch(r"[+-]?[\d.]+[kmg]", word, re.IGNORECASE) is not None  # 50k; `8g` may be a word
 
 
 def _number(text: str) -> int | float | None:
     """Return a number that is written plainly; None for any other text. More than 300 digits are infinite."""
-    if not _NUMBER.fullmatch(text):
+    if not re.fullmatch(r"[+-]?(?:0|[1-9][0-9]*|(?=\.[0-9]))(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?", text):
         return None
     return int(text) if re.fullmatch("[+-]?[0-9]{1,300}", text) else float(text)
 
 
 def _cut(text: str) -> str:
+    """Return a text, cut off after 60 characters."""
     return text if len(text) <= 60 else f"{text[:60]}…"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from tuner.count import Flag, as_parameter
 from tuner.errors import StudyError
@@ -18,20 +19,11 @@ RANKS = ("nproc_per_node", "num_processes", "devices", "num_devices", "gpus", "n
 WORLD = "world_size"
 """The number of ranks, or of machines: it is taken for that of ranks only where the command says the same elsewhere."""
 PORTS = ("master_port", "main_process_port")
-FOLDERS = (
-    *("out_dir", "output_dir", "log_dir", "logdir", "logging_dir", "save_dir", "default_root_dir", "dir", "work_dir"),
-    *("workdir", "run_dir", "exp_dir", "experiment_dir", "results_dir", "checkpoint_dir", "ckpt_dir"),
-)
-LIMITS = ("max_iterations", "max_steps", "max_iters", "num_iterations", "iterations", "steps")
-FEW_ITERATIONS = 1000
-"""A command that ends after fewer iterations may end before a probe has measured enough."""
 
 _FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL)
 _OVERRIDE = re.compile(r"\+{0,2}(?P<name>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
-_VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
 _SWITCH = "{flag:"
 _LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch"}
-_HYDRA = re.compile(r"^\s*(?:import|from) hydra\b", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +52,7 @@ class TypedCommand:
     @property
     def uses_hydra(self) -> bool:
         """Whether its script reads its flags by Hydra."""
-        return bool(_HYDRA.search(self.source))
+        return bool(re.search(r"^\s*(?:import|from) hydra\b", self.source, re.MULTILINE))
 
     @property
     def presets(self) -> tuple[str, ...]:
@@ -158,14 +150,22 @@ def _takes(flag: Flag | None, word: str) -> bool:
     return not _is_flag(word) and not (flag and flag.is_switch and word.lower() not in {"true", "false"})
 
 
-def variables(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
-    """Split a command line into the variables before its program, as in `FOO=1 python train.py`, and the rest."""
+class SplitCommand(NamedTuple):
+    """A command line such as `FOO=1 python train.py`."""
+
+    env: dict[str, str]
+    """The variables before its program."""
+    words: Sequence[str]
+
+
+def variables(words: Sequence[str]) -> SplitCommand:
+    """Return a command line split into the variables before its program, and the rest."""
     env: dict[str, str] = {}
     for place, word in enumerate(words):
-        if not (variable := _VARIABLE.fullmatch(word)):
-            return env, words[place:]
+        if not (variable := re.fullmatch(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", word, re.DOTALL)):
+            return SplitCommand(env, words[place:])
         env[variable["name"]] = variable["value"]
-    return env, ()
+    return SplitCommand(env, ())
 
 
 def ranks(words: Sequence[str]) -> int | None:
@@ -195,7 +195,7 @@ class Template:
 def template(
     words: Sequence[str], searched: Mapping[str, str], variables: Iterable[str] = (), flags: Sequence[Flag] = ()
 ) -> Template:
-    """Put placeholders into a command line. Words that stay have their braces doubled; see `literal_text`.
+    """Return a command line with placeholders. Words that stay have their braces doubled; see `literal_text`.
 
     `searched` maps a flag, spelled as the user or the script names it, to its placeholder: `{num_workers}`, or
     `{flag:amp}` for a flag without a value. A flag is appended if the command lacks it and neither the command nor one
@@ -272,7 +272,7 @@ def _spelled(flag: str, words: Sequence[str]) -> str:
 
 
 def literal_text(text: str, searched: Mapping[str, str]) -> str:
-    """Double the braces of a text, except those of typed placeholders: searched parameters, `{out_dir}`, `{port}` …
+    """Return a text with doubled braces, except those of typed placeholders: searched parameters, `{out_dir}` …
 
     A dollar before such braces makes them literal, so that nothing of a text refers to a variable.
     """
@@ -284,13 +284,29 @@ def literal_text(text: str, searched: Mapping[str, str]) -> str:
 def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
     """Return the placeholder for a value that the tuner decides; None for a value that stays."""
     name, value = setting.parameter, setting.value
+    folders = (
+        *(
+            "out_dir",
+            "output_dir",
+            "log_dir",
+            "logdir",
+            "logging_dir",
+            "save_dir",
+            "default_root_dir",
+            "dir",
+            "work_dir",
+        ),
+        *("workdir", "run_dir", "exp_dir", "experiment_dir", "results_dir", "checkpoint_dir", "ckpt_dir"),
+    )
+    limits = ("max_iterations", "max_steps", "max_iters", "num_iterations", "iterations", "steps")
+    few = 1000  # a command that ends after fewer iterations may end before a probe has measured enough
     known: Sequence[tuple[Sequence[str], Callable[[], bool], str]] = (
         (RANKS, lambda: value.isdecimal() and int(value) > 0, "{ranks}"),
         ((WORLD,), lambda: bool({*map(str, _launched(words))} & {value}), "{ranks}"),
         (("devices",), lambda: re.fullmatch(r"(?:cpu|cuda:\d+)(?:,(?:cpu|cuda:\d+))+", value) is not None, "{devices}"),
         (PORTS, value.isdecimal, "{port}"),
-        (FOLDERS, lambda: name != "dir" or setting.name == "hydra.run.dir", "{out_dir}"),
-        (LIMITS, lambda: value.isdecimal() and int(value) < FEW_ITERATIONS, "{iterations}"),
+        (folders, lambda: name != "dir" or setting.name == "hydra.run.dir", "{out_dir}"),
+        (limits, lambda: value.isdecimal() and int(value) < few, "{iterations}"),
     )
     return next((fact for names, fits, fact in known if name in names and fits()), None)
 
@@ -302,7 +318,7 @@ def _launched(words: Sequence[str]) -> list[int]:
 
 
 def _with_port(words: Sequence[str], replaced: list[tuple[str, str]]) -> Sequence[str]:
-    """Name a port where a launcher of torch would use its usual one, so that two probes cannot meet on it."""
+    """Return words that name a port where a launcher would use its usual one, on which two probes would meet."""
     given = {setting.parameter for setting in settings(words)} | {word.lstrip("-").partition("=")[0] for word in words}
     if given & {*PORTS, "rdzv_endpoint", "rdzv-endpoint", "standalone"}:
         return words
@@ -339,23 +355,17 @@ def _is_flag(word: str) -> bool:
     return bool(re.match(r"--?[A-Za-z]", word))
 
 
-_SHELLS = {"sh", "bash", "zsh", "dash"}
-_READS_WORDS = re.compile(r"\$[@*#]|\$\{[@*#]|\bgetopts?\b|\bshift\b")
-"""How a script reads words that it does not know by their place."""
-
-
 def deaf_script(words: Sequence[str]) -> str | None:
     """Return the shell script that a command starts, if it reads no flags, so that added flags would change nothing.
 
     Returns None for a script that cannot be read.
     """
-    first = PurePath(words[0]).name
-    place = next((at for at, word in enumerate(words[1:], 1) if not word.startswith("-")), 0) if first in _SHELLS else 0
-    script = words[place]
-    if first not in _SHELLS and PurePath(script).suffix != ".sh":
+    is_shell = PurePath(words[0]).name in {"sh", "bash", "zsh", "dash"}
+    script = next((word for word in words[1:] if not word.startswith("-")), words[0]) if is_shell else words[0]
+    if not is_shell and PurePath(script).suffix != ".sh":
         return None
     try:
         text = Path(script).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
-    return None if _READS_WORDS.search(text) else script
+    return None if re.search(r"\$[@*#]|\$\{[@*#]|\bgetopts?\b|\bshift\b", text) else script

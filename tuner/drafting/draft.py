@@ -128,7 +128,7 @@ def draft(
     python: str | None = None,
     placed: Sequence[SearchedFlag] = (),
 ) -> Draft:
-    """Read a command line that nobody has watched yet. Only `placed` is searched, whose placeholders are typed.
+    """Return a command line as a study, before it is watched. Only `placed` is searched, whose placeholders are typed.
 
     Raises DeviceError for unknown devices.
     """

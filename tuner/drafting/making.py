@@ -91,7 +91,7 @@ def made_study(
     *,
     to_search: bool = False,
 ) -> Made:
-    """Watch a command, and return its study.
+    """Return the study of a command, after watching the command.
 
     Args:
         command: the words as typed.
@@ -136,7 +136,7 @@ def made_study(
 
 
 def write_study(made: Made, warn: Callable[[str], None], say: Callable[[str], None]) -> str:
-    """Write a study's file, and return how other commands name the study: its name, or a file at another place.
+    """Return how other commands name a study, its name or a file at another place, after writing its file.
 
     The file is its owner's alone where it holds a key, of which `warn` shows a line; elsewhere it has the mode of new
     files. A study without a text stays as it is.

@@ -19,13 +19,6 @@ from tuner.trainers.command import CommandTrainer
 from tuner.trainers.config_files import copy_name, with_copies
 from tuner.trainers.template import fill, placeholders
 
-LEAST_SHARE = 0.01
-"""A smaller share of the time is not named."""
-LATER_S = 5.0
-"""A start that takes fewer seconds more is not named."""
-LARGE = 1000.0
-"""A speed from which digits after the point say nothing."""
-
 
 class Told(NamedTuple):
     """What the person who typed a command is told of its search."""
@@ -138,7 +131,7 @@ def _limits_of(training: TrainingCounts) -> Iterator[str]:
     """Yield what the command's time goes to, as far as it is counted inside."""
     if shares := training.shares:
         known = {"waiting for data": shares.data, "evaluation": shares.evaluation, "saves": shares.saves}
-        parts = ", ".join(f"{100 * share:.0f} % {what}" for what, share in known.items() if share >= LEAST_SHARE)
+        parts = ", ".join(f"{100 * share:.0f} % {what}" for what, share in known.items() if share >= 0.01)
         yield f"  its time: {parts}, the rest training steps" if parts else "  its time: training steps alone"
 
 
@@ -165,7 +158,7 @@ def _start_ups(own: Standing, best: Standing) -> Iterator[str]:
     before, after = own.samples_per_s, best.samples_per_s
     if own_s is None or best_s is None or not before or not after or after <= before:
         return
-    if (later_s := best_s - own_s) >= LATER_S:
+    if (later_s := best_s - own_s) >= 5.0:
         pays = duration(later_s * after / (after - before))
         yield f"  the best starts {duration(later_s)} later: it pays where your command trains for over {pays}"
 
@@ -259,7 +252,7 @@ def _speed(config: Standing | None, view: CaseView) -> str:
     if config is None:
         return "not measured"
     if view.objective in SPEEDS:
-        digits = 0 if config.value >= LARGE else None
+        digits = 0 if config.value >= 1000.0 else None
         return f"{with_error(config.value, config.told_error, digits)} {SPEEDS[view.objective]}"
     speed = "" if config.samples_per_s is None else f", {figure(config.samples_per_s)} samples/s"
     return f"{config.value:.1f} {view.objective}{speed}"

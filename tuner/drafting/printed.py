@@ -9,11 +9,6 @@ from tuner.probe.progress_files import COUNTED
 from tuner.probe.progress_reader import FORMS
 from tuner.trainers.presets import PRESETS
 
-LEAST = 3
-"""The fewest growing iterations that show progress."""
-SHOWN = 3
-"""How many of the last lines are kept to be shown."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
@@ -78,7 +73,7 @@ class _Way:
         self._preset, self._patterns = preset, patterns
         self._reader = ProgressReader(LinePatterns(patterns=patterns), 0.0)
         self._reports: list[Progress] = []
-        self._lines: deque[str] = deque(maxlen=SHOWN)
+        self._lines: deque[str] = deque(maxlen=3)
 
     def feed(self, line: OutputLine) -> None:
         is_own = bool(self._patterns) if line.stream == "console" else not self._patterns
@@ -89,7 +84,7 @@ class _Way:
     @property
     def found(self) -> Found | None:
         """How these lines show progress; None where they tell fewer than three growing iterations."""
-        if len({report.t_s for report in self._reports}) < LEAST:  # a list of layers is printed at once
+        if len({report.t_s for report in self._reports}) < 3:  # a list of layers is printed at once
             return None
         return Found(
             preset=self._preset,

@@ -17,13 +17,6 @@ from tuner.study import Value
 from tuner.trainers.config_files import is_config, is_named, values_in
 from tuner.trainers.template import Expression
 
-WAITS_PCT = 50.0
-"""Where all devices are less busy, in percent, more workers than cores are tried."""
-MOST_WORKERS = 64
-"""So many at most."""
-_GLOBALS = re.compile(r"globals\(\)|configurator\.py")
-"""What a script has that takes its flags from its own global settings, as nanoGPT does."""
-
 
 def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free_precision: bool = False) -> Known:
     """Return what is known of a command that was watched. A typed flag goes before the setting in a file."""
@@ -54,7 +47,7 @@ def _with_flags(known: Known, processes: Sequence[ProcessCounts], command: Typed
     parsed = [process for process in (*(process for process in processes if process.trains), *own) if process.flags]
     if parsed:
         return replace(known, flags=parsed[0].flags, reader=parsed[0].parser, knows_all=True)
-    if _GLOBALS.search(command.source):
+    if re.search(r"globals\(\)|configurator\.py", command.source):  # as nanoGPT
         return replace(known, flags=tuple(_settings(command)), reader="its global settings", knows_all=True)
     reads_words = not own or any(process.reads_argv for process in own)
     return replace(known, knows_all=not reads_words and any(process.trains for process in processes))
@@ -108,10 +101,11 @@ def _constants(source: str) -> Iterator[tuple[str, Value]]:
 def widened(searches: Sequence[SearchedFlag], uses: Sequence[Used]) -> list[SearchedFlag]:
     """Return the flags with values that are worth a probe by how the devices were used.
 
-    Sizes that may grow do so until memory is used up. More workers than cores help where devices and cores wait. There
+    Sizes that may grow do so until memory is used up. More workers than cores, 64 at most, help where all devices are
+    less than half busy. There
     the flags of the loader come first, because a search tries the first flags first.
     """
-    waits = all(use.util_pct is not None and use.util_pct < WAITS_PCT for use in uses)
+    waits = all(use.util_pct is not None and use.util_pct < 50.0 for use in uses)
     totals = [(use.device.mem_total_mib, use.mem_peak_mib) for use in uses if use.device.is_gpu]
     room = min((total / used for total, used in totals if total and used), default=0.0)
 
@@ -121,7 +115,7 @@ def widened(searches: Sequence[SearchedFlag], uses: Sequence[Used]) -> list[Sear
         if not search.grows:
             return search
         if Role.WORKERS.has(search.flag) and waits:
-            sizes += [more for factor in (2, 4) if (more := max(sizes) * factor) <= MOST_WORKERS]
+            sizes += [more for factor in (2, 4) if (more := max(sizes) * factor) <= 64]
         elif not Role.WORKERS.has(search.flag) and isinstance(typed := search.typed, int):
             doubled = (typed << power for power in range(12))
             sizes += [size for size in doubled if max(sizes) < size <= 2 * room * typed]

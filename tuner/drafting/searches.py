@@ -14,16 +14,10 @@ from tuner.count import Flag, TrainingCounts, as_parameter
 from tuner.drafting.command_lines import Setting, settings
 from tuner.study import Value, written
 
-LEAST_WAIT = 0.02
-"""Where a smaller share of the time waits for data, no loader setting is searched."""
 _COARSE = {"float32": "bfloat16", "fp32": "bf16", "32": "bf16-mixed", "32-true": "bf16-mixed", "no": "bf16"}
 """A usual word for a precision → the word for a mixed one."""
 _OPPOSITE = {"True": "False", "true": "false", "1": "0", "on": "off", "yes": "no"}
 """A usual word for on → the word for off."""
-CONFIG_FILES = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".gin")
-"""How the names of configuration files end."""
-MOST_CHOICES = 4
-"""A flag with more choices than so many is left as it is."""
 
 
 class Role(StrEnum):
@@ -183,10 +177,10 @@ class Known:
 
     @property
     def waits_for_data(self) -> bool:
-        """Whether a loader setting may gain anything. True where nothing was counted."""
+        """Whether a loader setting may gain anything, from 2 % of the time on. True where nothing was counted."""
         shares = self.training.shares if self.training else None
         return shares is None or (
-            self.training is not None and self.training.passes is not None and shares.data >= LEAST_WAIT
+            self.training is not None and self.training.passes is not None and shares.data >= 0.02
         )
 
     @property
@@ -210,7 +204,7 @@ class Known:
 
 def proposed(known: Known) -> list[SearchedFlag]:
     """Return what is worth a search, precision included. Sizes that change what is learnt keep their values."""
-    searched = [_ofsized(flag, known) for flag in _sizes(known)]
+    searched = [_searched_size(flag, known) for flag in _sizes(known)]
     workers = next((flag for flag in known.all if Role.WORKERS.has(flag.names[0]) and flag.number is not None), None)
     workers = workers if known.waits_for_data else None
     if workers:
@@ -256,7 +250,7 @@ def _sizes(known: Known) -> list[Flag]:
     return [flag for flag in usual if re.search("micro|per_device", flag.parameter)] or usual
 
 
-def _ofsized(flag: Flag, known: Known) -> SearchedFlag:
+def _searched_size(flag: Flag, known: Known) -> SearchedFlag:
     """Return a size as it is searched. A batch may vary where several batches make a step: then the step may stay."""
     steps = known.micro_batches
     if known.free_batch or Role.ENVIRONMENTS.has(flag.names[0]) or steps <= 1 or known.has_batch_norm:
@@ -303,7 +297,10 @@ def _of_loader(flag: Flag, known: Known) -> Iterator[SearchedFlag]:
 
 
 def switched(flag: Flag, known: Known) -> SearchedFlag | None:
-    """Return a switch that is there or not, or a flag with its own value and the opposite; None for any other flag."""
+    """Return a switch that is there or not, or a flag with its own value and the opposite; None for any other flag.
+
+    A flag with other choices is searched over these, four at most.
+    """
     name, own = flag.names[0], flag.value or ""
     stands_alone = flag.is_switch or f"--{name}" in known.words
     if stands_alone and flag.off and flag.is_on and not flag.typed:
@@ -315,7 +312,7 @@ def switched(flag: Flag, known: Known) -> SearchedFlag | None:
     changed = (coarse if Role.PRECISION.has(name) else None) or opposite
     if flag.choices and changed not in flag.choices:
         values = tuple(dict.fromkeys((own, *flag.choices)))
-        return SearchedFlag(flag=name, values=values, typed=own) if own and len(values) <= MOST_CHOICES else None
+        return SearchedFlag(flag=name, values=values, typed=own) if own and len(values) <= 4 else None
     return None if not own or changed in {None, own} else SearchedFlag(flag=name, values=(own, str(changed)), typed=own)
 
 
@@ -361,7 +358,8 @@ def nothing_known(known: Known) -> str:
         "no flag of the command is known to be worth a search; name at least one, such as "
         f"--search {example} (numbers in the command: {named or 'none'})"
     )
-    files = (setting.value for setting in typed if PurePath(setting.value).suffix in CONFIG_FILES)
+    endings = {".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".gin"}
+    files = (setting.value for setting in typed if PurePath(setting.value).suffix in endings)
     file = next(files, None)
     return f'{hint}; values in {file}: see "A config file" in docs/trainers.md' if file else hint
 

@@ -40,25 +40,11 @@ from tuner.running.prober import run_in
 from tuner.study import StudySpec
 from tuner.trainers.command import CommandTrainer
 
-POLL_S = 0.1
-KEPT_LINES = 2000
-"""How many of the last lines are kept, to say why a command failed."""
-SHOWN_CHARACTERS = 200
-"""What a message shows of a line."""
-ENOUGH_ITERATIONS, ENOUGH_S, ENOUGH_UNKNOWN_S = 5, 5.0, 10.0
-"""A command is understood once it has reported so many iterations over so many seconds.
-
-Lines of a plain form are watched for longer, because the lines of a preset may still come.
-"""
 WAYS = (
     "give a longer start with --seconds 300, name a --preset, let the command print lines such as `step 12`, or copy "
     "tuner/progress.py beside it and call report()"
 )
 """How a command can be made to show its progress where nothing counts inside."""
-USED_MIB = 300.0
-"""A card is used if its memory grows by more than this, in MiB: the least that a process of CUDA takes."""
-LONGER = 3.0
-"""A training whose optimizer steps is watched for so many times the limit, because slow steps need it."""
 _TERMINAL = re.compile(
     r"EOFError: EOF when reading a line|not a (?:tty|terminal|TTY)|Inappropriate ioctl|termios\.error|_curses\.error"
     r"|/dev/tty"
@@ -115,7 +101,7 @@ def watch(
     likely: Iterable[str] = (),
     rewritten: str = "",
 ) -> Watched:
-    """Run a plan until its progress is understood, and end it with all its processes.
+    """Return what a plan does, which runs until its progress is understood, and is then ended with all processes.
 
     `likely` names presets that are tried first; `rewritten` says which words of the command are not as typed.
     Raises TrainerError that says what to do where the command fails, prints nothing, or prints no progress in
@@ -123,7 +109,7 @@ def watch(
     """
     origin_s = clock.now()
     trainer = launch(plan)
-    lines: deque[OutputLine] = deque(maxlen=KEPT_LINES)
+    lines: deque[OutputLine] = deque(maxlen=2000)  # the last lines say why a command failed
     counted, printed = CountedLines(origin_s), PrintedLines(likely)
 
     def is_clear(new: Sequence[OutputLine]) -> bool:
@@ -133,7 +119,7 @@ def watch(
         return counted.is_enough or (not counted.steps and (found := printed.found) is not None and _is_enough(found))
 
     def is_late() -> bool:
-        return clock.now() - origin_s >= (LONGER * limit_s if counted.steps else limit_s)
+        return clock.now() - origin_s >= (3.0 * limit_s if counted.steps else limit_s)  # slow steps need longer
 
     try:
         recorder.start(trainer.pid, origin_s)
@@ -189,8 +175,8 @@ class CountedLines:
 
     @property
     def is_enough(self) -> bool:
-        """Whether enough steps over enough time were counted."""
-        is_long = len(self.reports) > 1 and self.reports[-1].t_s - self.reports[0].t_s >= ENOUGH_S
+        """Whether two steps or more were counted over five seconds."""
+        is_long = len(self.reports) > 1 and self.reports[-1].t_s - self.reports[0].t_s >= 5.0
         return self.training is not None and is_long
 
 
@@ -208,14 +194,14 @@ def _follow(
     """Read lines until the training is counted or its lines are clear, it has ended or the time is over."""
     while True:
         exited = trainer.exit_code() is not None  # first, so that the last lines are read below
-        if is_clear(trainer.lines(0.0 if exited else POLL_S)) or exited or is_late():
+        if is_clear(trainer.lines(0.0 if exited else 0.1)) or exited or is_late():
             return
 
 
 def _is_enough(printed: Found) -> bool:
-    """Return whether printed iterations over enough time show how the command makes progress."""
-    reports, least_s = printed.reports, ENOUGH_UNKNOWN_S if printed.is_plain else ENOUGH_S
-    return len(reports) > ENOUGH_ITERATIONS and reports[-1].t_s - reports[1].t_s >= least_s
+    """Return whether six iterations over five seconds were printed; over ten, where a preset may still match."""
+    reports, least_s = printed.reports, 10.0 if printed.is_plain else 5.0
+    return len(reports) > 5 and reports[-1].t_s - reports[1].t_s >= least_s
 
 
 def _complaint(lines: Iterable[OutputLine], exit_code: int | None, seconds: float, plan: ProbePlan) -> str:
@@ -243,7 +229,7 @@ def _complaint(lines: Iterable[OutputLine], exit_code: int | None, seconds: floa
         )
     if not texts:
         return f"the command printed nothing in {took}; {WAYS}"
-    shown = " | ".join(text.strip()[:SHOWN_CHARACTERS] for text in texts[-3:])
+    shown = " | ".join(text.strip()[:200] for text in texts[-3:])
     nothing = f"nothing in {len(texts)} line(s) of {took} counts iterations; the last lines: {shown}"
     return f"{nothing}; {WAYS} ({log})"
 
@@ -294,7 +280,7 @@ def _used(device: Device, samples: Sequence[DeviceSample], begin_s: float) -> Us
     shares = [sample.util_pct for sample in samples if sample.util_pct is not None and sample.t_s >= begin_s]
     memory = [sample.mem_used_mib for sample in samples if sample.mem_used_mib is not None]
     util_pct = fmean(shares) if shares else None
-    grew = bool(memory) and max(memory) - memory[0] > USED_MIB
+    grew = bool(memory) and max(memory) - memory[0] > 300.0  # MiB: the least that a process of CUDA takes
     worked = (util_pct or 0.0) > 0 or grew if device.is_gpu else (util_pct or 0.0) >= IDLE_PCT
     return Used(device=device, util_pct=util_pct, mem_peak_mib=max(memory, default=None), worked=worked)
 

@@ -19,7 +19,7 @@ from tuner.drafting.watching import Used, Watched
 from tuner.errors import StudyError
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, duration
 from tuner.study import literal_line, literal_words
-from tuner.trainers.presets import ACCUMULATED, PRESETS
+from tuner.trainers.presets import PRESETS
 
 BUSY = "min_avg_util"
 """The objective where no speed is known: how busy the least busy device is."""
@@ -270,7 +270,7 @@ def preset_text(name: str, preset: str) -> str:
     row = PRESETS[preset]
     if row.study:
         return row.study
-    known = row.samples.removesuffix(ACCUMULATED)
+    known = row.samples.removesuffix(" * {gradient_accumulation_steps}")
     counted = f"    samples_per_iteration: {yaml(known)}\n" if known else ""
     space = "\n".join(f"  {parameter}: {values}" for parameter, values in row.space.items())
     return f"""\

@@ -54,7 +54,7 @@ class Profile:
     def of(
         cls, metrics: Mapping[str, float | None], *, on_gpu: bool = True, others_pct: float | None = None
     ) -> "Profile":
-        """Read a profile from the metrics of a trial."""
+        """Return the profile in the metrics of a trial."""
         headroom = metrics.get("headroom_pct")
         return cls(
             util_pct=metrics.get("min_avg_util"),

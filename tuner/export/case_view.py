@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner.export.bound import Bound, Profile, bound
 from tuner.probe import LOADED, SAMPLES_PER_S, over
@@ -103,23 +103,24 @@ class CaseView:
 
         Of the fastest config and the best, both were measured in the same way, where there is one.
         """
-        first = self.fastest if SAMPLES_PER_S not in self.objectives else None
-        pair = self.alike(first) if first else None
-        return first if pair and rival(pair[1], [pair[0]]) else None
+        fastest = self.fastest if SAMPLES_PER_S not in self.objectives else None
+        pair = self.alike(fastest) if fastest else None
+        return fastest if pair and rival(pair.best, [pair.config]) else None
 
-    def alike(self, standing: Standing) -> tuple[Standing, Standing] | None:
+    def alike(self, standing: Standing) -> "BesideBest | None":
         """Return a config and the best, both as the plain command measured them, or both as sessions did.
 
         The two ways may read differently, so one of each says nothing. None where there is no such pair.
         """
         best = self.best
         if best is None or standing.is_warm == best.is_warm:
-            return (standing, best) if best else None
-        pair = self._in_sessions.get(standing.launch), self._in_sessions.get(best.launch)
-        return (pair[0], pair[1]) if pair[0] and pair[1] else None
+            return BesideBest(standing, best) if best else None
+        config, best = self._in_sessions.get(standing.launch), self._in_sessions.get(best.launch)
+        return BesideBest(config, best) if config and best else None
 
     @cached_property
     def _in_sessions(self) -> Standings:
+        """The configs as sessions measured them."""
         return ways(self.trials).warm
 
     @property
@@ -147,11 +148,12 @@ class CaseView:
     @cached_property
     def failed_again(self) -> str | None:
         """That the default config ran, and failed when it was measured again; None where it did not."""
-        again = [trial for trial in ended(self.trials) if self.default and trial.launch == self.default.launch]
-        failure = again[-1].probe.failure if again and is_failure(again[-1].status) else None
-        return (
-            f"#{again[-1].number} failed with the config of #{again[0].number}: {failure.detail}" if failure else None
-        )
+        of_default = [trial for trial in ended(self.trials) if self.default and trial.launch == self.default.launch]
+        if not of_default or not is_failure(of_default[-1].status):
+            return None
+        first, last = of_default[0], of_default[-1]
+        failure = last.probe.failure
+        return f"#{last.number} failed with the config of #{first.number}: {failure.detail}" if failure else None
 
     @cached_property
     def loaded(self) -> str | None:
@@ -203,6 +205,7 @@ class CaseView:
 
     @cached_property
     def _ran(self) -> list[TrialRecord]:
+        """The trials whose samples/s are known."""
         return [
             trial
             for trial in ended(self.trials)
@@ -255,7 +258,15 @@ class CaseView:
         return Profile.of(trial.metrics, on_gpu=self.kept.source == "nvml", others_pct=others_pct)
 
 
+class BesideBest(NamedTuple):
+    """A config and the best, both measured in the same way."""
+
+    config: Standing
+    best: Standing
+
+
 def _end(trial: TrialRecord) -> str:
+    """Return how a trial ended; one that ran but may not be the best is `ineligible`."""
     return INELIGIBLE if trial.probe.ineligible is not None else trial.status or INTERRUPTED
 
 
@@ -366,9 +377,9 @@ def summary(case: CaseView) -> CaseSummary:
 
 
 def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
-    pair = case.alike(standing) if standing else None
-    pair = None if case.unlike_best(standing) else pair
-    speeds = (pair[0].samples_per_s, pair[1].samples_per_s) if pair else (None, None)
+    """Return a measured config as scripts read it; None where there is none."""
+    pair = case.alike(standing) if standing and not case.unlike_best(standing) else None
+    speed, best_speed = (pair.config.samples_per_s, pair.best.samples_per_s) if pair else (None, None)
     return standing and ConfigRow(
         trial=standing.trial,
         value=standing.value,
@@ -380,6 +391,6 @@ def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
         changes_learning=case.changes_learning(standing.config),
         total_batch=standing.trials[-1].probe.total_batch,
         measured="warm" if standing.is_warm else "cold",
-        times=speeds[0] / speeds[1] if speeds[0] and speeds[1] else None,
-        beside_best=(pair[0].value, pair[1].value) if pair else None,
+        times=speed / best_speed if speed and best_speed else None,
+        beside_best=(pair.config.value, pair.best.value) if pair else None,
     )

@@ -35,7 +35,7 @@ Row = dict[str, Any]
 
 
 def copy_study(reader: StudyReader, folder: Path, notes: Mapping[str, str]) -> Path:
-    """Copy a study into `FOLDER` of the study's folder, and return the copy's folder. A copy from before is replaced.
+    """Return the folder of a study's copy, which is made in `FOLDER` of the study's folder in place of an older one.
 
     `notes`: case → what its note says, in Markdown. Artifacts are links to the probes' files, with the names that
     Optuna's `FileSystemArtifactStore` expects.
@@ -56,6 +56,7 @@ def copy_study(reader: StudyReader, folder: Path, notes: Mapping[str, str]) -> P
 
 
 def _fill(reader: StudyReader, file: Path, folder: Path, notes: Mapping[str, str]) -> None:
+    """Write the copy into a database that is empty."""
     trials = list(reader.trials())  # read before the copy begins, with connections of its own
     engine = create_engine(f"sqlite:///{file}", poolclass=NullPool)
     with reading(reader.engine) as source, engine.begin() as copy:
@@ -80,6 +81,7 @@ def _tables(source: Connection) -> MetaData:
 
 
 def _copy_rows(source: Connection, copy: Connection, tables: Mapping[str, Table], study: str) -> None:
+    """Copy the rows of a study, without literal keys and without the pruner's patience."""
     studies = select(STUDIES.c.study_id).where(of_study(study))
     trials = select(TRIALS.c.trial_id).where(TRIALS.c.study_id.in_(studies))
     for name in _WHOLE:
@@ -107,12 +109,14 @@ def _write(copy: Connection, table: Table, rows: Iterable[Row]) -> None:
 
 
 def _ids(source: Connection, reader: StudyReader) -> dict[tuple[str, int], int]:
+    """Return the ids of the trials: case and number → id."""
     names = {case.study_id: case.name for case in reader.cases}
     query = select(TRIALS.c.study_id, TRIALS.c.number, TRIALS.c.trial_id).where(TRIALS.c.study_id.in_(list(names)))
     return {(names[row.study_id], row.number): row.trial_id for row in source.execute(query)}
 
 
 def _attributes(rows: Iterable[tuple[int, TrialRecord]]) -> Iterator[Row]:
+    """Yield the attributes of trials, which have their ids, one for each fact."""
     for trial_id, trial in rows:
         for name, fact in _facts(trial).items():
             yield {"trial_id": trial_id, "key": name, "value_json": json.dumps(fact)}
@@ -140,6 +144,7 @@ def _facts(trial: TrialRecord) -> dict[str, Any]:
 
 
 def _artifacts(rows: Iterable[tuple[int, TrialRecord]], folder: Path) -> Iterator[Row]:
+    """Yield the attributes by which optuna-dashboard knows the files of trials."""
     store = folder / FOLDER / ARTIFACTS
     for trial_id, trial in rows:
         for name in _files(trial, folder, store):
@@ -150,7 +155,7 @@ def _artifacts(rows: Iterable[tuple[int, TrialRecord]], folder: Path) -> Iterato
 
 
 def _files(trial: TrialRecord, folder: Path, store: Path) -> Iterator[str]:
-    """Link a probe's files into the store; yield the names of those that are there."""
+    """Yield the names of a probe's files that are there, which are linked into the store."""
     probe = folder_of(folder, trial.probe.out_dir)
     if probe is None:
         return
@@ -203,7 +208,9 @@ def above_the_best(case: CaseView) -> str | None:
     highest = max(
         (trial for trial in case.trials if trial.value is not None), key=lambda trial: trial.value or 0.0, default=None
     )
-    if best is None or highest is None or highest.value is None or (highest.number, best.readings) == (best.trial, 1):
+    if best is None or highest is None or highest.value is None:
+        return None
+    if highest.number == best.trial and best.readings == 1:
         return None
     return (
         f"**The best is trial #{best.trial}, with {best.values[0]:.2f}.** "
@@ -213,6 +220,7 @@ def above_the_best(case: CaseView) -> str | None:
 
 
 def _why_not(highest: TrialRecord, best: Standing) -> str:
+    """Return why the trial with the highest value has not the best config."""
     if highest.probe.ineligible:
         return f"That config must not be the best: {highest.probe.ineligible}."
     if highest.warm and not best.is_warm:

@@ -92,33 +92,30 @@ def _way_out(row: CaseSummary) -> Iterator[str]:
 
 
 def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
+    """Return how the best stands beside the default: by how much it is better, or why that is not known."""
     default = row.default
+    if default is None and best.vs_default is None:
+        return "; the default has not been measured"
     if default is None:
-        ratio = best.vs_default
-        return (
-            "; the default has not been measured"
-            if ratio is None
-            else f", at {ratio:.2f} times the default's samples/s"
-        )
-    rung = rung_of(default.config, row.ladder)
-    at_its = rung == rung_of(best.config, row.ladder)
-    name = "the default of its rung" if at_its else f"the default at {row.ladder}={rung}"
+        return f", at {best.vs_default:.2f} times the default's samples/s"
+    rung, best_rung = rung_of(default.config, row.ladder), rung_of(best.config, row.ladder)
+    name = "the default of its rung" if rung == best_rung else f"the default at {row.ladder}={rung}"
     name = "the default" if rung is None else name
     if default.config == best.config:
         return f"; it is {name}"
     name += f", #{default.trial}"
-    if default.beside_best is None and default.measured == best.measured:
-        return f"; {name}, has {with_error(default.value, default.error)}, which cannot be compared with the best"
     if default.beside_best is None:
         way = "in sessions" if default.measured == "warm" else "by the plain command"
-        value = with_error(default.value, default.error)
-        return f"; {name}, has {value} {way}, which has not measured the best"
-    default_value, own = default.beside_best
+        is_alike = default.measured == best.measured
+        why = ", which cannot be compared with the best" if is_alike else f" {way}, which has not measured the best"
+        return f"; {name}, has {with_error(default.value, default.error)}{why}"
+    default_value, best_value = default.beside_best
     if row.objective in SPEEDS:
-        return f", {own / default_value:.2f} times {name}{_where(row, default)}" if default_value else ""
-    points = own - default_value
+        return f", {best_value / default_value:.2f} times {name}{_where(row, default)}" if default_value else ""
+    points = best_value - default_value
     text = f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} {name}{_where(row, default)}"
-    ratio = (best.vs_default if at_its else None) or (1.0 / default.times if default.times else None)
+    vs_rung = best.vs_default if rung == best_rung else None
+    ratio = vs_rung or (1.0 / default.times if default.times else None)
     return text if ratio is None else f"{text}, at {ratio:.2f} times its samples/s"
 
 
@@ -129,13 +126,13 @@ def _where(row: CaseSummary, compared: ConfigRow) -> str:
 
 def _choice(row: CaseSummary) -> Iterator[CaseFinding]:
     """Yield what the choice of the best gave up for what, and why it is not sure yet."""
-    if row.best and (top := row.instead_of):
+    if row.best and (highest := row.instead_of):
         gain = "less memory, or values nearer to the default's"
-        if top.times is not None and top.times < 1.0:
-            gain = f"{1.0 / top.times:.2g} times the samples/s"
+        if highest.times is not None and highest.times < 1.0:
+            gain = f"{1.0 / highest.times:.2g} times the samples/s"
         text = (
-            f"within the standard error the best is as good as the highest, #{top.trial}: "
-            f"{_precise(row.best)} instead of {_precise(top)}, for {gain}"
+            f"within the standard error the best is as good as the highest, #{highest.trial}: "
+            f"{_precise(row.best)} instead of {_precise(highest)}, for {gain}"
         )
         yield CaseFinding(topic=Topic.CHOICE, text=text, sureness=Sureness.WITHIN_ERROR)
     if row.best and (waiting := row.unconfirmed):
@@ -147,6 +144,7 @@ def _choice(row: CaseSummary) -> Iterator[CaseFinding]:
 
 
 def _precise(row: ConfigRow) -> str:
+    """Return a value with two decimals, because close values are compared."""
     return with_error(row.value, row.error, 2)
 
 
@@ -168,6 +166,7 @@ def _faster(row: CaseSummary) -> Iterator[CaseFinding]:
 
 
 def _limit(row: CaseSummary) -> Iterator[CaseFinding]:
+    """Yield what limits the best, and what to do about it."""
     if row.bound and row.profile:
         yield CaseFinding(topic=Topic.LIMIT, text=f"{row.bound}: {advice(row.bound, row.profile)}")
 

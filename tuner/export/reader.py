@@ -70,7 +70,7 @@ def _check_tables(connection: Connection, filled_by: str) -> None:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """Open a connection for reading. Raises StoreError if the database does not answer."""
+    """Yield a connection for reading. Raises StoreError if the database does not answer."""
     try:
         with engine.connect() as connection:
             yield connection
@@ -185,6 +185,7 @@ class StudyReader:
         return tuple(parameters), tuple(metrics)
 
     def _missing(self, connection: Connection) -> EmptyStoreError:
+        """Return the error about a study that the database does not hold."""
         names = connection.scalars(select(STUDIES.c.study_name))
         known = ", ".join(sorted({name.split("/", 1)[0] for name in names})) or "none"
         return EmptyStoreError(f"{shown(self.engine.url)} has no study {self.study!r}; its studies are {known}")
@@ -198,11 +199,9 @@ class StudyReader:
         stored = (row.value for row in sorted(values, key=lambda row: row.objective))
         numbers = tuple(value for value in stored if isinstance(value, int | float) and abs(value) < math.inf)
         objectives = (record.objective or "value").split(",")
-        if (
-            not isinstance(row.number, int)
-            or not is_kept(facts, finished=state in FINISHED)
-            or (state == COMPLETE and len(numbers) != len(objectives))
-        ):
+        is_ours = isinstance(row.number, int) and is_kept(facts, finished=state in FINISHED)
+        is_whole = state != COMPLETE or len(numbers) == len(objectives)
+        if not (is_ours and is_whole):
             return None
         return read(
             facts,

@@ -1,7 +1,7 @@
 """Recorded cases as tables, written and read: Parquet files with a row per probe, and headers; after Kernel Tuner."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -109,7 +109,7 @@ _INVALIDITY = {OK: "correct", NO_READING: "correctness", **{kind: kind.invalidit
 
 
 def export_tables(url: str, study: str, folder: Path) -> list[Path]:
-    """Write CASE.parquet and CASE.json for each recorded case that has rows; return the files' paths.
+    """Return the paths of CASE.parquet and CASE.json, which are written for each recorded case that has rows.
 
     Each ended trial is a row, except interrupted trials, whose configs are probed again. Raises StoreError if the study
     cannot be read, EmptyStoreError if no case has been begun, and OutputError if a file cannot be written.
@@ -134,6 +134,7 @@ def columns(space: Mapping[str, ParameterSpec]) -> pa.Schema:
 
 
 def _type(name: str, parameter: ParameterSpec) -> pa.DataType:
+    """Return the type of a parameter's column. Raises StudyError where its values are of several kinds."""
     kinds = {type(value) for value in parameter.values}
     if kinds > {str} or kinds > {bool}:
         raise StudyError(
@@ -142,7 +143,8 @@ def _type(name: str, parameter: ParameterSpec) -> pa.DataType:
     return _TYPES[max(kinds, key=list(_TYPES).index)]
 
 
-def _files(reader: StudyReader, case: CaseView, trials: list[TrialRecord]) -> Iterator[tuple[str, bytes]]:
+def _files(reader: StudyReader, case: CaseView, trials: list[TrialRecord]) -> dict[str, bytes]:
+    """Return the two files of a recorded case: name → content."""
     rows = [_row(trial, reader.series.get((case.name, trial.number), [])) for trial in trials]
     facts = Header(
         **dict(Circumstances.model_validate(case.kept.recording)),
@@ -158,8 +160,8 @@ def _files(reader: StudyReader, case: CaseView, trials: list[TrialRecord]) -> It
     )
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=columns(facts.space)), sink)
-    yield f"{case.name}.parquet", sink.getvalue().to_pybytes()
-    yield f"{case.name}.json", f"{facts.model_dump_json(indent=2, exclude_none=True)}\n".encode()
+    header = f"{facts.model_dump_json(indent=2, exclude_none=True)}\n".encode()
+    return {f"{case.name}.parquet": sink.getvalue().to_pybytes(), f"{case.name}.json": header}
 
 
 _OF_PROBE = (
@@ -169,6 +171,7 @@ _OF_PROBE = (
 
 
 def _row(trial: TrialRecord, series: list[float | None]) -> dict[str, Any]:
+    """Return the row of a trial; `series` is the objective after each iteration."""
     probe, failure = trial.probe, trial.probe.failure
     return {
         **trial.config,
@@ -211,14 +214,6 @@ class Recorded:
     """The key of the session that ran the probe; None for a plain command."""
 
 
-MOST_ROWS = 100_000
-"""The most rows of a table: so many probes of ten seconds take eleven days."""
-MOST_VALUES = 20_000_000
-"""The most values of a column."""
-MOST_BYTES = 1 << 30
-"""The most bytes of a table."""
-
-
 class Table:
     """The recorded result of each config; the last result where a config was probed more than once."""
 
@@ -240,7 +235,7 @@ class Table:
 
     @classmethod
     def load(cls, path: Path) -> "Table":
-        """Read a Parquet file and the JSON header beside it.
+        """Return the table of a Parquet file and of the JSON header beside it.
 
         Raises StudyError that names the file and says what is wrong with it.
         """
@@ -248,14 +243,16 @@ class Table:
         wanted = columns(header.space)
         try:
             with pq.ParquetFile(path) as file:
-                _check_size(path, file.metadata, header.rows)
+                rows = file.metadata.num_rows
+                if rows != header.rows or not rows:
+                    raise StudyError(f"table {path} holds {rows} row(s), its header says {header.rows}; copy both anew")
                 read = file.read()
             for newer in set(METRIC_COLUMNS) - {header.objective, *read.column_names}:  # than the table
                 read = read.append_column(newer, pa.nulls(len(read)))
             if unlike := sorted(set(wanted.names) ^ set(read.column_names)):
                 raise ValueError(f"it and its header differ in the column(s) {', '.join(unlike)}")
-            rows = read.select(wanted.names).cast(wanted).to_pylist()
-            table = cls(header, [_recorded(row, header.space) for row in rows])
+            known = read.select(wanted.names).cast(wanted).to_pylist()
+            table = cls(header, [_recorded(row, header.space) for row in known])
         except FileNotFoundError as error:
             raise StudyError(f"there is no table {path}; give the .parquet file that `tuner record` wrote") from error
         except (
@@ -305,24 +302,8 @@ class Table:
         return median(own or [ready_s for _, ready_s in starts] or [0.0])
 
 
-def _check_size(path: Path, facts: pq.FileMetaData, rows: int) -> None:
-    """Raise StudyError where a file holds other rows than its header says, or more than fit in memory.
-
-    A small file may hold very many rows that are alike, so this is asked before they are read.
-    """
-    if facts.num_rows != rows or not rows:
-        raise StudyError(f"table {path} holds {facts.num_rows} row(s), its header says {rows}; copy both anew")
-    groups = [facts.row_group(at) for at in range(facts.num_row_groups)]
-    values = max((sum(group.column(at).num_values for group in groups) for at in range(facts.num_columns)), default=0)
-    size = sum(group.total_byte_size for group in groups)
-    if rows > MOST_ROWS or values > MOST_VALUES or size > MOST_BYTES:
-        raise StudyError(
-            f"table {path} is larger than any that `tuner record` writes: {rows:,} row(s), {values:,} values in a "
-            f"column, {size:,} bytes; the most are {MOST_ROWS:,}, {MOST_VALUES:,} and {MOST_BYTES:,}"
-        )
-
-
 def _header(path: Path) -> Header:
+    """Return the header of a table. Raises StudyError where it cannot be used."""
     try:
         header = Header.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -338,7 +319,7 @@ def _header(path: Path) -> Header:
 
 
 def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Recorded:
-    """Read a row; numbers that are not finite count as unknown. Raises TypeError or ValueError for a damaged row."""
+    """Return a row as a result; numbers that are not finite are unknown. Raises TypeError or ValueError if damaged."""
     row = storable(row)
     if lost := [name for name in _NEVER_UNKNOWN if row[name] is None]:
         raise ValueError(f"trial {row['trial']} has no {', '.join(lost)}")

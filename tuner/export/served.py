@@ -30,6 +30,7 @@ def guarded(app: WSGIApplication) -> WSGIApplication:
     """Return an application that refuses foreign requests with 403 and passes all others on to `app`."""
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Return the answer to a request."""
         why = refusal(environ.get)
         if why is None:
             return app(environ, _to_this_machine(start_response))
@@ -70,7 +71,7 @@ class Artifacts:
         self._folder = folder
 
     def open_reader(self, artifact_id: str) -> BinaryIO:
-        """Open a file. Raises OSError where it is gone."""
+        """Return a file, opened. Raises OSError where it is gone."""
         return (self._folder / Path(artifact_id).name).open("rb")
 
     def write(self, artifact_id: str, content_body: BinaryIO) -> None:
@@ -114,7 +115,7 @@ def serve(
     artifacts: Path | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> NoReturn:
-    """Replace this process by a dashboard of the database at `url`, at http://127.0.0.1:`port`/, until Ctrl-C.
+    """Never return: this process becomes a dashboard of the database at `url`, at http://127.0.0.1:`port`/.
 
     So no second process can be left behind. The environment carries the URL, because other users can read command
     lines. `artifacts` is the folder of the trials' files, if there is one. All checks have passed when `ready` runs.
@@ -134,6 +135,7 @@ def serve(
 
 
 def _check_free(port: int) -> None:
+    """Raise DashboardError where a port cannot be listened on."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -34,7 +34,7 @@ _UNITS = {
 
 
 def rounded(name: str, value: Any) -> Any:
-    """Round the number called `name` to the decimals of its unit.
+    """Return the number called `name`, rounded to the decimals of its unit.
 
     Text and whole numbers stay as they are. Infinity and NaN become None.
     """
@@ -166,6 +166,7 @@ _OF_PROBE = (
 
 
 def _beside_default(case: CaseView, standing: Standing) -> Row:
+    """Return the cells that compare a config with the default of its rung."""
     return {
         "samples_per_s_vs_default": rounded("samples_per_s_vs_default", case.vs_default(standing)),
         "changes_learning": " ".join(case.changes_learning(standing.config)),
@@ -173,6 +174,7 @@ def _beside_default(case: CaseView, standing: Standing) -> Row:
 
 
 def _device_columns(devices: Sequence[DeviceSummary]) -> Row:
+    """Return the cells that repeat for each device."""
     return {
         f"{column}{rank}": rounded(column, getattr(device, field))
         for rank, device in enumerate(devices)
@@ -263,6 +265,7 @@ def all_trials(study: StudyReader) -> Sheet:
 
 
 def _method_row(study: StudyReader, method: str) -> dict[str, Any]:
+    """Return the row of a method: what the best configs of its cases reach, and what they cost."""
     cases, ladder = [case for case in study.cases if case.method == method], ladder_of_study(study)
     rungs = [case.rung(case.best.config) for case in cases if case.best]
     best = [pooled(case.best.trials) for case in cases if case.best]

@@ -21,7 +21,7 @@ _REMEDIES = {
 
 
 def export_study(url: str, study: str, folder: Path) -> list[Path]:
-    """Write all exports of `study` into `folder` and return the files' paths. They are their owner's alone: they quote.
+    """Return the paths of all exports of `study`, which are written into `folder`, for their owner alone: they quote.
 
     Old files are replaced only when all new files are complete. Raises StoreError if the database or the study cannot
     be read, and OutputError if a file cannot be written.
@@ -40,7 +40,7 @@ def prepare_folder(folder: Path) -> None:
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
-    """Write files, name → content, into `folder` and return their paths. A missing folder is created.
+    """Return the paths of files, name → content, which are written into `folder`. A missing folder is created.
 
     A file is its owner's alone from before its first byte. Old files are replaced only when all new files are complete.
     Raises OutputError if a file cannot be written.
@@ -58,7 +58,7 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
 
 @contextmanager
 def _staged(path: Path, content: bytes) -> Iterator[Path]:
-    """Write the content to a temporary file beside `path`. If the caller does not move the file, it is deleted."""
+    """Yield a temporary file beside `path` with the content. If the caller does not move it, it is deleted."""
     if path.exists() and not path.is_file():
         raise OutputError(f"cannot write {path}: it is no file; choose another name, then run the command again")
     with _explained(path), ExitStack() as stack:
@@ -72,6 +72,7 @@ def _staged(path: Path, content: bytes) -> Iterator[Path]:
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
+    """Turn an error of the file system into OutputError, which says what to do."""
     try:
         yield
     except OSError as error:

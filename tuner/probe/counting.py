@@ -7,13 +7,6 @@ MOST_ITERATIONS = 2**31 - 1
 """The largest iteration that is accepted. Databases store an iteration as a step of 32 bits."""
 MOST = 2**53
 """The largest other number that is accepted. Up to this number, a float represents every whole number exactly."""
-RESTART_DROP = 5
-"""A count has started again if it falls by at least this much, to its first value or below.
-
-A smaller drop is not a restart: when several ranks print, some of them lag behind by an iteration or two.
-"""
-NEAR_END = 0.9
-"""A count has come to its end from this share of it on: the last steps may not be printed."""
 
 _END = re.compile(r"\s*(?:/|\bof\b)\s*(?P<end>\d[\d,_]*(?:\.\d+)?[kKMGB]?)(?![\d.])")
 _NUMERAL = re.compile(r"\d[\d,_]*(?:\.\d+)?(?:[eE][+-]?\d+)?(?:[kKmMgGbBtT](?![A-Za-z]))?")
@@ -76,8 +69,14 @@ class EpochCounter:
     the next one. Such late lines are left out.
     """
 
-    def __init__(self, *, restart_drop: float = RESTART_DROP) -> None:
-        """A count that falls by `restart_drop`, to its first value or below, has started again."""
+    NEAR_END = 0.9
+    """A count has come to its end from this share of it on: the last steps may not be printed."""
+
+    def __init__(self, *, restart_drop: float = 5) -> None:
+        """A count that falls by `restart_drop`, to its first value or below, has started again.
+
+        A smaller drop is not a restart: when several ranks print, some of them lag behind by an iteration or two.
+        """
         self._restart_drop = restart_drop
         self.epoch_ends: list[float] = []
         """The counts of the epochs that are over."""
@@ -155,12 +154,12 @@ class EpochCounter:
         if epoch is not None and self._epoch is not None:
             return epoch < self._epoch
         end = (self.epoch_ends or [math.inf])[-1] if self.doubt is None else math.inf
-        return printed >= NEAR_END * end > end / 2 > self._last and printed - self._last > 2 * self._step_before
+        return printed >= self.NEAR_END * end > end / 2 > self._last and printed - self._last > 2 * self._step_before
 
     @property
     def _is_complete(self) -> bool:
         """Whether the epoch has printed its last count, or the next count would be beyond it."""
-        return self._end is not None and self._last >= min(NEAR_END * self._end, self._end - self._step)
+        return self._end is not None and self._last >= min(self.NEAR_END * self._end, self._end - self._step)
 
 
 EVALUATES = re.compile(

@@ -194,7 +194,6 @@ BF16_TFLOPS = {
 
 The first whole words that fit count: an RTX A4000 is no A40.
 """
-TERA = 1e12
 
 
 def mfu_pct(samples_per_s: float | None, flops_per_sample: float | None, devices: Sequence[Device]) -> float | None:
@@ -208,7 +207,7 @@ def mfu_pct(samples_per_s: float | None, flops_per_sample: float | None, devices
     peaks = [_peak(device.model) for device in devices]
     if samples_per_s is None or flops_per_sample is None or not peaks or None in peaks:
         return None
-    return 100.0 * samples_per_s * flops_per_sample / (TERA * sum(peak or 0.0 for peak in peaks))
+    return 100.0 * samples_per_s * flops_per_sample / (1e12 * sum(peak or 0.0 for peak in peaks))
 
 
 def _peak(model: str) -> float | None:

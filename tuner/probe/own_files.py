@@ -13,10 +13,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
+from threading import Event, Thread
 from typing import Protocol
 
 from tuner.probe import private_view
@@ -28,12 +29,16 @@ _CACHE = re.compile(r"(?i)\.?(?:[\w.-]*cache[\w.-]*|data|datasets?|triton|nv)")
 """Names of folders whose new files stay after a probe: downloaded data, and what compilers keep."""
 _SKIPPED = {".git", ".venv", "venv", "node_modules", "site-packages", "__pycache__"}
 """Folders of which no file is copied."""
-_PREFIX = "tuner-own-files-"
+_PREFIX = "tuner-kept-"
+"""How the names of stores begin, once their process holds them."""
 _UPPER = "upper"
 """The folder that gets what is written in a view."""
 _WORK = "work"
 """The folder that an overlay needs beside it."""
-_MOST_FOLDERS = 16
+LIVES_EVERY_S = 2.0
+"""The seconds after which copies show again that their tuner lives."""
+ENDED_WITHIN_S = 30.0
+"""After so many seconds without the tuner its trainer has ended: a file that is newer is the person's."""
 MOST_COPIED_BYTES = 8192 * BYTES_PER_MIB
 """The most that is copied of a training's folders where no view can be had; larger files stay unprotected."""
 
@@ -56,7 +61,6 @@ def protected(folders: Sequence[Path], out_dir: Path) -> Protection | None:
 
     `out_dir` is the folder of the probe, which it may write into.
     """
-    clean_up()
     folders = [folder for folder in folders if not folder.is_relative_to(out_dir.resolve())]
     if not folders:
         return None
@@ -100,19 +104,19 @@ class View:
         shown = [path for path in (out_dir.resolve(), *_mounts()) if path not in folders]
         self._folders = folders
         self._shown = [path for path in shown if any(path.is_relative_to(folder) for folder in folders)]
-        self._store = _new_store(place, folders)
+        self._store = Store(place, folders)
 
     @property
     def prefix(self) -> tuple[str, ...]:
         """The words that start a command in the view."""
-        return _starter(_layers(self._store, self._folders), self._shown)
+        return _starter(_layers(self._store.path, self._folders), self._shown)
 
     def close(self) -> None:
         """Remove what the command has written, apart from new files in caches. Harmless to repeat."""
         for number, folder in enumerate(self._folders):
             with suppress(OSError):
-                _keep_caches(self._store / f"{number}" / _UPPER, folder)
-        _remove(self._store)
+                _keep_caches(self._store.path / f"{number}" / _UPPER, folder)
+        self._store.close()
 
 
 class Copies:
@@ -124,23 +128,30 @@ class Copies:
         """Raises OSError where the copies cannot be made."""
         files = dict(_files(folders, out_dir.resolve()))
         left_out = set(self.too_large(folders, out_dir))
-        self._store = Path(tempfile.mkdtemp(prefix=_own_prefix(), dir=_parents(folders)[0]))
+        self._store, self._is_over = Store(_parents(folders)[0]), Event()
         index: dict[str, list[int]] = {}
         try:
             for number, (path, status) in enumerate(files.items()):
                 if path not in left_out:
-                    _copy(path, self._store / f"{number}")
+                    _copy(path, self._store.path / f"{number}")
                     index[str(path)] = [number, *_state(status)]
-            (self._store / "index").write_text(json.dumps(index))  # last: without it the copies are not complete
+            (self._store.path / "index").write_text(json.dumps(index))  # last: without it the copies are not complete
         except OSError:
-            _remove(self._store)
+            self._store.close()
             raise
+        Thread(target=self._show_life, daemon=True).start()
+
+    def _show_life(self) -> None:
+        while not self._is_over.wait(LIVES_EVERY_S):
+            with suppress(OSError):
+                os.utime(self._store.path / "index")
 
     def close(self) -> None:
         """Put back what has changed, and remove the copies. Harmless to repeat."""
+        self._is_over.set()
         with suppress(OSError):
-            put_back(self._store)
-        _remove(self._store)
+            put_back(self._store.path)
+        self._store.close()
 
     @staticmethod
     def too_large(folders: Sequence[Path], out_dir: Path) -> list[Path]:
@@ -155,14 +166,19 @@ class Copies:
 
 
 def put_back(store: Path) -> None:
-    """Put back the files that have changed since their copies were made. Raises OSError."""
+    """Put back the files that have changed since their copies were made. Raises OSError.
+
+    A file that is newer than the end of the trainer stays, and its copy is put beside it.
+    """
+    end_s = (store / "index").stat().st_mtime + ENDED_WITHIN_S
     for name, (number, *state) in json.loads((store / "index").read_text()).items():
         path = Path(name)
         if not path.exists() or _state(path.stat()) != state:
             path.parent.mkdir(parents=True, exist_ok=True)
             partial = path.with_name(f".{path.name}.tuner")
             shutil.copy2(store / f"{number}", partial)
-            partial.replace(path)
+            is_newer = path.exists() and path.stat().st_mtime > end_s
+            partial.replace(path.with_name(f"{path.name}.kept") if is_newer else path)
 
 
 def _files(folders: Sequence[Path], out_dir: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -197,7 +213,7 @@ def folders_of(command: Sequence[str], cwd: Path) -> list[Path]:
     folders = dict.fromkeys((*named, *(link for folder in named for link in _links(folder))))
     writable = [path for path in folders if not _is_shared(path) and os.access(path, os.W_OK)]
     outermost = [path for path in writable if not any(path != top and path.is_relative_to(top) for top in writable)]
-    return outermost[:_MOST_FOLDERS]
+    return outermost[:16]
 
 
 def _is_shared(folder: Path) -> bool:
@@ -263,11 +279,12 @@ def _place(folders: tuple[Path, ...]) -> Path | None:
     if os.geteuid() and not all(_is_own(path) for folder in folders for path in (folder, *_entries(folder))):
         return None
     for parent in _parents(folders):
-        store = _new_store(parent, folders)
+        store = Store(parent, folders)
         try:
-            tried = subprocess.run([*_starter(_layers(store, folders), ()), "true"], capture_output=True, check=False)
+            starter = _starter(_layers(store.path, folders), ())
+            tried = subprocess.run([*starter, "true"], capture_output=True, check=False)
         finally:
-            _remove(store)
+            store.close()
         if tried.returncode == 0:
             return parent
     return None
@@ -283,17 +300,24 @@ def _parents(folders: Sequence[Path]) -> list[Path]:
     return outside
 
 
-def _new_store(parent: Path, folders: Sequence[Path]) -> Path:
-    """Return a new folder with the layers of some folders."""
-    store = Path(tempfile.mkdtemp(prefix=_own_prefix(), dir=parent))
-    for path in (path for paths in _layers(store, folders).values() for path in paths):
-        Path(path).mkdir(parents=True)
-    return store
+class Store:
+    """A folder for temporary files, which its process holds. Without a holder it is what a killed tuner has left."""
 
+    def __init__(self, parent: Path, folders: Sequence[Path] = ()) -> None:
+        """Make a store below `parent` with the layers of some folders. Raises OSError."""
+        made = Path(tempfile.mkdtemp(prefix="tuner-new-", dir=parent))
+        self._handle: int | None = os.open(made, os.O_RDONLY)
+        fcntl.flock(self._handle, fcntl.LOCK_EX)  # the kernel lets it go with the process, whatever ends that
+        self.path = made.rename(made.with_name(f"{_PREFIX}{os.getpid()}{made.name.removeprefix('tuner-new')}"))
+        for path in (path for paths in _layers(self.path, folders).values() for path in paths):
+            Path(path).mkdir(parents=True)
 
-def _own_prefix() -> str:
-    """Return the beginning of the names of this process's stores: it says whether the process still runs."""
-    return f"{_PREFIX}{Path('/proc/self/ns/pid').stat().st_ino}-{os.getpid()}-"
+    def close(self) -> None:
+        """Remove the store, as far as that is possible. Harmless to repeat."""
+        if self._handle is not None:
+            _remove(self.path)
+            os.close(self._handle)
+            self._handle = None
 
 
 def _keep_caches(upper: Path, folder: Path) -> None:
@@ -314,14 +338,14 @@ def _remove(store: Path) -> None:
     shutil.rmtree(store, ignore_errors=True)
 
 
-@cache
 def clean_up() -> None:
-    """Put back and remove what killed tuners have left, once in each process."""
-    for parent in {Path("/var/tmp"), Path(tempfile.gettempdir())}:  # noqa: S108
-        for store in parent.glob(f"{_PREFIX}{Path('/proc/self/ns/pid').stat().st_ino}-*"):
-            pid = store.name.removeprefix(_PREFIX).split("-")[1]
-            with suppress(OSError):
-                if not Path("/proc", pid).exists() and store.stat().st_uid == os.geteuid():
-                    if (store / "index").exists():
-                        put_back(store)
-                    _remove(store)
+    """Put back and remove what killed tuners of this user have left."""
+    for store in (path for parent in _parents(()) for path in parent.glob(f"{_PREFIX}*")):
+        with suppress(OSError), ExitStack() as stack:
+            handle = os.open(store, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            stack.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(handle).st_uid == os.geteuid():
+                if (store / "index").exists():
+                    put_back(store)
+                _remove(store)

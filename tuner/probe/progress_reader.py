@@ -253,7 +253,7 @@ def _with_any_score(pattern: str) -> str:
 
 
 def _score(value: object) -> float | None:
-    """Return a score that was printed; NaN where it is not finite, or larger than any score; None where it is no number."""
+    """Return a printed score; NaN where it is not finite, or larger than any score; None where it is no number."""
     if (known := number(value, least=-MOST)) is not None or not isinstance(value, int | float | str):
         return known
     try:

@@ -120,7 +120,7 @@ def trial_queries(wanted: ColumnElement[bool], tables: Sequence[TableClause]) ->
 
 
 def of_trials(execute: Callable[[Any], Rows], queries: TrialQueries) -> Iterator[tuple[Row[Any], Sequence[Rows]]]:
-    """Read the wanted trials, and yield each in the order of their ids with its rows of the other tables.
+    """Yield the wanted trials in the order of their ids, each with its rows of the other tables.
 
     `execute` returns all rows of an SQLAlchemy query. All queries have run before the first trial is yielded.
     """

@@ -69,8 +69,6 @@ class ProbeRecord(ProbeNumbers):
 
 DEVICES = "devices"
 """Key of `ProbeRecord.host` for the identities of the devices."""
-HEADROOM = "headroom_pct"
-"""The metric that says how much of a device's memory stayed free at its peak."""
 
 
 def encode(probe: ProbeRecord) -> dict[str, Any]:
@@ -340,7 +338,7 @@ def is_kept(attributes: Mapping[str, Any], *, finished: bool) -> bool:
 
 def cost(probe: ProbeRecord) -> dict[str, float]:
     """Return what a probe took, as far as its record says: `memory_share`, `start_s` and `run_s`."""
-    headroom_pct = probe.metrics.get(HEADROOM)
+    headroom_pct = probe.metrics.get("headroom_pct")
     start_s = probe.ready_s if probe.warm else probe.start_up_s
     took = {
         MEMORY_SHARE: None if headroom_pct is None else 1.0 - headroom_pct / 100.0,
@@ -351,7 +349,7 @@ def cost(probe: ProbeRecord) -> dict[str, float]:
 
 
 def mostly_ran(took: Mapping[str, float]) -> bool:
-    """Check whether a probe of this cost spent more of its time after its start than before."""
+    """Return whether a probe of this cost spent more of its time after its start than before."""
     return took.get(RUN_S, 0.0) > took.get(START_S, 0.0)
 
 
@@ -379,6 +377,7 @@ def pooled(trials: Sequence[TrialRecord]) -> TrialRecord:
 
 
 def _device(same: Sequence[DeviceSummary]) -> DeviceSummary:
+    """Return the newest summary of one device with the numbers of all of them pooled."""
     return replace(
         same[-1],
         util_mean_pct=over(fmean, [device.util_mean_pct for device in same]),
@@ -389,6 +388,7 @@ def _device(same: Sequence[DeviceSummary]) -> DeviceSummary:
 
 
 def _error(name: str, metrics: Sequence[Mapping[str, float | None]]) -> float | None:
+    """Return the standard error of the mean of a metric; None where none is known."""
     known = [(value, each.get(f"{name}_se")) for each in metrics if (value := each.get(name)) is not None]
     return error_of_mean([value for value, _ in known], [error for _, error in known])
 

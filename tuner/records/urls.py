@@ -18,7 +18,7 @@ _UNFIT = re.compile("[\0\ud800-\udfff]")
 
 
 def checked_url(url: str) -> URL:
-    """Parse the URL of a database that an installed driver can open and that outlives this process.
+    """Return the URL of a database, parsed, which an installed driver can open and which outlives this process.
 
     Raises StoreError for any other URL. The message never shows a password.
     """
@@ -62,6 +62,7 @@ def _parsed(url: str | URL) -> URL:
 
 
 def _check_file(url: URL) -> None:
+    """Raise StoreError for a URL of SQLite that names no lasting file."""
     file = url.database or ""
     if url.host or url.username:
         raise StoreError(f"database {shown(url)}: SQLite has no host and no user; its form is sqlite:///PATH")
@@ -72,6 +73,7 @@ def _check_file(url: URL) -> None:
 
 
 def _check_options(url: URL) -> None:
+    """Raise StoreError for options that SQLite does not know."""
     if unknown := sorted(url.query.keys() - set(_SQLITE_OPTIONS)):
         raise StoreError(
             f"database {shown(url)}: SQLite knows no option {unknown[0]!r}; known: {', '.join(_SQLITE_OPTIONS)}"

@@ -72,10 +72,6 @@ def of_objective(name: str) -> str:
     return f"{name}, %" if any(metric.name == name and metric.unit == "%" for metric in METRICS) else name
 
 
-NAMES = {**axis(""), "autorange": "reversed", "automargin": True}
-"""The axis of names, the first at the top."""
-
-
 def upright(at: float, colour: str, *, width: float = 2, dash: str = "dash") -> dict[str, Any]:
     """Return an upright line over the whole picture."""
     line = {"color": colour, "width": width, "dash": dash}
@@ -92,7 +88,7 @@ _COLOURS = (BEST, FRONT, THIRD, OTHER)
 
 
 def curves(case: CaseFacts) -> Picture | None:
-    """Draw the scores of each run of the case's race against the time that the run has trained."""
+    """Return a picture of the scores of each run of the case's race against the time that the run has trained."""
     runs = runs_by_config(case.view.race)
     if not any(run.curve for made in runs.values() for run in made):
         return None
@@ -127,7 +123,7 @@ def winner(case: CaseFacts) -> str | None:
 
 
 def choices(case: CaseFacts) -> Picture | None:
-    """Draw the objective against samples/s of all measured configs, with the configs that no other beats in both."""
+    """Return a picture of all configs by objective and samples/s, with those that no other beats in both."""
     known = [point for point in case.points if point.samples_per_s is not None]
     if not known:
         return None
@@ -158,6 +154,7 @@ def choices(case: CaseFacts) -> Picture | None:
 def _points(
     points: Sequence[Standing], name: str, colour: str, *, mode: str = "markers", size: int = 8, symbol: str = "circle"
 ) -> Trace:
+    """Return a series of configs, by samples/s and objective."""
     return trace(
         *([point.samples_per_s for point in points], [point.value for point in points], name),
         hover="%{text}",
@@ -170,6 +167,7 @@ def _points(
 
 
 def _hover(point: Standing) -> str:
+    """Return what the pointer shows of a config."""
     of_several = f", mean of {point.readings}" if point.readings > 1 else ""
     of_several += ", in a session" if point.is_warm else ""
     speed = f", {point.samples_per_s:,.0f} samples/s" if point.samples_per_s is not None else ""
@@ -178,7 +176,7 @@ def _hover(point: Standing) -> str:
 
 
 def history(case: CaseFacts) -> Picture | None:
-    """Draw each measurement and the highest so far against the device-seconds of the search."""
+    """Return a picture of each measurement and the highest so far against the device-seconds of the search."""
     if not case.steps:
         return None
     spent_s, values = [round(step.ended_s, 1) for step in case.steps], [step.value for step in case.steps]
@@ -202,37 +200,8 @@ def history(case: CaseFacts) -> Picture | None:
     return Picture(name="history", title="The search", caption=caption, data=[each, highest], layout=layout)
 
 
-def parameters(case: CaseFacts) -> Picture | None:
-    """Draw the effect of each parameter with its doubt."""
-    if not case.effects:
-        return None
-    names = [text(f"{effect.parameter}: {written(effect.value)} → {written(effect.best)}") for effect in case.effects]
-    doubts = errors(2.0 * effect.error if effect.error is not None else None for effect in case.effects)
-    data = trace(
-        *([effect.change for effect in case.effects], names, "effect"),
-        hover="%{y}<br>%{x} (%{text})",
-        text=[f"{effect.pairs} pair(s)" for effect in case.effects],
-        error_x={**doubts, "color": OTHER},
-        marker=dots([FRONT if effect.is_sure else OTHER for effect in case.effects], size=9),
-    )
-    change = axis(f"change of {of_objective(case.summary.objective)}", zeroline=True)
-    return Picture(
-        name="parameters",
-        title="What each parameter changes",
-        caption="The mean difference between configs that differ in this parameter alone, with two standard errors "
-        "(matched pairs). Grey: the difference is within its doubt.",
-        data=[data],
-        layout={"xaxis": change, "yaxis": NAMES, "showlegend": False},
-        height=130 + 26 * len(names),
-    )
-
-
-MOST_RUNGS = 6
-"""About so many rungs are written below the axis; more would not fit beside each other on a phone."""
-
-
 def along_ladder(case: CaseFacts) -> Picture | None:
-    """Draw utilisation, SM activity, samples/s and memory against the rungs of the ladder, one below the other."""
+    """Return a picture of utilisation, SM activity, samples/s and memory, one below the other, by rung."""
     ladder = case.summary.ladder
     at_rung = [(point, rung_of(point.config, ladder)) for point in case.points]
     points = [point for point, rung in at_rung if rung is not None]
@@ -243,6 +212,7 @@ def along_ladder(case: CaseFacts) -> Picture | None:
     unlike = {point.config[VARIANT] for point in points if point.config.get(VARIANT, DEFAULT) != DEFAULT}
 
     def along(name: str, values: list[float | None], colour: str, symbol: str) -> Trace:
+        """Return a series of values against the rungs."""
         colours = [BEST if case.is_best(point) else colour for point in points]
         symbols = [symbol if point.config.get(VARIANT) in unlike else f"{symbol}-open" for point in points]
         marker = dots(colours, symbol=symbols if unlike else symbol)
@@ -277,9 +247,12 @@ def along_ladder(case: CaseFacts) -> Picture | None:
     return Picture(name="ladder", title="Along the ladder", caption=caption, data=data, layout=layout, height=height)
 
 
-def _ticks(rungs: Collection[int]) -> list[int]:
-    """Return the rungs to write below a logarithmic axis, the largest first, with room between neighbours."""
-    apart = (max(rungs) / min(rungs)) ** (1 / MOST_RUNGS)
+def _ticks(rungs: Collection[int], most: int = 6) -> list[int]:
+    """Return the rungs to write below a logarithmic axis, the largest first, with room between neighbours.
+
+    They are about `most`; more would not fit beside each other on a phone.
+    """
+    apart = (max(rungs) / min(rungs)) ** (1 / most)
     chosen: list[int] = []
     for rung in sorted(rungs, reverse=True):
         if not chosen or chosen[-1] >= apart * rung:
@@ -288,20 +261,15 @@ def _ticks(rungs: Collection[int]) -> list[int]:
 
 
 def _memory(case: CaseFacts) -> list[Trace]:
-    """Return the predicted memory, and where configs ran out of it."""
-    traces: list[Trace] = []
-    if memory := case.memory:
-        line, rungs = {"color": OTHER, "dash": "dot"}, map(round, memory.rungs)
-        hover = "predicted: %{y}"
-        traces.append(trace(rungs, memory.shares, "predicted memory", hover=hover, mode="lines", line=line))
-    if ended := case.out_of_memory:
-        full, marker = [FULL_PCT] * len(ended), dots(BEST, size=9, symbol="x")
-        traces.append(trace(ended, full, "ran out of memory", hover="%{x}: out of memory", marker=marker))
-    return traces
+    """Return where configs ran out of memory."""
+    if not (ended := case.out_of_memory):
+        return []
+    full, marker = [FULL_PCT] * len(ended), dots(BEST, size=9, symbol="x")
+    return [trace(ended, full, "ran out of memory", hover="%{x}: out of memory", marker=marker)]
 
 
 def over_time(case: CaseFacts) -> Picture | None:
-    """Draw the utilisation of each device in the best's newest probe, with its window and its iterations."""
+    """Return a picture of each device's utilisation in the best's newest probe, with window and iterations."""
     series = case.series
     if series is None:
         return None
@@ -331,7 +299,7 @@ def over_time(case: CaseFacts) -> Picture | None:
 
 PICTURES: tuple[Callable[[CaseFacts], Picture | None], ...] = (
     *(choices, curves, history, over_time),
-    *(parameters, along_ladder),
+    along_ladder,
 )
 
 

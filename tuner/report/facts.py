@@ -1,114 +1,16 @@
-"""What a report says about a study: the best, failures with excerpts, effects, the ladder's memory, device-seconds."""
+"""What a report says about a study: the best, failures with excerpts, device-seconds."""
 
-import math
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from statistics import fmean, geometric_mean
 
 from tuner.export import CaseSummary, CaseView, StudyReader, summary
-from tuner.probe import FULL_PCT, DeviceSeries, FailureKind, error_of_mean, folder_of, read_series
+from tuner.probe import DeviceSeries, FailureKind, folder_of, read_series
 from tuner.records.trial import INTERRUPTED, OK, TrialRecord, pooled
-from tuner.search.resource_model import Growth
 from tuner.search.standing import Standing, of_both
-from tuner.study import LADDER, VARIANT, Parameter, Space, Value, open_regular, rung_of, without_keys
-
-_ABSENT = object()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Effect:
-    """What changes on average if a parameter takes the best's value in place of another value."""
-
-    parameter: str
-    value: Value
-    """The other value."""
-    best: Value
-    pairs: int
-    """The number of pairs of configs that differ in this parameter alone."""
-    change: float
-    """The mean difference of the objective, in its unit."""
-    error: float | None
-    """The standard error of `change`; None where a single pair has no errors of its own."""
-    speed: float | None
-    """The factor by which samples/s change: the geometric mean of the pairs."""
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether the difference is at least twice its standard error."""
-        return self.error is not None and abs(self.change) >= 2.0 * self.error
-
-
-def effects(points: Sequence[Standing], best: Standing | None) -> list[Effect]:
-    """Return the effect of each value of each parameter against the best's value, those of one parameter together.
-
-    The method is that of matched pairs (Box, Hunter and Hunter, Statistics for Experimenters, 2005, section 3.2). The
-    error follows from the errors of the pairs, or from the scatter of their differences if that is larger; see
-    `steady.error_of_mean`. The scatter shows that the effect differs from config to config. A parameter that counts
-    only beside some values of another one, such as epochs beside a variant, differs together with the other.
-    """
-    if best is None:
-        return []
-    return [effect for name, value in best.config.items() for effect in _of(name, value, points)]
-
-
-def _of(name: str, wanted: Value, points: Sequence[Standing]) -> Iterator[Effect]:
-    having = [point for point in points if name in point.config]
-    names = _others(name, having)
-    alike: defaultdict[Hashable, defaultdict[Value, list[Standing]]] = defaultdict(lambda: defaultdict(list))
-    for point in having:
-        alike[tuple(point.config.get(second, _ABSENT) for second in names)][point.config[name]].append(point)
-    for value in _sorted({point.config[name] for point in having} - {wanted}):
-        pairs = [(best, rival) for group in alike.values() for best in group[wanted] for rival in group[value]]
-        if pairs:
-            yield _effect(name, value, wanted, pairs)
-
-
-def _others(name: str, points: Sequence[Standing]) -> list[str]:
-    """Return the other parameters, without those that are there or not as the value of this parameter says."""
-    values = {point.config[name] for point in points}
-
-    def follows(second: str) -> bool:
-        cases = {(point.config[name], second in point.config) for point in points}
-        return len(cases) == len(values) and len({present for _, present in cases}) == 2
-
-    everywhere = dict.fromkeys(second for point in points for second in point.config if second != name)
-    return [second for second in everywhere if not follows(second)]
-
-
-def _effect(name: str, value: Value, best: Value, pairs: Sequence[tuple[Standing, Standing]]) -> Effect:
-    changes = [first.value - second.value for first, second in pairs]
-    known = [(first.error, second.error) for first, second in pairs]
-    errors = [None if own is None or second is None else math.hypot(own, second) for own, second in known]
-    speeds = [(first.samples_per_s, second.samples_per_s) for first, second in pairs]
-    ratios = [own / second for own, second in speeds if own and second]
-    return Effect(
-        parameter=name,
-        value=value,
-        best=best,
-        pairs=len(pairs),
-        change=fmean(changes),
-        error=error_of_mean(changes, errors),
-        speed=geometric_mean(ratios) if ratios else None,
-    )
-
-
-def _sorted(values: set[Value]) -> list[Value]:
-    return sorted(
-        values, key=lambda value: (isinstance(value, str), value if not isinstance(value, str) else 0, str(value))
-    )
-
-
-BEFORE = 4
-"""The lines of an excerpt before the line that shows the failure."""
-AFTER = 7
-"""The lines of an excerpt after that line."""
-MOST_BYTES = 2_000_000
-"""The end of a console log that is searched for that line."""
-MOST_CHARACTERS = 300
-"""A longer line of an excerpt is cut off."""
+from tuner.study import open_regular, rung_of, without_keys
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,62 +37,27 @@ def failures(trials: Sequence[TrialRecord], folder: Path) -> Iterator[Failed]:
         yield Failed(kind=str(kind), trials=count, example=example.number, detail=example.probe.detail, excerpt=excerpt)
 
 
-def _excerpt(folder: Path, trial: TrialRecord) -> str | None:
-    """Return the lines around the one that shows the failure, or the last lines; None where nothing can be read."""
+def _excerpt(
+    folder: Path, trial: TrialRecord, *, before: int = 4, after: int = 7, most_bytes: int = 2_000_000
+) -> str | None:
+    """Return the lines around the one that shows the failure, or the last lines; None where nothing can be read.
+
+    Of a console log, the last `most_bytes` are searched. A line of more than 300 characters is cut off.
+    """
     probe = folder_of(folder, trial.probe.out_dir)
     if probe is None:
         return None
     try:
         with open_regular(probe / "console.log", follow=False) as file:
             file.seek(0, 2)
-            file.seek(max(0, file.tell() - MOST_BYTES))
-            lines = [without_keys(line) for line in file.read(MOST_BYTES).decode(errors="replace").splitlines()]
+            file.seek(max(0, file.tell() - most_bytes))
+            lines = [without_keys(line) for line in file.read(most_bytes).decode(errors="replace").splitlines()]
     except OSError:
         return None
     sought = trial.probe.detail.strip()
     place = next((at for at, line in enumerate(lines) if len(sought) >= 12 and sought in line), len(lines))
-    shown = lines[max(0, place - BEFORE) : place + AFTER + 1] if place < len(lines) else lines[-BEFORE - AFTER - 1 :]
-    return "\n".join(line[:MOST_CHARACTERS] for line in shown).strip("\n") or None
-
-
-PARTS = 24
-"""The line is drawn in so many parts, because the axis of the rungs is logarithmic and bends it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryLine:
-    """The predicted share of a device's memory in use, in percent, for the variant of the best."""
-
-    rungs: tuple[float, ...]
-    shares: tuple[float, ...]
-    end: float | None
-    """The rung at which memory ends; None where memory does not grow."""
-
-
-def memory_line(points: Sequence[Standing], best: Standing | None, ladder: str | None = LADDER) -> MemoryLine | None:
-    """Return the straight line through the measured peaks; None where fewer than two rungs have been measured."""
-    at_rung = [(point, rung_of(point.config, ladder)) for point in points if point.memory_share_pct is not None]
-    known = [point for point, rung in at_rung if rung is not None]
-    rungs = sorted({rung for _, rung in at_rung if rung is not None})
-    if ladder is None or len(rungs) < 2:
-        return None
-    variants = tuple(dict.fromkeys(point.config[VARIANT] for point in known if VARIANT in point.config))
-    agents = (Parameter(name=VARIANT, values=variants),) if variants else ()
-    space = Space((Parameter(name=ladder, values=tuple(rungs), is_ladder=True), *agents))
-    shares = [point.memory_share_pct or 0.0 for point in known]
-    # how much a measured peak and the peaks of two variants usually differ, as shares; as in the calibration
-    line = Growth(space, [point.config for point in known], shares, error=0.02, choices=0.1)
-    drawn_for = best if best in known else known[0]
-
-    def at(*wanted: float) -> tuple[float, ...]:
-        return tuple(float(share) for share in line.expect([{**drawn_for.config, ladder: rung} for rung in wanted])[0])
-
-    low, high = at(rungs[0], rungs[-1])
-    slope = (high - low) / (rungs[-1] - rungs[0])
-    end = rungs[0] + (FULL_PCT - low) / slope if slope > 0.0 else None
-    last = rungs[-1] * 1.15 if end is None else min(max(rungs[-1] * 1.15, 1.0), max(end, rungs[-1]))
-    drawn = tuple(rungs[0] * (last / rungs[0]) ** (part / PARTS) for part in range(PARTS + 1))
-    return MemoryLine(rungs=drawn, shares=at(*drawn), end=end)
+    shown = lines[max(0, place - before) : place + after + 1] if place < len(lines) else lines[-before - after - 1 :]
+    return "\n".join(line[:300] for line in shown).strip("\n") or None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,12 +68,6 @@ class SearchStep:
     value: float
     ended_s: float
     """The device-seconds that all trials up to this one took."""
-
-
-def found_at(trials: Iterable[TrialRecord], best: Standing | None) -> int | None:
-    """Return the first trial that measured the best config; None without a best."""
-    measured = (trial for trial in trials if trial.status == OK)
-    return next((trial.number for trial in measured if best and trial.launch == best.launch), None)
 
 
 def steps(trials: Sequence[TrialRecord], devices: int) -> tuple[SearchStep, ...]:
@@ -236,8 +97,6 @@ class CaseFacts:
     steps: tuple[SearchStep, ...]
     out_of_memory: tuple[int, ...]
     """The rungs that ran out of device memory."""
-    memory: MemoryLine | None
-    effects: tuple[Effect, ...]
     first_best: SearchStep | None
     """The step that first measured the best."""
     device_s: float
@@ -281,17 +140,20 @@ def gather(reader: StudyReader, folder: Path, trainable: Iterable[str] | None = 
     return StudyFacts(name=reader.study, cases=cases, waiting=waiting, machine=_machine(reader.trials()))
 
 
-def _gain(case: CaseFacts) -> tuple[bool, float]:
-    """Return by what cases are ranked: what the best gains over the default, as far as both are known."""
-    beside = case.summary.default.beside_best if case.summary.default else None
-    return case.summary.best is not None, beside[1] - beside[0] if beside else 0.0
+def _gain(case: CaseFacts) -> float:
+    """Return by what cases are ranked: what the best gains over the default, 0 where unknown; -inf without a best."""
+    if case.summary.best is None:
+        return float("-inf")
+    default_value, best_value = (case.summary.default and case.summary.default.beside_best) or (0.0, 0.0)
+    return best_value - default_value
 
 
 def _case(view: CaseView, folder: Path) -> CaseFacts:
+    """Return the facts of one case; `folder` is the study's folder."""
     trials, best, devices = view.trials, view.best, max(1, len(view.kept.devices))
     ladder = view.kept.ladder
     newest = pooled(best.trials) if best else None
-    measured, first_trial = tuple(sorted(view.configs, key=lambda point: -point.value)), found_at(trials, best)
+    measured = tuple(sorted(view.configs, key=lambda point: -point.value))
     walked = steps(trials, devices)
     full = [rung_of(trial.config, ladder) for trial in trials if trial.status == FailureKind.GPU_OOM]
     probe = folder_of(folder, newest.probe.out_dir) if newest else None
@@ -306,9 +168,7 @@ def _case(view: CaseView, folder: Path) -> CaseFacts:
         front=frozenset(point.launch for point in of_both(measured)),
         steps=walked,
         out_of_memory=tuple(sorted({rung for rung in full if rung is not None})),
-        memory=memory_line(measured, best, ladder),
-        effects=tuple(effects(measured, best)),
-        first_best=next((step for step in walked if step.trial.number == first_trial), None),
+        first_best=next((step for step in walked if best and step.trial.launch == best.launch), None),
         device_s=view.probe_s * devices,
         failures=failed,
         series=series,
@@ -319,6 +179,7 @@ def _case(view: CaseView, folder: Path) -> CaseFacts:
 def _missing(
     best: TrialRecord | None, series: DeviceSeries | None, failed: Iterable[Failed], measured: Sequence[Standing]
 ) -> Iterable[str]:
+    """Yield what the report cannot show of a case."""
     if not measured:
         yield "no trial has given a number yet"
     if best and series is None:
@@ -333,6 +194,7 @@ def _missing(
 
 
 def _machine(trials: Iterable[TrialRecord]) -> dict[str, tuple[str, ...]]:
+    """Return what the trials say of their machines, without names: fact → its values."""
     known: dict[str, dict[str, None]] = {}
     for trial in trials:
         for name, fact in trial.probe.host.items():

@@ -1,11 +1,10 @@
 """A report as one self-contained HTML page, or as Markdown. Nothing in it is fetched from a network."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
-from statistics import fmean
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup
@@ -14,8 +13,7 @@ from plotly.offline import get_plotlyjs
 from tuner.export import code, fenced, in_words, markdown, trials, with_error
 from tuner.report import words
 from tuner.report.charts import Picture, pictures, winner
-from tuner.report.facts import CaseFacts, StudyFacts
-from tuner.study import grouped
+from tuner.report.facts import StudyFacts
 
 _FILTERS = {
     "winner": winner,
@@ -44,7 +42,6 @@ def render(study: StudyFacts, *, form: str, commands: Mapping[str, str]) -> str:
             cases=study.cases,
             headline=words.headline(study),
             explained=words.explained(study),
-            methods=list(_methods(study.cases)),
             commands=commands,
             with_error=with_error,
             most=5,
@@ -69,10 +66,12 @@ def _templates(in_markdown: bool) -> Environment:
 
 
 def _in_markdown(value: object) -> object:
+    """Return a value as Markdown shows it; what is Markdown already stays."""
     return markdown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _own_files() -> dict[str, Markup]:
+    """Return the style and the script of the page."""
     templates = files("tuner.report") / "templates"
     return {
         name: _trusted((templates / file).read_text(encoding="utf-8"))
@@ -87,12 +86,5 @@ def _drawn(picture: Picture) -> Markup:
 
 
 def _trusted(text: str) -> Markup:
-    """Mark a text as HTML: our own files, plotly's script, and JSON without the character that opens a tag."""
+    """Return a text marked as HTML: our own files, plotly's script, and JSON without the character that opens a tag."""
     return Markup(text)  # noqa: S704
-
-
-def _methods(cases: Sequence[CaseFacts]) -> Iterable[tuple[str, int, int, float | None]]:
-    """Yield for each method: its name, its cases with a best, all its cases, and the mean objective of the best."""
-    for method, members in grouped(cases, lambda case: case.view.method).items():
-        values = [case.summary.best.value for case in members if case.summary.best]
-        yield method, len(values), len(members), fmean(values) if values else None

@@ -104,12 +104,5 @@ def when_found(case: CaseFacts) -> str:
 
 
 def memory_end(case: CaseFacts) -> str:
-    """Return where memory ends along the ladder, as measured and as predicted."""
-    lines = []
-    if case.out_of_memory:
-        lines.append(f"{case.summary.ladder} {case.out_of_memory[0]:,} ran out of memory.")
-    if (line := case.memory) and line.end:
-        far = 4.0 * line.rungs[-1]
-        ends = f"above {far:,.0f}" if line.end > far else f"near {line.end:,.0f}"
-        lines.append(f"By the straight line through the peaks, memory ends {ends}.")
-    return " ".join(lines)
+    """Return from which rung on configs ran out of memory; empty where none did."""
+    return f"{case.summary.ladder} {case.out_of_memory[0]:,} ran out of memory." if case.out_of_memory else ""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from tuner.probe import Failure, FailureKind
 from tuner.records.case_record import CaseRecord, StudyAttributes
@@ -61,7 +62,7 @@ class CaseWork:
         return defaults_first(strategy, self._space) if compares else strategy
 
     def run(self, probed: int = 0) -> events.CaseOutcome:
-        """Work until the target is reached; `probed` counts the trials that this command has made before."""
+        """Return how the work on the case ended; `probed` counts the trials that this command has made before."""
         target = self._job.target(self._spec)
         taken_back = self.study.take_back(self._probing.folder)
         with self.study.read_once():
@@ -77,7 +78,7 @@ class CaseWork:
             )
         )
         while asked := self._ask(target):
-            result = self._probing.probe(asked)
+            result = self._probing.measure(asked)
             probed += 1
             has_run = result.failure is None or self.study.has_run
             if ending := events.given_up(result, self.study.failing_streak, has_run=has_run):
@@ -85,8 +86,13 @@ class CaseWork:
         if self._job.interrupted():
             return self._outcome(events.Ending.INTERRUPTED, probed)
         is_reached = target is not None and self.study.finished >= target
-        ending = (events.Ending.TARGET if is_reached else events.Ending.EXHAUSTED) if probed else events.Ending.ALREADY
-        outcome = self._outcome(events.Ending.ELSEWHERE if self.study.awaited else ending, probed)
+        if self.study.awaited:
+            ending = events.Ending.ELSEWHERE
+        elif not probed:
+            ending = events.Ending.ALREADY
+        else:
+            ending = events.Ending.TARGET if is_reached else events.Ending.EXHAUSTED
+        outcome = self._outcome(ending, probed)
         return outcome if is_reached else replace(outcome, why=self.study.end(keep=self._job.purpose.keeps_end))
 
     def _ask(self, target: int | None) -> Asked | None:
@@ -116,7 +122,7 @@ class CaseWork:
 
 
 def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
-    """Work on each case until its target number of finished trials is reached; resume the trials in the database.
+    """Return how the work on each case ended: at its target number of finished trials, those in the database included.
 
     A case whose set-up is at fault ends early, and the next case begins. If other workers run the last trials of a
     case, a job that waits for them returns to the case later: such a trial may fail, or another may be needed.
@@ -147,49 +153,57 @@ def _waited_for(job: Job, outcome: events.CaseOutcome) -> events.CaseOutcome:
 
 
 def _optimized(job: Job, case: Case) -> events.CaseOutcome:
+    """Return how the work on a case ended, its small probes included."""
     job, calibration = prepared(job, case)
     if calibration is None:
         return CaseWork(job, case).run()
     return calibration if calibration.stopped else CaseWork(job, case).run(calibration.probed)
 
 
-def prepared(job: Job, case: Case) -> tuple[Job, events.CaseOutcome | None]:
-    """Return the job with all values of the case that are `auto`, and the outcome of the small probes if any ran.
+class Prepared(NamedTuple):
+    """A job with the values of a case that are `auto`, and how the small probes ended if any ran."""
+
+    job: Job
+    outcome: events.CaseOutcome | None = None
+
+
+def prepared(job: Job, case: Case) -> Prepared:
+    """Return the job with all values of the case that are `auto`.
 
     The values come from the case's study. Where the study has none, they follow from small probes that run now, and the
     study keeps them for good.
     """
     if (batch := job.bench.batch_to_fit(case)) is not None:
         return _batch_fitted(job, case, batch)
-    return _calibrated(job, case) if job.bench.calibrates(case) else (job, None)
+    return _calibrated(job, case) if job.bench.calibrates(case) else Prepared(job)
 
 
-def _batch_fitted(job: Job, case: Case, batch: BatchToFit) -> tuple[Job, events.CaseOutcome | None]:
+def _batch_fitted(job: Job, case: Case, batch: BatchToFit) -> Prepared:
     """Return the job with the case's batch size."""
     started = events.BatchFitStarted(case=case.name, parameter=batch.parameter)
     work, outcome = _small_probes(job, case, fit_batch(batch), started, lambda kept: kept.batch)
     if outcome and outcome.stopped:
-        return job, outcome
+        return Prepared(job, outcome)
     fitted = work.study.fix_batch(batch.fit)
     if fitted is None:
         why = f"{batch.parameter} is auto, and fewer than two batch sizes ran; write `choices` of sizes that run"
         failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="batch", detail=why)
         probed = outcome.probed if outcome else 0
-        return job, events.CaseOutcome(case=case, ending=events.Ending.SETUP, probed=probed, failure=failure)
+        return Prepared(job, events.CaseOutcome(case=case, ending=events.Ending.SETUP, probed=probed, failure=failure))
     job.watcher(events.BatchFitted(case=case.name, parameter=batch.parameter, size=fitted.size, why=str(fitted)))
-    return replace(job, bench=job.bench.with_batch(case, fitted)), outcome
+    return Prepared(replace(job, bench=job.bench.with_batch(case, fitted)), outcome)
 
 
-def _calibrated(job: Job, case: Case) -> tuple[Job, events.CaseOutcome | None]:
+def _calibrated(job: Job, case: Case) -> Prepared:
     """Return the job with the rungs of a case's `auto` ladder."""
     space, limits = job.bench.space_for(case), job.bench.spec_for(case).probe
     started = events.CalibrationStarted(case=case.name, rungs=calibrated_at(space))
     work, outcome = _small_probes(job, case, CALIBRATE, started, lambda kept: kept.rungs)
     if outcome and outcome.stopped:
-        return job, outcome
+        return Prepared(job, outcome)
     rungs = work.study.fix_rungs(lambda trials: rungs_after(trials, space, limits))
     job.watcher(events.LadderFixed(case=case.name, rungs=rungs))
-    return replace(job, bench=job.bench.with_rungs(case, rungs)), outcome
+    return Prepared(replace(job, bench=job.bench.with_rungs(case, rungs)), outcome)
 
 
 def _small_probes(

@@ -168,6 +168,7 @@ def prober_on(
     With `shared` a probe does not wait for idle cards: other programs work on them all the time.
     Raises DeviceError when a card cannot be read.
     """
+    own_files.clean_up()
     clock = MonotonicClock()
     return RealProber(
         source,

@@ -3,27 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
+from tuner import probe
 from tuner.count import PARTS, TrainingCounts, differences
 from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerError
-from tuner.probe import (
-    Answer,
-    Blame,
-    Failure,
-    FailureKind,
-    Next,
-    ProbePlan,
-    ProbeResult,
-    Slot,
-    Stop,
-    error,
-    measured,
-    mfu_pct,
-    other_training,
-    unlaunched,
-    value,
-    with_sure_speed,
-)
 from tuner.running.events import ProbeEnded, ProbeRunning, ProbeStarted
 from tuner.running.job import Job, Pulse
 from tuner.running.prober import run_in
@@ -31,18 +15,27 @@ from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.store.case_study import Asked, CaseStudy, kept_probe, set_aside
 from tuner.study import Case, Config, Space, StudySpec, compare_with_default, same_launch
 
-MOST_FAILURES = 2
-"""After this many failed sessions in a row, none of them a config's fault, a case is measured without sessions."""
-
-_NOT_THE_CONFIG = {Blame.HOST, Blame.SETUP, Blame.UNKNOWN}
+_NOT_THE_CONFIG = {probe.Blame.HOST, probe.Blame.SETUP, probe.Blame.UNKNOWN}
 
 
-_REFUSALS = {ConfigRefusedError: FailureKind.INVALID_CONFIG, LaunchError: FailureKind.INVALID_COMMAND}
+_REFUSALS = {ConfigRefusedError: probe.FailureKind.INVALID_CONFIG, LaunchError: probe.FailureKind.INVALID_COMMAND}
 """The kind of failure of a config that the trainer cannot plan or start; for any other error a file is at fault."""
+
+
+class _Judged(NamedTuple):
+    """The result of a probe, and what the study makes of it."""
+
+    result: probe.ProbeResult
+    verdict: Verdict
+    plan: probe.ProbePlan | None
+    """None where the trainer has refused the config."""
 
 
 class Probing:
     """Probes the configs of one case, in sessions as far as study file and trainer have them."""
+
+    MOST_FAILED_SESSIONS = 2
+    """After this many failed sessions in a row, none of them a config's fault, a case is measured without sessions."""
 
     def __init__(self, job: Job, case: Case, study: CaseStudy, *, spec: StudySpec, space: Space) -> None:
         """`spec` and `space` are those of the case."""
@@ -65,49 +58,49 @@ class Probing:
         key = self._job.bench.trainer.session_key(self._case, config) if self._spec.probe.warm else None
         return 0.0 if key is not None and key == self._job.open_session() else 1.0
 
-    def probe(self, asked: Asked) -> ProbeResult:
-        """Probe one config, or judge it without a probe, and store the result."""
+    def measure(self, asked: Asked) -> probe.ProbeResult:
+        """Return the result of one config, which is probed or known without a probe; it is judged and stored."""
         slot = self._job.bench.slot(self._case, self.folder / f"{asked.number:04d}")
         slot = replace(slot, limits=self._job.purpose.limits(slot.limits))
         try:
-            result, verdict, planned = run_in(slot, partial(self._plan, asked), partial(self._run, asked))
+            judged = run_in(slot, partial(self._plan, asked), partial(self._run, asked))
         except TrainerError as refusal:
-            kind = _REFUSALS.get(type(refusal), FailureKind.MISSING_ASSET)
-            result = unlaunched(asked.config, Failure(kind=kind, rule="trainer", detail=str(refusal)), "")
-            verdict, planned = self._judge(result, asked), None
-        self._tell(asked, result, verdict, planned)
-        return result
+            kind = _REFUSALS.get(type(refusal), probe.FailureKind.MISSING_ASSET)
+            result = probe.unlaunched(asked.config, probe.Failure(kind=kind, rule="trainer", detail=str(refusal)), "")
+            judged = _Judged(result, self._judge(result, asked), None)
+        self._tell(asked, *judged)
+        return judged.result
 
-    def _plan(self, asked: Asked, slot: Slot) -> ProbePlan:
+    def _plan(self, asked: Asked, slot: probe.Slot) -> probe.ProbePlan:
         """Return a plan for a run in a session where the case has sessions, else for the trainer's plain command."""
         trainer = self._job.purpose.trainer or self._job.bench.trainer
-        warm = self._spec.probe.warm and not asked.cold and self._failed_sessions < MOST_FAILURES
+        warm = self._spec.probe.warm and not asked.cold and self._failed_sessions < self.MOST_FAILED_SESSIONS
         plan = trainer.warm_plan(self._case, asked.config, slot) if warm else None
         return plan or trainer.plan(self._case, asked.config, slot)
 
-    def _run(self, asked: Asked, plan: ProbePlan) -> tuple[ProbeResult, Verdict, ProbePlan]:
+    def _run(self, asked: Asked, plan: probe.ProbePlan) -> _Judged:
         """Return the result and the verdict of a probe, which runs only if they are not known before."""
         with self._study.read_once():
             known = foregone(asked.config, self._study.frontier())
             left_s = self._takes_s(asked.left, max(self._study.running, 1))
         if known:
             failure, verdict = known
-            return unlaunched(asked.config, failure, plan.digest), verdict, plan
+            return _Judged(probe.unlaunched(asked.config, failure, plan.digest), verdict, plan)
         self._job.watcher(
             ProbeStarted(
                 case=self._case.name, trial=asked.number, config=dict(asked.config), left=asked.left, left_s=left_s
             )
         )
         result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
-        result = with_sure_speed(result, self._spec.needed)
-        share = mfu_pct(result.samples_per_s, plan.flops_per_sample, plan.slot.devices)
+        result = probe.with_sure_speed(result, self._spec.needed)
+        share = probe.mfu_pct(result.samples_per_s, plan.flops_per_sample, plan.slot.devices)
         result = replace(result, mfu_pct=share)
         if result.ok and (change := self._changes(result)):
-            result = replace(result, failure=other_training(change))
-        return result, self._judge(result, asked), plan
+            result = replace(result, failure=probe.other_training(change))
+        return _Judged(result, self._judge(result, asked), plan)
 
-    def _judge(self, result: ProbeResult, asked: Asked) -> Verdict:
-        """Judge a result, and count the sessions in a row that failed."""
+    def _judge(self, result: probe.ProbeResult, asked: Asked) -> Verdict:
+        """Return the verdict on a result, and count the sessions in a row that failed."""
         failed = result.failure is not None and result.failure.kind.blame in _NOT_THE_CONFIG
         if result.warm:
             self._failed_sessions = self._failed_sessions + 1 if failed else 0
@@ -125,7 +118,7 @@ class Probing:
         never = self._job.purpose.ineligible(result) if verdict.value is not None else None
         return replace(verdict, ineligible=verdict.ineligible or never)
 
-    def _changes(self, result: ProbeResult) -> str | None:
+    def _changes(self, result: probe.ProbeResult) -> str | None:
         """Return in which kept parts a config trains something else than the person's own config; None in none."""
         keeps = self._job.bench.trainer.keeps
         if not keeps or result.training is None or self._space.own is None:
@@ -140,10 +133,10 @@ class Probing:
         changes = differences(own, second, free=frozenset(PARTS) - keeps)
         return "; ".join(map(str, changes)) or None
 
-    def _default_metrics(self, result: ProbeResult) -> Mapping[str, float | None]:
+    def _default_metrics(self, result: probe.ProbeResult) -> Mapping[str, float | None]:
         """Return the metrics of the default config at a result's rung; the result's own where it is the default."""
         if self._is_default(result.config):
-            return measured(result)
+            return probe.measured(result)
         default = self._study.newest(self._space.default_at(self._space.rung(result.config)))
         return default.metrics if default else {}
 
@@ -151,7 +144,8 @@ class Probing:
         """Return whether constraints compare other configs with this config."""
         return self._compares and same_launch(config, self._space.default_at(self._space.rung(config)))
 
-    def _tell(self, asked: Asked, result: ProbeResult, verdict: Verdict, plan: ProbePlan | None) -> None:
+    def _tell(self, asked: Asked, result: probe.ProbeResult, verdict: Verdict, plan: probe.ProbePlan | None) -> None:
+        """Store a result, and tell the watcher. Where it cannot be stored, a file in the probe's folder keeps it."""
         folder, target = self._job.bench.folder, self._job.target(self._spec)
         record = kept_probe(result, verdict, plan, folder=folder)
         try:
@@ -178,36 +172,38 @@ class Probing:
         usual_s = None if self._job.simulated else self._study.usual_s
         return None if probes is None or usual_s is None else probes * usual_s / workers
 
-    def _stop(self, asked: Asked) -> Stop:
+    def _stop(self, asked: Asked) -> probe.Stop:
+        """Return what says after each iteration, and between them, whether the probe of a trial goes on."""
         show = self._shown(asked, self._job.pulse) if self._job.pulse else lambda _: None
 
-        known: ProbeResult | None = None
+        known: probe.ProbeResult | None = None
 
-        def stop(so_far: ProbeResult | None) -> Answer:
+        def stop(so_far: probe.ProbeResult | None) -> probe.Answer:
             nonlocal known
             known = so_far or known
             if self._job.interrupted():
                 is_measured = known is not None and (known.window_s or 0.0) >= self._spec.probe.window_seconds
-                return Answer(Next.ENOUGH) if is_measured and self._job.is_late() else Answer(Next.INTERRUPTED)
+                is_rough_value_kept = is_measured and self._job.is_late()
+                return probe.Answer(probe.Next.ENOUGH if is_rough_value_kept else probe.Next.INTERRUPTED)
             self._study.beat(asked)
             show(so_far)
             if so_far and (change := self._changes(so_far)):
-                return Answer(Next.OTHER_TRAINING, change)
-            return self._after_iteration(asked, so_far) if so_far else Answer(Next.GO)
+                return probe.Answer(probe.Next.OTHER_TRAINING, change)
+            return self._after_iteration(asked, so_far) if so_far else probe.Answer(probe.Next.GO)
 
         return stop
 
-    def _shown(self, asked: Asked, pulse: Pulse) -> Callable[[ProbeResult | None], None]:
+    def _shown(self, asked: Asked, pulse: Pulse) -> Callable[[probe.ProbeResult | None], None]:
         """Return what shows the probe that begins now to the watcher, where the last time is long enough ago.
 
         It is called with the result after one more iteration, and with None at other times.
         """
         objective, limits = self._spec.objectives[0], self._spec.probe
         began_s = shown_s = pulse.clock.now()
-        known: ProbeResult | None = None
+        known: probe.ProbeResult | None = None
         pulse.utilisation()  # forgets what was measured before this probe
 
-        def show(so_far: ProbeResult | None) -> None:
+        def show(so_far: probe.ProbeResult | None) -> None:
             nonlocal known, shown_s
             known, now_s = so_far or known, pulse.clock.now()
             if now_s - shown_s < pulse.every_s:
@@ -220,8 +216,8 @@ class Probing:
                 seconds=now_s - began_s,
                 iteration=known and known.iterations,
                 usual_iterations=limits.iterations - limits.warmup_iterations,
-                value=known and value(known, objective),
-                error=known and error(known, objective),
+                value=known and probe.value(known, objective),
+                error=known and probe.error(known, objective),
                 samples_per_s=known and known.samples_per_s,
                 utilisation=tuple(pulse.utilisation()),
             )
@@ -229,17 +225,16 @@ class Probing:
 
         return show
 
-    def _after_iteration(self, asked: Asked, so_far: ProbeResult) -> Answer:
-        """Report the result of a running probe so far; return whether the probe goes on."""
+    def _after_iteration(self, asked: Asked, so_far: probe.ProbeResult) -> probe.Answer:
+        """Return whether a running probe goes on, after its result so far was reported to the pruner."""
         objectives = self._spec.objectives
         if self._job.purpose.settled:
             return self._job.purpose.settled(so_far)
-        number = value(so_far, objectives[0])
-        hopeless = (
-            number is not None and not so_far.level_changed and self._study.report(asked, so_far.iterations, number)
-        )
-        competing = self._job.purpose.competing and not asked.repeats and not self._is_default(asked.config)
-        if hopeless and competing and (so_far.window_s or 0.0) >= self._spec.probe.window_seconds:
-            return Answer(Next.PRUNED, f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)")
-        rival = self._study.rival() if competing else None
+        number = probe.value(so_far, objectives[0])
+        is_settled_level = number is not None and not so_far.level_changed
+        is_hopeless = is_settled_level and self._study.report(asked, so_far.iterations, number)
+        is_competing = self._job.purpose.competing and not asked.repeats and not self._is_default(asked.config)
+        if is_hopeless and is_competing and (so_far.window_s or 0.0) >= self._spec.probe.window_seconds:
+            return probe.Answer(probe.Next.PRUNED, f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)")
+        rival = self._study.rival() if is_competing else None
         return settled(so_far, objectives, self._spec.probe, rival)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import NamedTuple
 
 from tuner.devices.found import describe_machine
 from tuner.errors import StudyError
@@ -46,7 +47,7 @@ def recording_bench(bench: Workbench) -> Workbench:
 
 
 def plan_recording(bench: Workbench, case: Case, count: int | None) -> PlannedRecording:
-    """Choose what to record of a case: its whole space or, where `count` is given, so many configs that fill the space.
+    """Return what to record of a case: its whole space or, where `count` is given, so many configs that fill the space.
 
     Raises StudyError where a parameter cannot be a column of a table, or the space has too many configs.
     """
@@ -80,36 +81,37 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> PlannedRe
     )
 
 
-def record_cases(job: Job, recordings: Sequence[PlannedRecording]) -> tuple[list[PlannedRecording], list[CaseOutcome]]:
-    """Measure the configs of each case in their order, except the configs that are already recorded.
+class CaseRecording(NamedTuple):
+    """What was planned for a case, anew after a calibration, and how its recording ended; None if it never began."""
 
-    Returns the recordings and the outcomes of the cases that began. A recording is planned again after a calibration.
+    planned: PlannedRecording
+    outcome: CaseOutcome | None = None
+
+
+def record_cases(job: Job, recordings: Sequence[PlannedRecording]) -> list[CaseRecording]:
+    """Return how the recording of each case ended: all its configs are measured in their order, but the recorded ones.
+
     Raises StoreError, before any probe, where a case was recorded with other settings.
     """
     for case in (recording.case for recording in recordings):
         check_study(job.database, job.bench.study_name(case), job.bench.identity_for(case))
-    planned: list[PlannedRecording] = []
-    outcomes: list[CaseOutcome] = []
-    for recording in recordings:
-        made, outcome = (recording, []) if job.interrupted() else _record(job, recording)
-        planned.append(made)
-        outcomes += outcome
-    return planned, outcomes
+    return [CaseRecording(recording) if job.interrupted() else _record(job, recording) for recording in recordings]
 
 
-def _record(job: Job, recording: PlannedRecording) -> tuple[PlannedRecording, list[CaseOutcome]]:
+def _record(job: Job, recording: PlannedRecording) -> CaseRecording:
+    """Return how the recording of a case ended, which begins with the small probes that it needs."""
     case, noting = recording.case, _noting(job, recording)
     ready, calibration = prepared(noting, case)
     if calibration and calibration.stopped:
         job.watcher(calibration.event)
-        return recording, [calibration]
+        return CaseRecording(recording, calibration)
     if ready is not noting:
         recording = plan_recording(ready.bench, case, recording.count)
     space = ready.bench.space_for(case)
     limited = space.auto_bounds is None and space.auto_batch is None  # trials of a calibration count for nothing here
     purpose = record(recording.configs, limited=limited)
     job = replace(_noting(ready, recording), purpose=purpose, trials=len(recording.configs))
-    return recording, optimize(job, [case])
+    return CaseRecording(recording, next(iter(optimize(job, [case])), None))
 
 
 def _noting(job: Job, recording: PlannedRecording) -> Job:

@@ -38,14 +38,8 @@ def device_groups(asked: str, available: int, *, workers: int | None, per_trial:
     return [",".join(cards[start : start + per_trial]) for start in range(0, (workers or most) * per_trial, per_trial)]
 
 
-RESTARTS = 3
-"""A worker is started again at most this many times. More deaths have a cause that another start does not remove."""
 IN_ORDER = {0, 2, 130}
 """The exit codes with which a worker ends by itself: done, an error that the user can fix, interrupted."""
-POLL_S = 0.5
-"""The seconds between two looks at whether the user wants to stop."""
-END_S = 90.0
-"""The seconds that a worker gets to end its probe when the team ends."""
 
 Line = Mapping[str, Any]
 """A line of a worker's output: an event of `tuner.running.events`, or `{"complaint": text}`."""
@@ -90,6 +84,13 @@ class WorkerTeam:
     So a worker ends its probe even when this process is killed.
     """
 
+    RESTARTS = 3
+    """A worker is started again at most this many times: more deaths have a cause that no start removes."""
+    POLL_S = 0.5
+    """The seconds between two looks at whether the user wants to stop."""
+    END_S = 90.0
+    """The seconds that a worker gets to end its probe when the team ends."""
+
     def __init__(self, plans: Iterable[WorkerPlan]) -> None:
         """Start a worker for each plan. Raises OSError when a process cannot be started."""
         self._lines: queue.SimpleQueue[tuple[_Worker, Line | None]] = queue.SimpleQueue()
@@ -106,7 +107,7 @@ class WorkerTeam:
         ended: Callable[[str, Exit], None],
         interrupted: Callable[[], bool] = lambda: False,
     ) -> list[int]:
-        """Show every line until all workers have ended; return the last exit code of each.
+        """Return the last exit code of each worker, after all have ended. Until then every line is shown.
 
         `ended` is called at each end. A worker that died is started again, and repeats its open trial. Once
         `interrupted` returns True, all workers are asked to end.
@@ -115,7 +116,7 @@ class WorkerTeam:
             if interrupted() and not self._ending:
                 self.stop()
             try:
-                worker, line = self._lines.get(timeout=POLL_S)
+                worker, line = self._lines.get(timeout=self.POLL_S)
             except queue.Empty:
                 continue
             if line is not None:
@@ -123,7 +124,7 @@ class WorkerTeam:
                 continue
             code = worker.process.wait()
             _hang_up(worker.process)
-            again = code not in IN_ORDER and worker.starts <= RESTARTS and not self._ending
+            again = code not in IN_ORDER and worker.starts <= self.RESTARTS and not self._ending
             ended(worker.plan.name, Exit(code=code, again=again))
             if again:
                 worker.process, worker.starts = _start(worker.plan), worker.starts + 1
@@ -143,7 +144,7 @@ class WorkerTeam:
         self.stop()
         for worker in self._workers:
             try:
-                worker.process.wait(END_S)
+                worker.process.wait(self.END_S)
             except subprocess.TimeoutExpired:
                 worker.process.kill()
                 worker.process.wait()
@@ -152,6 +153,7 @@ class WorkerTeam:
         threading.Thread(target=self._read, args=(worker, worker.process.stdout), daemon=True).start()
 
     def _read(self, worker: _Worker, stream: IO[str]) -> None:
+        """Queue each line of a worker, and None at its end."""
         with stream:
             for line in stream:
                 self._lines.put((worker, _parsed(line)))
@@ -159,6 +161,7 @@ class WorkerTeam:
 
 
 def _start(plan: WorkerPlan) -> "subprocess.Popen[str]":
+    """Return a worker's process, started."""
     return subprocess.Popen(
         plan.argv,
         stdin=subprocess.PIPE,

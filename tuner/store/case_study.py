@@ -6,7 +6,7 @@ It makes what the database keeps of an ended trial, and ends trials whose proces
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from itertools import takewhile
 from pathlib import Path
@@ -73,7 +73,7 @@ class Unstored:
     record: ProbeRecord
 
     def of(self, trial: FrozenTrial) -> bool:
-        """Check whether the result is of this trial. A trial in another database may have the same number."""
+        """Return whether the result is of this trial. A trial in another database may have the same number."""
         lease = Lease.read(trials.kept(trial).lease)
         return trial.number == self.number and lease is not None and lease.same(self.lease)
 
@@ -88,7 +88,7 @@ class TakenBack(NamedTuple):
 
 
 def set_aside(error: StoreError, number: int, verdict: Verdict, record: ProbeRecord, folder: Path) -> StoreError:
-    """Write the result of a trial of this process to a file in the probe's folder; return an error that names the file.
+    """Return an error that names the file in the probe's folder to which the result of a trial is written now.
 
     `folder` is the study's folder. The error is returned unchanged if nothing was launched or the file cannot be
     written.
@@ -108,12 +108,13 @@ def set_aside(error: StoreError, number: int, verdict: Verdict, record: ProbeRec
     )
 
 
-def _read(probes: Path) -> Iterator[tuple[Path, Unstored]]:
+def _unstored(probes: Path) -> dict[Path, Unstored]:
+    """Return the results in files below the probes' folders: file → result."""
+    results: dict[Path, Unstored] = {}
     for file in probes.glob(f"*/{RESULT_FILE}"):
-        try:
-            yield file, schema.adapter(Unstored).validate_json(file.read_bytes())
-        except (OSError, ValidationError):
-            continue  # the file is incomplete, or of another version
+        with suppress(OSError, ValidationError):  # the file is incomplete, or of another version
+            results[file] = schema.adapter(Unstored).validate_json(file.read_bytes())
+    return results
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,7 +142,7 @@ _MARKS = {Why.CONFIRM: schema.CONFIRMS, Why.CALIBRATE: schema.CALIBRATES, Why.SO
 
 
 def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[FrozenTrial]) -> Asked:
-    """Read the config of a trial that has just begun, and store in the trial why it was chosen.
+    """Return a trial that has just begun, with its config; why it was chosen is stored in it.
 
     `before` are the study's trials without this one.
     """
@@ -163,10 +164,7 @@ def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[Froze
 
 
 Answer = TypeVar("Answer")
-
-
-LOCKED_S = 5.0
-"""While a probe runs, a database whose file another program locks is left alone for this many seconds."""
+Otherwise = TypeVar("Otherwise")
 
 
 class CaseStudy:
@@ -181,6 +179,9 @@ class CaseStudy:
 
     Raises StoreError that names what differs from the study in the database.
     """
+
+    LOCKED_S = 5.0
+    """While a probe runs, a database whose file another program locks is left alone for this many seconds."""
 
     def __init__(
         self,
@@ -219,8 +220,8 @@ class CaseStudy:
     def _transact(self, work: Callable[[], Answer], *, alone: bool = False, hurried: bool = False) -> Answer:
         return self._database.transact(work, alone=alone, hurried=hurried, again=self._forget)
 
-    def _meanwhile(self, work: Callable[[], Answer], otherwise: Answer) -> Answer:
-        """Do work while a probe runs; return `otherwise` where another program locks the file of the database.
+    def _meanwhile(self, work: Callable[[], Answer], otherwise: Otherwise) -> Answer | Otherwise:
+        """Return what work returns while a probe runs; `otherwise` where another program locks the database's file.
 
         That program may be the trainer itself, which must not wait for its own output to be read.
         """
@@ -229,7 +230,7 @@ class CaseStudy:
         try:
             return self._transact(work, hurried=True)
         except FileLockedError:
-            self._locked_until_s = time.monotonic() + LOCKED_S
+            self._locked_until_s = time.monotonic() + self.LOCKED_S
             return otherwise
 
     def _forget(self) -> None:
@@ -293,7 +294,7 @@ class CaseStudy:
 
     @property
     def best(self) -> Standing | None:
-        """The best config so far: see `standing.leader`."""
+        """The best config so far; see `search.standing.best`."""
         return best(trials.all_kept(self._read()), self._case.defaults)
 
     @property
@@ -357,15 +358,15 @@ class CaseStudy:
         return self._transact(fixed, alone=True)
 
     def take_back(self, probes: Path) -> TakenBack:
-        """End the trials whose process is gone, with the results that are in files. `probes` holds the probes' folders.
+        """Return how many trials had lost their process. They end now, with their results where these are in files.
 
-        The files are deleted once the database has committed.
+        `probes` holds the probes' folders. The files are deleted once the database has committed.
         """
 
         def taken_back() -> tuple[int, list[Path]]:
             running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             dropped = [trial for trial in running if not is_held(trials.kept(trial).lease, self._database.signs)]
-            unstored = dict(_read(probes)) if dropped else {}
+            unstored = _unstored(probes) if dropped else {}
             stored: list[Path] = []
             for trial in dropped:
                 gone = ProbeRecord(
@@ -386,7 +387,7 @@ class CaseStudy:
     def ask(
         self, target: int | None, price: Price = free, has_time: Callable[[float | None], bool] = lambda _: True
     ) -> Asked | None:
-        """Begin a trial of the next config, with a lease of this process. None where there is nothing to probe.
+        """Return a trial of the next config, begun with a lease of this process; None where there is nothing to probe.
 
         Once the search has ended, the best config of the sessions, if any, is confirmed. A confirmation waits until no
         other probe of the study runs on this machine, and no other probe of a search begins here while it runs.
@@ -426,13 +427,13 @@ class CaseStudy:
         return asked
 
     def _choice(self, history: History, target: int | None, price: Price) -> Choice | None:
-        """Choose the next config of the search. Once the search has ended and no probe runs, choose one to confirm."""
-        busy = trials.running(history.trials)
-        if target is None or trials.finished(history.trials) + busy < target:
+        """Return the next config of the search; after its end, and where no probe runs, the one to confirm if any."""
+        running = trials.running(history.trials)
+        if target is None or trials.finished(history.trials) + running < target:
             answer = self._strategy.choose(history, price)
             if isinstance(answer, Choice):
                 return answer
-        return self._strategy.confirm(history, price) if self._confirm and not busy else None
+        return self._strategy.confirm(history, price) if self._confirm and not running else None
 
     def end(self, *, keep: bool = True) -> str | None:
         """Return why nothing is left to probe; None while something is.
@@ -451,7 +452,7 @@ class CaseStudy:
         return self._transact(ended, alone=True)
 
     def report(self, asked: Asked, iteration: int, value: float) -> bool:
-        """Report the objective so far after an iteration; return whether the pruner would stop the probe.
+        """Return whether the pruner would stop the probe, to which the objective so far is reported.
 
         Optuna takes no reports in studies with several objectives, and one report per iteration. A window that begins
         anew after a change of level has fewer iterations; nothing is reported until it has more than were reported.
@@ -460,13 +461,15 @@ class CaseStudy:
         if self._several or iteration <= self._reported.get(asked.number, 0):
             return False
 
-        def reported() -> tuple[int, bool]:
+        def reported() -> bool:
             trial = self._trials[asked.number]
             trial.report(value, iteration)
-            return iteration, trial.should_prune()
+            return trial.should_prune()
 
-        self._reported[asked.number], prunes = self._meanwhile(reported, (self._reported.get(asked.number, 0), False))
-        return prunes
+        would_prune = self._meanwhile(reported, None)
+        if would_prune is not None:
+            self._reported[asked.number] = iteration
+        return bool(would_prune)
 
     def beat(self, asked: Asked) -> None:
         """Renew the lease every `BEAT_S` seconds, so that workers on other hosts know that this process lives."""

@@ -57,6 +57,7 @@ def wait_while_away(engine: sql.Engine, away_s: float, sleep: Callable[[float], 
 
     @event.listens_for(engine, "do_connect")
     def connect(dialect: sql.Dialect, record: object, arguments: list[Any], options: dict[str, Any]) -> Any:
+        """Return the driver's connection, at the latest when the server has been away for too long."""
         end_s, logged = time.monotonic() + away_s, False
         while True:
             try:
@@ -108,7 +109,7 @@ class Transactions:
         first: Callable[[sql.Connection], None] = lambda _: None,
         again: Callable[[], None] = lambda: None,
     ) -> Answer:
-        """Do the work in one transaction. Work inside other work belongs to the outer transaction.
+        """Return what the work returns, which is done in one transaction; inside other work, in that of the outer work.
 
         `first` is done at the beginning of the transaction, and `again` in it before the work is repeated.
         PostgreSQL tells after a lost connection whether the transaction was committed: the work is not repeated then.
@@ -203,7 +204,7 @@ class PatientConnection(sqlite3.Connection):
         self.patiently(super().commit)
 
     def patiently(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
-        """Repeat a call each time SQLite has given up after a slice."""
+        """Return what a call returns, which is repeated each time SQLite has given up after a slice."""
         start_s, logged = time.monotonic(), False
         end_s = start_s if _HURRIED.get() else start_s + self.patience_s
         while True:
@@ -233,6 +234,8 @@ LOCK_S = AWAY_S + 60.0
 """How long a worker waits for the lock. Who holds it may wait for the server or the file, and then needs seconds."""
 _OPTUNAS = {"studies", "trials", "version_info"}
 """Tables that every database of Optuna has."""
+_NEWER = "Unknown distribution class"
+"""How Optuna begins to say that it does not know a parameter's kind."""
 _FAILURES = (
     *(SQLAlchemyError, OSError, TimeoutError, UnicodeError),
     *(optuna.exceptions.StorageInternalError, ConnectionLostError, RolledBackError),
@@ -297,7 +300,7 @@ class Database:
         hurried: bool = False,
         again: Callable[[], None] = lambda: None,
     ) -> Answer:
-        """Do work with the storage in one transaction; where the server goes away meanwhile, do it again as a whole.
+        """Return what work returns: done in one transaction, and anew as a whole where the server goes away meanwhile.
 
         Work inside other work leaves a lost connection to the outer one, which is repeated.
 
@@ -341,6 +344,7 @@ class Database:
                 yield
 
     def _file_lock(self) -> AbstractContextManager[object]:
+        """Return the lock file of a SQLite database, locked. Raises StoreError where another worker holds it."""
         file = f"{self._url.database}.lock"
         try:
             return FileLock(file).acquire(timeout=self._lock_s)
@@ -362,9 +366,11 @@ class Database:
 
     @property
     def _is_sqlite(self) -> bool:
+        """Whether the database is a file of SQLite."""
         return self._url.get_backend_name() == "sqlite"
 
     def _held(self, who: str) -> StoreError:
+        """Return the error about a lock that another worker holds; `who` says how to find it."""
         return StoreError(
             f"database {self.shown_url}: another worker has held its lock for {self._lock_s:.0f} s; {who}; "
             "end the process that hangs, then run the command again to resume"
@@ -391,14 +397,22 @@ class Database:
                 f"database {self.shown_url}: the study was deleted while it ran, in the dashboard or by another "
                 "program; run the command again to begin anew"
             ) from error
+        except (LookupError, ValueError) as error:
+            if not str(error).startswith(_NEWER) and " is not among the defined enum values" not in str(error):
+                raise
+            raise StoreError(
+                f"database {self.shown_url}: a newer version has written into it ({error}); update tuner and optuna"
+            ) from error
 
     def _file_locked(self) -> FileLockedError:
+        """Return the error about a file that another program locks."""
         return FileLockedError(
             f"database {self.shown_url}: another program locks its file and does not let go of it; "
             f"`fuser {self._url.database}` names the processes that have it open; then run the command again to resume"
         )
 
     def _make_file(self) -> None:
+        """Make the file of a SQLite database, which is its owner's alone."""
         if self._is_sqlite and self._url.database:
             file = Path(self._url.database)
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -415,7 +429,8 @@ class Database:
         with self._connection() as connection:
             tables = set(sql.inspect(connection).get_table_names())
         known = tables & _OPTUNAS
-        if tables and not (known if begun else known == _OPTUNAS):
+        is_optunas = bool(known) if begun else known == _OPTUNAS
+        if tables and not is_optunas:
             names = ", ".join(sorted(tables)[:5])
             raise StoreError(
                 f"database {self.shown_url} is not an Optuna study database (its tables are {names}); name another"
@@ -423,6 +438,7 @@ class Database:
         return tables
 
     def _open(self, tables: set[str]) -> TrialStorage:
+        """Return the storage, whose missing tables are made. Raises StoreError for those of another Optuna."""
         url = self._url.render_as_string(hide_password=False)
         try:
             made = "alembic_version" in tables  # Optuna makes this table last
@@ -435,6 +451,7 @@ class Database:
 
     @property
     def _engine_options(self) -> dict[str, Any]:
+        """The options of SQLAlchemy's engine: connections that wait, and are replaced where they were dropped."""
         if not self._is_sqlite:
             return {"pool_pre_ping": True}  # a connection may be dropped while a probe runs
         usual = {} if "timeout" in self._url.query else {"timeout": self._away_s}
@@ -447,6 +464,7 @@ class Database:
 
     @contextmanager
     def _connection(self) -> Iterator[sql.Connection]:
+        """Yield a connection of its own, outside of Optuna's storage."""
         engine = sql.create_engine(self._url, **self._engine_options)
         self._be_patient(engine)
         try:
@@ -458,6 +476,7 @@ class Database:
 
 @contextmanager
 def _hurried(wanted: bool) -> Iterator[None]:
+    """Let work inside give up a locked file after one slice, if that is wanted here or outside."""
     token = _HURRIED.set(wanted or _HURRIED.get())
     try:
         yield
@@ -465,20 +484,20 @@ def _hurried(wanted: bool) -> Iterator[None]:
         _HURRIED.reset(token)
 
 
-def _of_driver(error: BaseException) -> tuple[BaseException, object]:
-    """Return the error of SQLAlchemy behind one of Optuna, and that of the driver behind both."""
+def _of_driver(error: BaseException) -> object:
+    """Return the driver's error behind one of SQLAlchemy or Optuna; the error itself where there is none."""
     cause = error.__cause__ or error
-    return cause, cause.orig if isinstance(cause, DBAPIError) else cause
+    return cause.orig if isinstance(cause, DBAPIError) else cause
 
 
 def _is_locked(error: BaseException) -> bool:
-    code = getattr(_of_driver(error)[1], "sqlite_errorcode", None)
+    """Return whether another program locks the file of the database."""
+    code = getattr(_of_driver(error), "sqlite_errorcode", None)
     return isinstance(code, int) and code & 0xFF == sqlite3.SQLITE_BUSY  # the primary code of an extended one
 
 
 def _reason(error: BaseException, url: sql.URL) -> str:
     """Return what went wrong, in the database's own words, and what to do about it."""
-    cause, driver = _of_driver(error)
-    if getattr(driver, "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY_DBMOVED:
+    if getattr(_of_driver(error), "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY_DBMOVED:
         return "its file has been deleted or moved meanwhile; put it back, or run the command again to begin anew"
-    return f"{str(cause).splitlines()[0]}; {remedy(url)}"
+    return f"{str(error.__cause__ or error).splitlines()[0]}; {remedy(url)}"

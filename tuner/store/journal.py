@@ -46,6 +46,7 @@ def read_journal(path: Path, study: str) -> JournalStudy | None:
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
+    """Turn the errors of a journal that is unreadable or damaged into StoreError."""
     try:
         yield
     except StoreError:
@@ -58,6 +59,7 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def _opened(path: Path) -> JournalStorage:
+    """Return Optuna's storage of a journal. Raises StoreError for a file that is none."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with open_regular(path) as file:
         begin = file.read(len(_SQLITE))
@@ -78,6 +80,7 @@ def _processes(path: Path, study_id: int) -> list[str]:
 
 
 def _entries(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the operations in a journal."""
     with open_regular(path) as file:
         for line in file:
             try:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import sqlalchemy as sql
 from pydantic import Field
@@ -45,9 +45,8 @@ class Lease:
     @classmethod
     def mine(cls, now_s: float | None = None) -> "Lease":
         """Return a lease of this process with a sign of life at `now_s`; None where nobody compares it."""
-        pid, boot = os.getpid(), _boot()
-        ticks, _ = _stat(pid) or (None, "")
-        return cls(host=this_host(), pid=pid, beat=time.time() if now_s is None else now_s, boot=boot, ticks=ticks)
+        process, beat = _running(os.getpid()), time.time() if now_s is None else now_s
+        return cls(host=this_host(), pid=os.getpid(), beat=beat, boot=_boot(), ticks=process.ticks if process else None)
 
     @classmethod
     def read(cls, attribute: object) -> "Lease | None":
@@ -59,23 +58,23 @@ class Lease:
         return {name: fact for name, fact in asdict(self).items() if fact is not None}
 
     def same(self, lease: "Lease") -> bool:
-        """Check whether both leases are of the same process."""
+        """Return whether both leases are of the same process."""
         return (self.host, self.pid, self.boot, self.ticks) == (lease.host, lease.pid, lease.boot, lease.ticks)
 
     def is_here(self) -> bool:
-        """Check whether the process ran on this machine, be it in another container: all share the boot."""
+        """Return whether the process ran on this machine, be it in another container: all share the boot."""
         return self.boot == _boot() if self.boot else self.host in {this_host(), platform.node()}
 
     def held(self, lives: "Callable[[Lease], bool]") -> bool:
-        """Check whether the process lives: on this host by pid and start, elsewhere by what `lives` says.
+        """Return whether the process lives: on this host by pid and start, elsewhere by what `lives` says.
 
         Another container counts as elsewhere, because it may have the host's name but its own process ids. So does a
         process whose start is unknown. A zombie does not live.
         """
         if self.host not in {this_host(), platform.node()} or self.boot is None or self.ticks is None:
             return lives(self)
-        ticks, state = _stat(self.pid) or (None, "")
-        return (_boot(), ticks) == (self.boot, self.ticks) and state != "Z"
+        process = _running(self.pid)
+        return _boot() == self.boot and process is not None and process == _Running(self.ticks, is_zombie=False)
 
 
 class Signs:
@@ -136,7 +135,7 @@ def lives_at(now_s: float) -> Callable[[Lease], bool]:
 
 
 def is_held(attribute: object, lives: Callable[[Lease], bool]) -> bool:
-    """Check whether the process in a trial's attribute lives. An attribute of another form has no process."""
+    """Return whether the process in a trial's attribute lives. An attribute of another form has no process."""
     lease = Lease.read(attribute)
     return lease is not None and lease.held(lives)
 
@@ -150,16 +149,25 @@ def this_host() -> str:
 
 
 def _boot() -> str | None:
+    """Return the id of this boot; None where the kernel does not tell it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return None
 
 
-def _stat(pid: int) -> tuple[int, str] | None:
-    """Return a process's start in clock ticks after the boot, and its state; None where there is no such process."""
+class _Running(NamedTuple):
+    """A process as the kernel shows it."""
+
+    ticks: int
+    """Its start, in clock ticks after the boot."""
+    is_zombie: bool
+
+
+def _running(pid: int) -> _Running | None:
+    """Return the process of this id; None where there is none."""
     try:
         facts = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # a name may hold spaces
-        return int(facts[19]), facts[0].decode("ascii")
+        return _Running(int(facts[19]), facts[0] == b"Z")
     except (OSError, IndexError, ValueError):
         return None

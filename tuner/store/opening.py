@@ -26,16 +26,16 @@ def check_study(database: Database, name: str, identity: dict[str, Any]) -> None
     """Raise StoreError if the study called `name` cannot go on with this identity. This begins no study."""
     storage = database.storage
 
-    def known_and_trials() -> tuple[dict[str, Any] | None, list[FrozenTrial]]:
+    def check() -> None:
         study_id = storage.study_id(name)
-        if study_id is None:
-            return None, []
-        known = StudyAttributes(storage.get_study_user_attrs(study_id)).identity
-        return known, [] if known == storable(identity) else storage.get_all_trials(study_id, deepcopy=False)
+        known = None if study_id is None else StudyAttributes(storage.get_study_user_attrs(study_id)).identity
+        if study_id is None or known is None or known == storable(identity):
+            return
+        trials = storage.get_all_trials(study_id, deepcopy=False)
+        if not _may_be_mended(known, identity, trials, lives_at(database.now_s())):
+            check_identity(known, identity, study=name, shown_url=database.shown_url)
 
-    known, trials = database.transact(known_and_trials)
-    if known is not None and not _may_be_mended(known, identity, trials, lives_at(database.now_s())):
-        check_identity(known, identity, study=name, shown_url=database.shown_url)
+    database.transact(check)
 
 
 def open_study(
@@ -99,6 +99,7 @@ def _may_be_mended(
 
 
 def _is_measured_or_run(trial: FrozenTrial, lives: Callable[[Lease], bool]) -> bool:
+    """Return whether a trial has measured a config, or a living process runs it."""
     if trial.state == TrialState.RUNNING:
         return is_held(kept(trial).lease, lives)
     return trial.state == TrialState.COMPLETE or (trial.state == TrialState.PRUNED and kept(trial).failure is None)

@@ -36,19 +36,19 @@ class RaceRuns:
         return self._database.transact(self._runs)
 
     def claim(self, config: Config, seed: int, is_made: Callable[[Sequence[RunRecord]], bool]) -> bool:
-        """Claim the run of a config with a seed for this process.
+        """Return whether the run of a config with a seed is now claimed for this process.
 
-        Returns False where `is_made` says of the runs so far that it is not needed, and while a process that lives
+        It is not where `is_made` says of the runs so far that it is not needed, and while a process that lives
         makes it. The claim of a process that is gone is taken over.
         """
 
         def claimed() -> bool:
             number = self._next()
-            for at, claim in self._claims():
+            for claimed_number, claim in self._claims().items():
                 if claim.seed == seed and same_launch(claim.config, config):
                     if (lease := Lease.read(claim.lease)) and lease.held(self._database.signs):
                         return False
-                    number = at
+                    number = claimed_number
             if is_made(self._runs()):
                 return False
             self._claimed = number, Claim(config=config, seed=seed, lease=self._database.lease())
@@ -96,14 +96,13 @@ class RaceRuns:
         return self._database.storage.get_study_user_attrs(self._study_id)
 
     def _next(self) -> int:
+        """Return the first number after those of all runs and claims."""
         return 1 + max((number for name in self._attributes() if (number := place(name)) is not None), default=-1)
 
-    def _claims(self) -> list[tuple[int, Claim]]:
-        return [
-            (number, claim)
-            for name, attribute in self._attributes().items()
-            if (number := place(name)) is not None and (claim := read_claim(attribute))
-        ]
+    def _claims(self) -> dict[int, Claim]:
+        """Return the claims of runs that have not ended, by their numbers."""
+        read = {place(name): read_claim(attribute) for name, attribute in self._attributes().items()}
+        return {number: claim for number, claim in read.items() if number is not None and claim is not None}
 
     def _runs(self) -> tuple[RunRecord, ...]:
         return StudyAttributes(self._attributes()).race

@@ -262,6 +262,7 @@ _distribution = lru_cache(maxsize=10_000)(json_to_distribution)
 
 
 def _constraint(key: str, document: str) -> Any:
+    """Return one of Optuna's own attributes of a trial. Raises TypeError for a constraint that is no number."""
     value = read_json(document)
     if key.startswith("constraints") and not isinstance(value, int | float):
         raise TypeError("a constraint is a number")

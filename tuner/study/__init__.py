@@ -37,6 +37,7 @@ from tuner.study.space import (
 from tuner.study.spec import (
     MOST_HOURS,
     NAME,
+    RETIRED,
     TRAINING_HOURS,
     Constraint,
     EnvironmentSpec,
@@ -51,7 +52,6 @@ from tuner.study.spec import (
     compare_with_default,
 )
 from tuner.study.study_file import (
-    RETIRED,
     DeviceKind,
     complaints,
     exposed,

@@ -119,7 +119,7 @@ def next_size(
 def fit(
     tried: Sequence[Tried], *, total_mib: float | None, samples: int | None = None, most: int = MOST
 ) -> BatchFit | None:
-    """Work out the batch size from what has been tried; None if it does not follow, because fewer than two sizes ran.
+    """Return the batch size that follows from what has been tried; None where fewer than two sizes ran.
 
     A single size is enough if it is the only one that may be probed.
 

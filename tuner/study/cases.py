@@ -72,7 +72,7 @@ def _globs(pattern: str) -> tuple[str, str]:
 
 
 def lending_order(cases: Sequence[Case]) -> list[Case]:
-    """Order cases so that early ones lend most: first cases with a new method and robot, then with one of both.
+    """Return cases in an order in which early ones lend most: those with a new method and robot, then with one of both.
 
     A later case then has a sibling of its method and a sibling of its robot. Among equals the order stays.
     """

@@ -73,7 +73,7 @@ MOST = 1 << 53
 
 
 def _not_bool(given: object) -> object:
-    """Refuse true and false, which Python treats as 1 and 0.
+    """Return what is given; refuse true and false, which Python treats as 1 and 0.
 
     Text such as `"8"` is allowed, because the value of an environment variable is text.
     """
@@ -288,7 +288,7 @@ def _condition(parameter: str, wanted: Scalar | tuple[Scalar, ...] | AtLeast) ->
 
 
 def in_order(space: Mapping[str, ParameterSpec]) -> list[str]:
-    """Name the parameters, each after those of its conditions. Raises ValueError where the conditions form a cycle."""
+    """Return the names of parameters, each after those of its conditions. Raises ValueError for a cycle."""
     ordered: list[str] = []
     while len(ordered) < len(space):
         ready = [name for name, spec in space.items() if name not in ordered and set(spec.when) <= set(ordered)]

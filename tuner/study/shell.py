@@ -20,32 +20,16 @@ _SPECIAL = re.compile(
 )
 """What a shell takes for its own syntax or for a variable where a program is named, unless it is quoted."""
 _OWN = frozenset(
-    [
-        "UID",
-        "EUID",
-        "PPID",
-        "GROUPS",
-        "BASHOPTS",
-        "SHELLOPTS",
-        "BASHPID",
-        "BASH_VERSINFO",
-        "DIRSTACK",
-        "FUNCNAME",
-        "HISTCMD",
-        "LINENO",
-        "RANDOM",
-        "SECONDS",
-        "SRANDOM",
-        "EPOCHSECONDS",
-        "EPOCHREALTIME",
-        "_",
-    ]
+    (
+        *("UID", "EUID", "PPID", "GROUPS", "BASHOPTS", "SHELLOPTS", "BASHPID", "BASH_VERSINFO", "DIRSTACK", "FUNCNAME"),
+        *("HISTCMD", "LINENO", "RANDOM", "SECONDS", "SRANDOM", "EPOCHSECONDS", "EPOCHREALTIME", "_"),
+    )
 )
 """Variables that bash sets itself, or refuses to set."""
 
 
 def literal_word(text: str) -> str:
-    """Quote a literal as one word of a shell: bare, in single quotes, or as `$'…'` where a character does not show.
+    """Return a literal as one word of a shell: bare, in quotes, or as `$'…'` where a character does not show.
 
     The word has one line, and a shell gets the text byte for byte.
     """
@@ -86,7 +70,7 @@ def shell_split(text: str) -> tuple[str, ...]:
 
 
 def shell_word(text: str) -> str:
-    """Quote a text with references as one word of a shell script, which looks up the variables."""
+    """Return a text with references as one word of a shell script, which looks up the variables."""
     grouped = groupby(parts(text), key=lambda part: part.is_reference)
     words = [
         "".join(map(_reference, some)) if refer else literal_word("".join(part.literal for part in some))

@@ -57,7 +57,7 @@ class Constraint:
         return (value - bound if self.sense == "<=" else bound - value) / (bound or 1.0)
 
     def complaint(self, value: float | None, default: float | None = None) -> str:
-        """Describe how a value violates the bound."""
+        """Return how a value violates the bound, in words."""
         if value is None:
             return f"{self.metric} was not measured, {self} is required"
         bound = self._bound(default)
@@ -72,7 +72,7 @@ class Constraint:
 
 
 def read_constraint(metric: str, text: object) -> Constraint:
-    """Read a bound as study files spell it. Raises ValueError with examples of the three allowed forms."""
+    """Return the bound that a text spells. Raises ValueError with examples of the three allowed forms."""
     form = r"(?P<sense><=|>=)\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<of_default>\*\s*default)?"
     match = re.fullmatch(form, text.strip()) if isinstance(text, str) else None
     if match is None:
@@ -181,6 +181,18 @@ class TrainerSpec(Strict):
         return tuple(map(str, command)) if isinstance(command, list | tuple) else ()
 
 
+RETIRED = {
+    "probe.target_error_pct": "a probe is precise enough at 1 point of utilisation, or 1 % of samples/s",
+    "probe.idle_seconds": "a probe waits at most 30 s for idle cards",
+    "probe.grace_seconds": "a probe ends 5 s after the death of a rank",
+    "search.certainty": "`search.training_hours` says when a search ends",
+    "search.confirm_alone": "a confirmation always waits until no other probe runs on its machine",
+    "slurm.tasks": "a job is one task that sees all its GPUs, because the trainer starts its own ranks",
+    "pruner.margin_pct": "`hyperband_patient` stops only a probe that stays 15 % below the best",
+}
+"""Path of a key that study files of older versions had → what holds instead."""
+
+
 class ProbeSpec(Strict):
     """The limits of one probe."""
 
@@ -233,6 +245,12 @@ class ProbeSpec(Strict):
     def longest_start_s(self) -> float:
         """The most seconds that a trainer may take before its first iteration."""
         return min(self.start_up_silence_seconds, self.max_seconds)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_retired(cls, given: Any) -> Any:
+        """Return the limits without keys of older versions, which recorded tables have."""
+        return {key: given[key] for key in given if f"probe.{key}" not in RETIRED} if isinstance(given, dict) else given
 
     @model_validator(mode="after")
     def _window_is_not_empty(self) -> "ProbeSpec":

@@ -20,7 +20,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from tuner.errors import StudyError
 from tuner.study.parameter import IN_WORDS
-from tuner.study.spec import Override, StudySpec
+from tuner.study.spec import RETIRED, Override, StudySpec
 from tuner.study.variables import expanded, literal_keys
 
 MOST_BYTES = 256 * 1024
@@ -36,18 +36,6 @@ _HINTS = {
 """Hints for common mistakes: a part of the YAML parser's message → what the user can do."""
 
 
-RETIRED = {
-    "probe.target_error_pct": "a probe is precise enough at 1 point of utilisation, or 1 % of samples/s",
-    "probe.idle_seconds": "a probe waits at most 30 s for idle cards",
-    "probe.grace_seconds": "a probe ends 5 s after the death of a rank",
-    "search.certainty": "`search.training_hours` says when a search ends",
-    "search.confirm_alone": "a confirmation always waits until no other probe runs on its machine",
-    "slurm.tasks": "a job is one task that sees all its GPUs, because the trainer starts its own ranks",
-    "pruner.margin_pct": "`hyperband_patient` stops only a probe that stays 15 % below the best",
-}
-"""Path of a key that study files of older versions had → what holds instead."""
-
-
 def open_at_once(path: str, flags: int) -> int:
     """Open a file without waiting: a pipe would wait for someone at its other end."""
     return os.open(path, flags | os.O_NONBLOCK)
@@ -58,7 +46,7 @@ def _open_here(path: str, flags: int) -> int:
 
 
 def open_anew(path: Path) -> BinaryIO:
-    """Make a new file to write it, its owner's alone, in place of a file or a link of its name. Raises OSError.
+    """Return a new file to write, its owner's alone, in place of a file or a link of its name. Raises OSError.
 
     No link is followed, not even where the folder has become one. A device is written as it is, and never removed.
     """
@@ -77,7 +65,7 @@ def open_anew(path: Path) -> BinaryIO:
 
 
 def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
-    """Open a file to read it. Raises OSError, also for what is no file, such as a pipe that nobody fills.
+    """Return a file to read. Raises OSError, also for what is no file, such as a pipe that nobody fills.
 
     Without `follow` a link is no file.
     """
@@ -182,7 +170,7 @@ def complaints(error: ValidationError, model: type[BaseModel], *above: str) -> l
 
 
 def _without_consequences(parts: Sequence[ErrorDetails]) -> Iterable[ErrorDetails]:
-    """Leave out the error that a list is too short when one of its members has an error.
+    """Return the errors without that of a list that is too short, where one of its members has an error.
 
     Pydantic does not count a member with an error, so the list may only seem too short.
     """
@@ -238,7 +226,7 @@ _FOLDERS = (
 def load(
     study: str, environ: Mapping[str, str] = os.environ, *, fall_back: bool = True, to_show: bool = False
 ) -> StudySpec:
-    """Load the study called `study`, which is a path to a YAML file or the name of a file in `studies/`.
+    """Return the study called `study`, which is a path to a YAML file or the name of a file in `studies/`.
 
     In every string, `${VAR}` and `${VAR:-default}` are replaced from `environ`, and `$${VAR}` by a literal `${VAR}`.
     The trainer's command line and its environment variables keep them until the trainer is started. If `trainer.root`

@@ -131,7 +131,6 @@ KEY_NAME = (
 """The name of something secret, in letters of any case; `max_tokens` and `pad_token` are none."""
 _NAMED = re.compile(KEY_NAME, re.IGNORECASE)
 KEY_VARIABLE = r"[A-Z][A-Z0-9_]*_KEY"
-_VARIABLE_OF_KEY = re.compile(KEY_VARIABLE)
 """The name of a variable that holds a key. An option such as `--obs_key` usually names a column."""
 _LOOKS_SO = re.compile(
     r"(sk|pk|rk|hf|gh[opsu]|glpat|xox[abp]|npm|pypi|wandb_v1|github_pat)[-_][\w-]{8,}"
@@ -141,7 +140,6 @@ _LOOKS_SO = re.compile(
 _VARIABLE = re.compile(
     r"(?P<before>(?:^|(?<=\s))(?P<name>[A-Za-z_]\w*)=)(?P<value>.*?)(?=\s[A-Za-z_]\w*=|$)", re.DOTALL
 )
-_TOKEN = re.compile(r"(?:'[^']*'|\S)+")
 _OPTION = re.compile(r"(?P<before>'?-*(?P<name>[A-Za-z][\w.-]*)=)(?P<value>.*)", re.DOTALL)
 
 
@@ -169,7 +167,9 @@ def _masked_env(text: str) -> str:
 
 
 def _masked_command(text: str) -> str:
-    return " ".join(before + _masked(name, value) for before, name, value in _named(_TOKEN.findall(text)))
+    return " ".join(
+        before + _masked(name, value) for before, name, value in _named(re.findall(r"(?:'[^']*'|\S)+", text))
+    )
 
 
 def _masked(name: str, value: str) -> str:
@@ -194,7 +194,7 @@ def _named(words: Iterable[str]) -> Iterator[tuple[str, str, str]]:
 
 def _says_so(name: str) -> bool:
     """Return whether a name is that of a key."""
-    return bool(_NAMED.search(name) or _VARIABLE_OF_KEY.fullmatch(name))
+    return bool(_NAMED.search(name) or re.fullmatch(KEY_VARIABLE, name))
 
 
 def _is_literal(text: str) -> bool:

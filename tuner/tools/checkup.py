@@ -59,7 +59,7 @@ def problem(subject: str, text: str) -> Finding:
 
 
 def check_machine(devices: Sequence[Device], facts: Mapping[str, str]) -> Iterator[Finding]:
-    """Report which devices are measured. `facts` come from `tuner.devices.found.describe_machine`."""
+    """Yield which devices are measured. `facts` come from `tuner.devices.found.describe_machine`."""
     if devices[0].is_gpu:
         driver = f"driver {facts.get('driver', 'unknown')}, CUDA up to {facts.get('cuda', 'unknown')}"
         yield fine("devices", f"{facts['gpus']}; {driver}")
@@ -71,7 +71,7 @@ def check_machine(devices: Sequence[Device], facts: Mapping[str, str]) -> Iterat
 
 
 def check_occupancy(cards: Sequence[Occupancy]) -> Iterator[Finding]:
-    """Report who else uses the cards: a problem if no probe would start because of it, otherwise a warning."""
+    """Yield who else uses the cards: a problem if no probe would start because of it, otherwise a warning."""
     for card in cards:
         name, total_mib = card.device.label, card.device.mem_total_mib
         in_the_way = obstacles([card], [card])
@@ -90,7 +90,7 @@ def check_occupancy(cards: Sequence[Occupancy]) -> Iterator[Finding]:
 
 
 def check_clocks(cards: Sequence[Clocks]) -> Iterator[Finding]:
-    """Report how fast the cards run, and what slows them down."""
+    """Yield how fast the cards run, and what slows them down."""
     for card in cards:
         subject, speed = f"{card.device.label} clocks", f"SM at {card.sm_mhz} of {card.sm_max_mhz} MHz"
         if card.sm_mhz is None or card.slowed_by is None:
@@ -102,7 +102,7 @@ def check_clocks(cards: Sequence[Clocks]) -> Iterator[Finding]:
 
 
 def check_links(links: Sequence[Link]) -> Iterator[Finding]:
-    """Report how each pair of cards is connected. Pairs with the same connection share one finding."""
+    """Yield how each pair of cards is connected. Pairs with the same connection share one finding."""
     pairs = grouped(links, _reach)
     for reach, alike in pairs.items():
         which = "every pair" if len(pairs) == 1 else ", ".join(map(_pair, alike))
@@ -110,7 +110,7 @@ def check_links(links: Sequence[Link]) -> Iterator[Finding]:
 
 
 def check_nccl(links: Sequence[Link], environment: EnvironmentSpec, inherited: Mapping[str, str]) -> Iterator[Finding]:
-    """Report which NCCL variables probes get, and why. `inherited` is the environment of the tuner itself."""
+    """Yield which NCCL variables probes get, and why. `inherited` is the environment of the tuner itself."""
     chosen, without = nccl_variables(environment.nccl_p2p, links), [link for link in links if link.p2p is False]
     settings = " ".join(f"{name}={value}" for name, value in chosen.items()) or "nothing set"
     if environment.nccl_p2p == "auto":
@@ -138,7 +138,7 @@ def _pair(link: Link) -> str:
 
 
 def check_storage(url: str) -> Finding:
-    """Report whether the database answers and contains studies, or can be created. The check changes nothing.
+    """Return whether the database answers and contains studies, or can be created. The check changes nothing.
 
     Raises StoreError when the database cannot be reached or contains something else.
     """
@@ -159,7 +159,7 @@ def check_storage(url: str) -> Finding:
 
 
 def check_room(subject: str, folder: Path, *, wished_gib: float, needed_gib: float = 0.0) -> Finding:
-    """Report the free space where `folder` is or will be.
+    """Return the free space where `folder` is or will be.
 
     Less than `needed_gib` is a problem, and less than `wished_gib` is a warning.
     """
@@ -217,7 +217,7 @@ def check_samples(trainer: Trainer, spec: StudySpec) -> Iterator[Finding]:
 
 
 def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -> Iterator[Finding]:
-    """Report which parameters are searched in at least one case, on at least one kind of device.
+    """Yield which parameters are searched in at least one case, on at least one kind of device.
 
     Raises TrainerError for a parameter that the trainer does not know, and for a value that it cannot use.
     """
@@ -235,7 +235,7 @@ def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -
 
 
 def check_imports(dependencies: Dependencies, imported: Sequence[Imported]) -> Iterator[Finding]:
-    """Report which modules can be imported, in which versions, and which are missing or do not work together."""
+    """Yield which modules can be imported, in which versions, and which are missing or do not work together."""
     python = dependencies.python
     versions = [f"{module.module} {module.version or ''}".strip() for module in imported if module.error is None]
     yield fine("imports", f"{python} imports {', '.join(versions) or 'nothing'}")

@@ -48,7 +48,7 @@ class Imported(NamedTuple):
 
 
 def import_all(dependencies: Dependencies) -> list[Imported]:
-    """Import the modules in the trainer's own Python, which sees no GPU, and return the result of each.
+    """Return the result of importing each module in the trainer's own Python, which sees no GPU.
 
     Where that Python dies while it imports a module, this module is the last result. `python` may be a script that
     activates an environment: what the script prints is ignored. Raises TrainerError when the Python cannot be started

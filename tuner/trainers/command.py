@@ -44,7 +44,7 @@ from tuner.study import (
 from tuner.trainers.base import STANDARD, Trainer, checked, device_names, interpreter, programs
 from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, Labels
 from tuner.trainers.config_files import changed, copy_name, values_in, with_copies
-from tuner.trainers.presets import INTERACTIVE
+from tuner.trainers.presets import PRESETS
 from tuner.trainers.template import Expression, Reference, fill, flags, placeholders
 
 
@@ -108,7 +108,7 @@ class CommandTrainer(Trainer):
         return frozenset(self._options.keeps)
 
     def cases(self) -> list[Case]:
-        """List the cases that the options name. Raises TrainerError when the folder to run in is not there."""
+        """Return the cases that the options name. Raises TrainerError when the folder to run in is not there."""
         if not self._cwd.is_dir():
             raise TrainerError(
                 f"the command cannot run in {self._cwd}: no such folder; see trainer.root and options.cwd"
@@ -117,12 +117,13 @@ class CommandTrainer(Trainer):
         return [Case(name=name, **dict(labels.get(name, Labels()))) for name in dict.fromkeys(self._options.cases)]
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
-        """Fill the command line for one probe."""
+        """Return the plan of one probe: the filled command line, its variables, files and patterns."""
         values = self.values(case, config, slot)
         env = {name: filled for name, text in self._options.env.items() for filled in _launched((text,), values)}
         env |= slot.variables
         if slot.to_train:  # nobody watches, and a bar that is drawn slows the training
-            env = {name: text for name, text in env.items() if INTERACTIVE.get(name) != text}
+            bars = PRESETS["lightning"].env  # with these, rich draws a running bar where there is no terminal
+            env = {name: text for name, text in env.items() if bars.get(name) != text}
         else:
             env = {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": escaped(str(slot.progress))}
         copies = self.copies(config)
@@ -176,7 +177,7 @@ class CommandTrainer(Trainer):
         return "/".join((self.name, case.name, *(f"{name}={written(config[name])}" for name in fixed)))
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
-        """Fill the session's command line; its runs leave no files and report through `tuner.progress` alone."""
+        """Return the plan of a run of the session, which leaves no files and reports by `tuner.progress` alone."""
         if not self._options.session:
             return None
         cold = self.plan(case, config, slot)

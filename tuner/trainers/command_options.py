@@ -25,8 +25,6 @@ COUNTS = frozenset({"ranks", "devices"})
 """Placeholders of arithmetic that are no parameters: in it, `devices` is their number."""
 
 OUT_DIR = "{out_dir}/"
-KEEP = "keep"
-"""The word of `learning` for a study in which no parameter changes what is learnt."""
 
 _GROUPS = ("iteration", "samples", "rank", "epoch", SCORE_GROUP)
 
@@ -129,7 +127,7 @@ def _is_used(computed: dict[str, str], info: ValidationInfo) -> dict[str, str]:
 
 
 def _keep(learning: object) -> object:
-    return () if learning == KEEP else learning
+    return () if learning == "keep" else learning
 
 
 def _may_be_a_number(given: object) -> object:

@@ -18,8 +18,6 @@ FORMS = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json"}
 """The ending of a file → its form."""
 MOST_BYTES = 1 << 20
 """A larger file holds no settings."""
-_SECTION = re.compile(r"^\s*\[(?P<name>[^\[\]]+)\]\s*(?:#.*)?$")
-_SETTING = re.compile(r"^(?P<begin>\s*(?P<key>[\w.-]+)\s*=\s*)(?P<value>[^#\n]*?)(?P<end>\s*(?:#.*)?)$")
 
 
 def is_config(path: str) -> bool:
@@ -131,12 +129,14 @@ def _set(path: Path, content: Any, keys: str, value: Value) -> None:
 
 
 def _with_toml(path: Path, text: str, values: Mapping[str, Value]) -> str:
-    """Change settings line by line, so that comments and order stay."""
+    """Return a text of TOML with other values, changed line by line, so that comments and order stay."""
+    heading_form = re.compile(r"^\s*\[(?P<name>[^\[\]]+)\]\s*(?:#.*)?$")
+    setting_form = re.compile(r"^(?P<begin>\s*(?P<key>[\w.-]+)\s*=\s*)(?P<value>[^#\n]*?)(?P<end>\s*(?:#.*)?)$")
     left, section, lines = dict(values), "", []
     for line in text.split("\n"):
-        if heading := _SECTION.match(line):
+        if heading := heading_form.match(line):
             section = f"{heading['name'].strip()}."
-        setting = _SETTING.match(line)
+        setting = setting_form.match(line)
         keys = f"{section}{setting['key']}" if setting else ""
         if setting and keys in left:
             lines.append(f"{setting['begin']}{json.dumps(left.pop(keys))}{setting['end']}")

@@ -6,9 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ACCUMULATED = " * {gradient_accumulation_steps}"
-"""The factor by which a step of an optimizer has more samples, if the trainer accumulates gradients."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preset:
@@ -43,8 +40,6 @@ def _presets() -> dict[str, Preset]:
 
 PRESETS: Mapping[str, Preset] = _presets()
 """Name → preset, as `presets.toml` lists them."""
-INTERACTIVE = PRESETS["lightning"].env
-"""Variables with which rich shows a running bar where there is no terminal. Lightning's bar is made with rich."""
 
 
 def with_preset(options: dict[str, Any]) -> dict[str, Any]:

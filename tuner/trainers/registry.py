@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 from tuner.errors import TrainerError
 from tuner.study import PATIENCE, Parameter, StudySpec, TrainerSpec
@@ -18,8 +19,17 @@ OWN = frozenset({PATIENCE})
 """The parameters that the tuner itself reads, whatever the trainer."""
 
 
-def split_parameters(trainer: Trainer, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the parameters of a study that the trainer varies, in the study's order, and those it declines → why.
+class SplitParameters(NamedTuple):
+    """The parameters of a study, by what its trainer does with them."""
+
+    varied: tuple[str, ...]
+    """Those that the trainer varies, in the study's order."""
+    declined: dict[str, str]
+    """Those that it does not vary → why."""
+
+
+def split_parameters(trainer: Trainer, names: Iterable[str]) -> SplitParameters:
+    """Return which parameters of a study its trainer varies, and which it declines.
 
     Raises TrainerError for a parameter that the trainer does not know. Raises it also for a parameter that the trainer
     needs (a placeholder of its command) and the study does not have.
@@ -40,7 +50,7 @@ def split_parameters(trainer: Trainer, names: Iterable[str]) -> tuple[tuple[str,
             f"{trainer.name} asks for {', '.join(unfilled)}, which is no parameter of the study's space; put it there, "
             f"or name one of: {', '.join(placeholders)}"
         )
-    return tuple(name for name in wanted if name in known), declined
+    return SplitParameters(tuple(name for name in wanted if name in known), declined)
 
 
 def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
@@ -48,7 +58,7 @@ def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
 
     Raises TrainerError for a parameter that this trainer does not know.
     """
-    _, declined = split_parameters(trainer, spec.space)
+    declined = split_parameters(trainer, spec.space).declined
     idle = {name: f"no config has {condition}" for name, condition in spec.build_space().idle.items()}
     if PATIENCE in spec.space and spec.pruner.name != "hyperband_patient":
         idle[PATIENCE] = "no probe is pruned" if spec.pruner.name == "none" else f"the pruner is {spec.pruner.name}"
@@ -96,7 +106,7 @@ def open_trainer(spec: TrainerSpec) -> Trainer:
 
 
 def _imported(name: str) -> type[Trainer]:
-    """Import `package.module:Class`, from what is installed or else from the folder in which `tuner` is started."""
+    """Return the class `package.module:Class`, of an installed package or of the folder in which `tuner` is started."""
     module, _, attribute = name.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:

@@ -14,7 +14,6 @@ from tuner.study import parts, referring, written
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
 _NAMES_ITSELF = re.compile(r"-|[+~@\w.-]+=")
 """How a word begins that is no value of the flag before it: `--envs={num_envs}`, `env.num_envs={num_envs}`."""
-_NAME = re.compile(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ def flags(words: Iterable[str]) -> frozenset[str]:
 
 
 def pieces(word: str) -> list[TemplatePiece]:
-    """Split a word at its placeholders and references to variables. Raises as `placeholders` does."""
+    """Return the pieces of a word between its placeholders and references. Raises as `placeholders` does."""
     split: list[TemplatePiece] = []
     for is_reference, some in groupby(parts(word), key=lambda part: part.is_reference):
         if is_reference:
@@ -66,7 +65,7 @@ class Reference(str):
 
 
 def fill(words: Sequence[str], values: Mapping[str, object], *, to_launch: bool = False) -> tuple[str, ...]:
-    """Replace the placeholders by their values. A word with a placeholder that has no value is left out.
+    """Return words with values in place of placeholders. A word with a placeholder that has no value is left out.
 
     If such a word is the value of the flag before it, the flag is left out, too. So both words of `--envs {num_envs}`
     are left out. Of `--headless --envs={num_envs}` only the second word is left out.
@@ -92,7 +91,7 @@ def fill(words: Sequence[str], values: Mapping[str, object], *, to_launch: bool 
 def _piece(word: str, text: str, name: str | None, spec: str | None, conversion: str | None) -> TemplatePiece:
     is_flag = name == "flag" and bool(spec)
     name, spec = (spec, None) if is_flag else (name, spec)
-    if name is not None and (not _NAME.fullmatch(name) or spec or conversion):
+    if name is not None and (not re.fullmatch(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*", name) or spec or conversion):
         raise ValueError(f"{word!r} holds a placeholder that is not {{name}} or {{flag:name}}; double a literal brace")
     return TemplatePiece(text, name, is_flag)
 
@@ -116,7 +115,6 @@ def _filled(part: TemplatePiece, values: Mapping[str, object]) -> str:
 
 _Term = Callable[[Mapping[str, object]], float]
 """Computes a part of an expression from the values of the placeholders."""
-_ALLOWED = re.compile(r"[\d\s.eE+*/()-]*")
 _OPERATIONS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -167,7 +165,7 @@ class Expression:
 
     def _source(self, piece: TemplatePiece) -> str:
         """Return a piece as source for `ast`, with an identifier for its placeholder."""
-        if piece.is_flag or not _ALLOWED.fullmatch(piece.text):
+        if piece.is_flag or not re.fullmatch(r"[\d\s.eE+*/()-]*", piece.text):
             raise ValueError(f"{(piece.text.strip() or piece.name)!r} cannot be used; {_HINT}")
         if piece.name is None:
             return piece.text

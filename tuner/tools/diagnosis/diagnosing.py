@@ -224,7 +224,7 @@ def diagnose(engine: Engine, study: str, given: Setup | None = None) -> Diagnosi
 
 
 def diagnose_journal(path: Path, study: str, given: Setup | None = None) -> Diagnosis:
-    """Diagnose a study in a journal of Optuna. Raises EmptyStoreError as `diagnose` does, and StoreError."""
+    """Return the diagnosis of a study in a journal. Raises EmptyStoreError as `diagnose` does, and StoreError."""
     from tuner.store.journal import read_journal, studies_of  # noqa: PLC0415 - loads Optuna, which takes long
 
     journal = read_journal(path, study)
@@ -256,7 +256,7 @@ def of_journal(journal: "JournalStudy", study: str) -> StudyRecord:
 
 
 def diagnose_record(record: StudyRecord, given: Setup | None = None) -> Diagnosis:
-    """Diagnose what is known of a study. Raises EmptyStoreError if none of its trials has ended."""
+    """Return the diagnosis of what is known of a study. Raises EmptyStoreError if none of its trials has ended."""
     if not record.trials:
         counts = f"{record.running} running, {record.waiting} waiting"
         raise EmptyStoreError(f"study {record.study!r} has no trial that has ended ({counts}); run it first")

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from tuner.probe import duration
 from tuner.tools.diagnosis.study_times import Facts, TrialEnd, TrialTimes
@@ -306,23 +307,36 @@ def _more_at_once(facts: Facts, most: int, at_once: int) -> str:
     return f"run {most} trials at once instead of {at_once}{as_processes}, and watch the GPUs' memory"
 
 
-def _room(facts: Facts) -> tuple[int, str, str]:
-    """Return how many trials fit on the GPUs, what shows it, and the arithmetic; 0 where that is unknown."""
+class _Room(NamedTuple):
+    """How many trials fit on the GPUs."""
+
+    trials: int = 0
+    """0 where that is unknown."""
+    why: str = ""
+    """What shows it."""
+    how: str = ""
+    """The arithmetic."""
+
+
+def _room(facts: Facts) -> _Room:
+    """Return how many trials fit on the GPUs: by the GPUs of a trial, by memory, or one on each."""
     at_once = max(facts.running_at_once.usual, 1) if facts.running_at_once else 1
     used, memory, gpus = facts.setup.memory_used_gib, facts.setup.gpu_memory_gib, facts.setup.gpus
     each = facts.setup.gpus_per_trial
     if gpus and each and (facts.is_ours or each.value > 1):
         fits = gpus.value // each.value
         why = f"{at_once} trials run at once on {gpus.value} GPUs, and each uses {each.value}."
-        return fits, why, f"{gpus.value} GPUs / {each.value} of a trial = {fits} trials"
+        return _Room(fits, why, f"{gpus.value} GPUs / {each.value} of a trial = {fits} trials")
     if used and memory:
         fits = math.floor(USABLE * memory.value / (used.value / at_once))
         why = f"{at_once} trials at once use {used.value:g} of {memory.value:g} GiB of a GPU."
-        return fits, why, f"{USABLE:.0%} of {memory.value:g} GiB / ({used.value:g} GiB / {at_once}) = {fits} trials"
+        return _Room(
+            fits, why, f"{USABLE:.0%} of {memory.value:g} GiB / ({used.value:g} GiB / {at_once}) = {fits} trials"
+        )
     if gpus:
         why = f"{at_once} trials run at once on {gpus.value} GPUs."
-        return gpus.value, why, f"one trial on each of {gpus.value} GPUs"
-    return 0, "", ""
+        return _Room(gpus.value, why, f"one trial on each of {gpus.value} GPUs")
+    return _Room()
 
 
 def _idle(facts: Facts) -> Iterator[IdleCause]:

@@ -50,7 +50,7 @@ class RunFollower:
         self._not_finite = self._longest_not_finite = 0
 
     def __call__(self, so_far: ProbeResult | None) -> Answer:
-        """Take over the newest score, and say whether the run goes on."""
+        """Return whether the run goes on, after taking over the newest score."""
         if self._interrupted():
             return Answer(Next.INTERRUPTED)
         if so_far is None:
@@ -136,7 +136,7 @@ class Race:
         self.rounds = rounds(len(configs), seeds=seeds, total_s=total_s)
 
     def run(self) -> list[Place]:
-        """Make the runs that are missing and return how the configs stand, the best first.
+        """Return how the configs stand, the best first, after making the runs that are missing.
 
         A race that is interrupted, or whose time is over, returns how it stands then; the same call goes on. Raises
         TrainerError where the machine or the set-up is at fault, and where the first run gives no score.
@@ -177,7 +177,7 @@ class Race:
         }
 
     def _run_round(self, turn: Round, entrants: Sequence[Entrant]) -> bool:
-        """Make the missing runs of a round; return whether the round is complete.
+        """Return whether a round is complete, after making its missing runs.
 
         The runs that other processes make are waited for, where the job can wait.
         """
@@ -192,7 +192,7 @@ class Race:
         return elsewhere is not None
 
     def _make_missing(self, turn: Round, entrants: Sequence[Entrant]) -> int | None:
-        """Make the missing runs of a round; return how many other processes make, None where the race is to stop."""
+        """Return how many runs of a round others make, after making the missing ones; None to stop the race."""
         elsewhere = 0
         for seed, entrant in itertools.product(turn.seeds, entrants[: turn.configs]):
             is_made = partial(self._is_made, entrant, seed, turn.seconds)
@@ -215,7 +215,7 @@ class Race:
         )
 
     def _run_claimed(self, entrant: Entrant, seed: int, seconds: float) -> bool:
-        """Make and keep a run that this process has claimed; return False where the user stopped it."""
+        """Return whether a run that this process has claimed was made and kept; False where the user stopped it."""
         try:
             self._say(f"training {entrant}, seed {seed}, for {seconds:.0f} s")
             run = self._train(entrant, seed, seconds)
@@ -260,7 +260,7 @@ class Race:
         )
 
     def _train(self, entrant: Entrant, seed: int, seconds: float) -> RunRecord | None:
-        """Train a config from scratch; None where the user stopped the run."""
+        """Return the record of a config that is trained from scratch; None where the user stopped the run."""
         bench = self._job.bench
         follower = RunFollower(seconds, self._is_interrupted)
         slot = bench.slot(self._case, f"races/{self._case.name}/{len(self._runs.read()):04d}")

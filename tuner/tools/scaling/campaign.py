@@ -129,7 +129,7 @@ class Measuring:
         self._open: dict[CardTeam, tuple[DeviceSource, Prober]] = {}
 
     def measure(self, run: Run, subject: Scaled) -> list[Measurement]:
-        """Measure a run and return a point for each of its teams.
+        """Return a point for each team of a run, after measuring it.
 
         Raises DeviceError when a card does not answer, TrainerError where the trainer cannot be launched or counts no
         samples, and OutputError when a file cannot be written.

@@ -109,7 +109,7 @@ def write(results: Results, path: Path) -> None:
 
 
 def read(path: Path) -> Results:
-    """Read results. Raises TunerError for a file that does not exist, is damaged, too large, or of another version."""
+    """Return the results of a file. Raises TunerError where it is damaged, too large, or of another version."""
     try:
         content = regular_content(path, MOST_BYTES + 1)
         if len(content) > MOST_BYTES:

@@ -14,9 +14,7 @@ from tuner.tools.scaling.results import LINKS, Subject
 from tuner.trainers.base import Trainer, iterations, own_plan
 from tuner.trainers.reference.reference_trainer import ReferenceTrainer
 
-PPO = "ppo"
-"""The name of the workload that trains with the reference trainer."""
-NAMES = (PPO, LINKS)
+NAMES = ("ppo", LINKS)
 """The names of the built-in workloads."""
 
 

@@ -8,13 +8,11 @@ from statistics import median
 
 from tuner.probe import HOUR_S
 
-_RATE = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>it/s|s/it)\b")
-"""How the bars of tqdm, Lightning and transformers print their speed."""
-
 
 def printed_step_s(lines: Iterable[str]) -> float | None:
     """Return the seconds a step that a training's bar shows: the median of its later half; None without such a bar."""
-    rates = [rate for line in lines for rate in _RATE.finditer(line) if float(rate["number"])]
+    form = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>it/s|s/it)\b")  # of tqdm, Lightning and transformers
+    rates = [rate for line in lines for rate in form.finditer(line) if float(rate["number"])]
     steps_s = [float(rate["number"]) ** (1 if rate["unit"] == "s/it" else -1) for rate in rates]
     return median(steps_s[len(steps_s) // 2 :]) if steps_s else None
 

@@ -86,7 +86,6 @@ def telling(job: Job, config: Config, failure: Failure, ladder: str | None) -> J
     return replace(job, probe=probe, purpose=purpose)
 
 
-USUAL_MINUTES = 15.0
 CLEAR_CHANCE = 0.97
 """A soak ends early once its answer has this probability. A good answer ends it only where flags provoke the worst."""
 FAR_RATIO = 1.1
@@ -288,25 +287,28 @@ class SoakChooser:
 
         None where there is no such rung. A soak that was refused without clear growth says little about the rungs
         below it. So where none is expected to pass, but the two are far apart, the rung in their middle is soaked.
+        Where nothing has passed yet, the rung is at least a quarter smaller than the one that was refused.
         """
         if (ladder := self._ladder) is None:
             return None
         soaks = self._soaks_by_rung(config, known)
-        low = max((rung for rung, soak in soaks.items() if soak.passed), default=0.0)
-        high = min((rung for rung, soak in soaks.items() if not soak.passed), default=math.inf)
-        between = {float(rung): rung for rung in self._rungs(high) if low * RUNG_RATIO < float(rung) < high}
+        passed = max((rung for rung, soak in soaks.items() if soak.passed), default=0.0)
+        refused = min((rung for rung, soak in soaks.items() if not soak.passed), default=math.inf)
+        between = {float(rung): rung for rung in self._rungs(refused) if passed * RUNG_RATIO < float(rung) < refused}
         if not between or len(soaks) >= 8:
             return None
         shares = {rung: soak.share for rung, soak in soaks.items() if soak.lasting}
-        passing = self._expected_to_pass(config, shares, sorted(between), history) if shares else []
-        if not passing and low:
-            is_growth_sure = soaks[high].shows_growth and soaks[high].trained_s > 0.5 * soaks[low].trained_s
-            if high <= FAR_RATIO * low or is_growth_sure:
+        if expected := self._expected_to_pass(config, shares, sorted(between), history) if shares else []:
+            rung = max(expected)
+        elif passed:
+            is_growth_sure = soaks[refused].shows_growth and soaks[refused].trained_s > 0.5 * soaks[passed].trained_s
+            if refused <= FAR_RATIO * passed or is_growth_sure:
                 return None
-            middle = math.sqrt(low * high)
-            return {**config, ladder: between[min(between, key=lambda rung: abs(math.log(rung / middle)))]}
-        passing = passing or [rung for rung in between if rung <= 0.75 * high]
-        return {**config, ladder: between[max(passing, default=min(between))]}
+            middle = math.sqrt(passed * refused)
+            rung = min(between, key=lambda rung: abs(math.log(rung / middle)))
+        else:
+            rung = max((rung for rung in between if rung <= 0.75 * refused), default=min(between))
+        return {**config, ladder: between[rung]}
 
     def _rungs(self, below: float) -> Sequence[Value]:
         """Return the rungs; on an `auto` ladder all that are worth a soak."""
@@ -361,9 +363,13 @@ def verdicts(view: CaseView, training: Training) -> Iterator[str]:
     passed, refused = [soak for soak in soaks if soak.passed], [soak for soak in soaks if not soak.passed]
     best = view.best
     chosen = [soak for soak in passed if best and soak.trial.launch == launch_digest(best.config)]
+    unprovoked = (
+        "flags in `soak:` bring the largest batch, evaluation and checkpoint into a soak; one that is far larger than "
+        "all in this soak may not fit"
+    )
     if best and chosen:
         yield f"{view.name}: train with {in_words(best.config)}"
-        if hints := [*_longer_soak(chosen[0]), *([] if training.provoked else [UNPROVOKED])]:
+        if hints := [*_longer_soak(chosen[0]), *([] if training.provoked else [unprovoked])]:
             yield f"{view.name}: to be surer: {'; '.join(hints)}"
     elif best and passed:
         yield f"{view.name}: {in_words(passed[-1].trial.config)} lasts; the best is {in_words(best.config)}, not soaked"
@@ -387,12 +393,6 @@ def _outcome(soak: Soak, training: Training) -> str:
         memory = probe.failure.detail if probe.failure else "its memory is unknown"
     speed = soak.trial.samples_per_s
     return f"{memory}; {with_error(speed, probe.samples_per_s_se)} samples/s" if speed else memory
-
-
-UNPROVOKED = (
-    "flags in `soak:` bring the largest batch, evaluation and checkpoint into a soak; one that is far larger than all "
-    "in this soak may not fit"
-)
 
 
 def _longer_soak(soak: Soak) -> Iterator[str]:

@@ -40,12 +40,6 @@ def keeper(kind: DeviceKind, variables: Mapping[str, str]) -> Keeper | None:
     return None if any(name in variables for name in usual.variables) else usual
 
 
-MOST_SURE = 0.99
-"""No soak is surer than this: what it does not meet is not in its models."""
-SHORT_S = 60.0
-"""A shorter soak says that memory lasts without a probability."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
     """The training for which memory is to last."""
@@ -102,9 +96,9 @@ class Training:
         if lasting.hidden_mib_per_h:
             shape += f" (growth above {lasting.hidden_mib_per_h:,.0f} MiB an hour is excluded)"
         is_likely = lasting.chance >= 0.5
-        percent = 100.0 * min(max(lasting.chance, 1.0 - lasting.chance), MOST_SURE)
+        percent = 100.0 * min(max(lasting.chance, 1.0 - lasting.chance), 0.99)  # no soak is surer: it may not meet all
         confidence = f" with {percent:.0f} % probability"
-        if lasting.seen_s < SHORT_S and lasting.chance >= SURE:
+        if lasting.seen_s < 60.0 and lasting.chance >= SURE:
             confidence = f", as far as a soak of {duration(lasting.seen_s)} can show"
         claim = f"lasts {self}" if is_likely else f"runs out within {self}"
         bound = "at most" if lasting.chance >= SURE else "it may reach"

@@ -38,21 +38,19 @@ def parse(text: str) -> dict[str, tuple[str, ...]]:
     return {key: tuple(values) for key, values in table.items()}
 
 
-_ALWAYS = ("torch", "numpy", "yaml", "gymnasium", "diffusers", "tensorboardX", "wandb", "moviepy")
-_SIMULATORS = {
-    "newton": ("warp", "newton", "mujoco", "mujoco_warp", "trimesh", "scipy", "pyglet"),
-    "isaac_gym": ("isaacgym",),  # must be imported before torch
-}
-_LIMITS = (
-    Limit(module="warp", below="1.13", beside=("newton", "1.0.0")),  # newton 1.0.0 sets wp.config.verbose
-    Limit(module="pyglet", below="3"),
-)
-
-
 def dependencies(python: str, engine_config: str) -> Dependencies:
     """Return the modules for an engine file, whose name names the simulator: `data/engines/newton_engine.yaml`."""
-    simulator = next((modules for name, modules in _SIMULATORS.items() if name in engine_config), ())
-    return Dependencies(python=python, modules=(*simulator, *_ALWAYS), limits=_LIMITS)
+    simulators = {
+        "newton": ("warp", "newton", "mujoco", "mujoco_warp", "trimesh", "scipy", "pyglet"),
+        "isaac_gym": ("isaacgym",),  # must be imported before torch
+    }
+    simulator = next((modules for name, modules in simulators.items() if name in engine_config), ())
+    always = ("torch", "numpy", "yaml", "gymnasium", "diffusers", "tensorboardX", "wandb", "moviepy")
+    limits = (
+        Limit(module="warp", below="1.13", beside=("newton", "1.0.0")),  # newton 1.0.0 sets wp.config.verbose
+        Limit(module="pyglet", below="3"),
+    )
+    return Dependencies(python=python, modules=(*simulator, *always), limits=limits)
 
 
 SET_ROOT = "set MIMICKIT_ROOT, or trainer.root in the study file, to the root of a MimicKit checkout"
@@ -66,7 +64,7 @@ class Checkout:
 
     @classmethod
     def at(cls, root: str) -> "Checkout":
-        """Find the checkout at `root`. Raises TrainerError saying what is missing there and what to set."""
+        """Return the checkout at `root`. Raises TrainerError saying what is missing there and what to set."""
         if not root:
             raise TrainerError(f"mimickit needs a root and the study gives none; {SET_ROOT}")
         path = Path(root).expanduser().resolve()
@@ -108,11 +106,10 @@ class Checkout:
         )
 
 
-EPOCHS, BATCH_SIZE = "update_epochs", "batch_size"
+EPOCHS = "update_epochs"
+BATCH_SIZE = "batch_size"
 REPLAY_BUFFER = "disc_buffer_size"
 """The key for the size of the replay buffer: the samples, per device, that a discriminator sees again."""
-STEPS_PER_ITER = 32
-"""The steps per iteration in every agent file of MimicKit; also used for a file that does not say."""
 
 _LOOKED_FOR = {EPOCHS: "*_epochs", BATCH_SIZE: "batch_size beside update_epochs, *_batch_size beside *_epochs"}
 
@@ -167,8 +164,11 @@ def check_value(parameter: str, value: Value) -> None:
 
 
 def steps_per_iter(text: str, source: str) -> int:
-    """Return the steps of each environment per iteration. Raises TrainerError when the text is no agent file."""
-    return int(_positive(_mapping(text, source).get("steps_per_iter", STEPS_PER_ITER), f"{source}: steps_per_iter"))
+    """Return the steps of each environment per iteration, 32 where the file names none, as in all of MimicKit.
+
+    Raises TrainerError when the text is no agent file.
+    """
+    return int(_positive(_mapping(text, source).get("steps_per_iter", 32), f"{source}: steps_per_iter"))
 
 
 def ladder_end(text: str, source: str) -> LadderEnd | None:
@@ -192,7 +192,7 @@ def ladder_end(text: str, source: str) -> LadderEnd | None:
 def _changes(
     agent: dict[Any, Any], variant: Variant, config: Mapping[str, Value], source: str
 ) -> list[tuple[dict[Any, Any], str, Any]]:
-    """List each mapping and key whose value has to change, with the new value."""
+    """Return each mapping and key whose value has to change, with the new value."""
     epoch_keys = _epoch_keys(agent)
     batch_keys = [key for key in map(_batch_key, epoch_keys) if key in agent]
     epochs = _chosen(agent, epoch_keys, config, EPOCHS, source)

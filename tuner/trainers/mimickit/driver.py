@@ -27,7 +27,6 @@ from typing import Any
 FromRank0 = Callable[[Callable[[], Any]], Any]
 """A function that calls its argument on rank 0 and returns the answer on every rank."""
 
-NO_TEST = {"mean_return": 0.0, "mean_ep_len": 0.0, "num_eps": 0}
 
 LOOK_S = 1.0
 """The ranks ask about this often, in seconds, whether to leave a run. An exchange takes far less than a millisecond."""
@@ -133,7 +132,7 @@ def load(name: str) -> ModuleType:
 
 
 def _start(rank: int) -> Connection:
-    """Start a rank and return the pipe through which it receives the answers of rank 0."""
+    """Return the pipe through which a rank, which is started, receives the answers of rank 0."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     context.Process(target=follow, args=(rank, sys.argv, receiver), daemon=True).start()
@@ -150,7 +149,7 @@ def follow(rank: int, argv: Sequence[str], pipe: Connection) -> None:
 
 
 def say(pipes: Sequence[Connection], ask: Callable[[], Any]) -> Any:
-    """Ask on rank 0 and send the answer to the other ranks; see `FromRank0`.
+    """Return the answer of rank 0, after sending it to the other ranks; see `FromRank0`.
 
     The answer goes through pipes: a rank that waits in a collective keeps its GPU busy and stops after some minutes.
     """
@@ -342,7 +341,7 @@ class DriverRank:
             return sys.maxsize if leave.after_iteration() or agent._iter + 1 >= request["iterations"] else samples
 
         agent._update_model, agent._update_sample_count = update_and_report, count_samples_or_leave
-        agent.test_model = lambda *_: NO_TEST
+        agent.test_model = lambda *_: {"mean_return": 0.0, "mean_ep_len": 0.0, "num_eps": 0}
         agent._output_train_model = lambda *_: None
         with self._before_updates(leave.before_update), suppress(Left):
             agent.train_model(

@@ -57,7 +57,7 @@ class MimicKitTrainer(base.Trainer):
         return checkout.dependencies(self._python, self._options.engine_config)
 
     def cases(self) -> list[Case]:
-        """List the case of every argument file, with the engine that it would run on.
+        """Return the case of every argument file, with the engine that it would run on.
 
         Raises TrainerError when the root is no checkout of MimicKit. A case with an unusable file says so itself.
         """
@@ -81,7 +81,7 @@ class MimicKitTrainer(base.Trainer):
         )
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
-        """Decide the command line and the agent file of one probe.
+        """Return the plan of one probe, with its command line and its agent file.
 
         Raises TrainerError when the case's agent file cannot be used with this config.
         """
@@ -125,7 +125,7 @@ class MimicKitTrainer(base.Trainer):
         return "/".join((self.name, case.name, self._engine(case), str(base.num_envs(self.name, config))))
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
-        """Decide the same probe as one run of a session that `driver.py` serves. Raises as `plan` does."""
+        """Return the plan of the same probe as one run of a session that `driver.py` serves. Raises as `plan` does."""
         cold = self.plan(case, config, slot)
         return replace(
             cold,

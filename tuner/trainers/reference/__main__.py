@@ -9,7 +9,7 @@ from tuner.trainers.reference import launch_settings as own
 
 
 def settings_from(argv: list[str] | None = None) -> tuple[own.TeamSettings, own.TrainingSettings, Path]:
-    """Read a command line; the path is the out dir's. Exits with status 2 and one message when it cannot be used."""
+    """Return the settings of ranks and run, and the out dir, of a command line; exits with 2 for a wrong one."""
     parser = own.team_parser("tuner.trainers.reference")
     for name, schema in own.RunConfig.model_json_schema()["properties"].items():
         parser.add_argument(own.option(name), type=_value, default=argparse.SUPPRESS, help=schema["description"])

@@ -94,7 +94,7 @@ class RunConfig(Strict):
 
 
 def run_config(config: Mapping[str, Value]) -> RunConfig:
-    """Read the parameters of a run.
+    """Return the parameters of a run that a config names.
 
     Raises TrainerError for a value that the trainer cannot use, and ConfigRefusedError for values that contradict each
     other.

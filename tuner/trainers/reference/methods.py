@@ -39,7 +39,7 @@ class Numerics(NamedTuple):
 
 
 def numerics(precision: Precision, device: torch.device) -> Numerics:
-    """Choose the number format on a device. Raises ConfigRefusedError for bf16 on a GPU without bf16.
+    """Return the number format on a device. Raises ConfigRefusedError for bf16 on a GPU without bf16.
 
     Matrix units have bf16 from Ampere on (NVIDIA, CUDA C++ Programming Guide, table of compute capabilities).
     """
@@ -91,7 +91,7 @@ class Learner:
         self._minibatch = minibatch
 
     def update(self, samples: Samples) -> Tensor:
-        """Train on the samples for all epochs, in minibatches drawn anew in each epoch; return the last loss."""
+        """Return the last loss of a training on the samples for all epochs, in minibatches drawn anew in each epoch."""
         columns = {name: samples[name] for name in self._columns}
         any_column = columns[self._columns[0]]
         loss = torch.zeros(())

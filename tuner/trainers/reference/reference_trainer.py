@@ -47,7 +47,7 @@ class ReferenceTrainer(base.Trainer):
         return base.LEARNING | {"minibatch"}
 
     def cases(self) -> list[Case]:
-        """List the three pi_plus cases."""
+        """Return the three pi_plus cases."""
         files = {"env_config": "reference/pi_plus.env", "engine_config": "reference/pd.engine"}
         return [
             Case(name=name, options={"agent_config": f"reference/{method}.agent", **files})
@@ -67,7 +67,7 @@ class ReferenceTrainer(base.Trainer):
         return _num_envs(config) * own.STEPS_PER_ITERATION
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
-        """Decide one run. Raises TrainerError for an unknown case or a value that the trainer cannot use."""
+        """Return the plan of one run. Raises TrainerError for an unknown case, and for a value that cannot be used."""
         if case.name not in own.CASES:
             raise TrainerError(
                 f"case {case.name!r} is unknown to the reference trainer; it knows {', '.join(own.CASES)}"
@@ -92,7 +92,7 @@ class ReferenceTrainer(base.Trainer):
         return "/".join((self.name, case.name, str(_num_envs(config))))
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
-        """Decide the same run in a session; it leaves no files. Raises as `plan` does."""
+        """Return the plan of the same run in a session, which leaves no files. Raises as `plan` does."""
         self.plan(case, config, slot)  # raises for a value that the trainer cannot use
         planned = self._planned("tuner.trainers.reference.serve", case, config, slot)
         return replace(planned, request=self.request(config, base.iterations(slot)))

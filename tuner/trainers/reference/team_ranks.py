@@ -142,7 +142,7 @@ def start(task: Callable[..., None], team: RankTeam, *arguments: object) -> None
 
 
 def prepare(number: int, team: AnyTeam) -> TeamRank[AnyTeam]:
-    """Prepare this process as a rank."""
+    """Return this process as a rank, after setting its device and its threads."""
     device = torch.device(team.devices[number])
     if device.type == "cuda":
         torch.cuda.set_device(device)

@@ -36,7 +36,7 @@ def collect(
     clips: Tensor,
     formats: Numerics | None = None,
 ) -> Samples:
-    """Play one iteration after `clips` and return its STEPS_PER_ITERATION · num_envs samples.
+    """Return the STEPS_PER_ITERATION · num_envs samples of one iteration, played after `clips`.
 
     `formats` are the number formats of the networks' layers; None for fp32. The environment always computes in fp32.
     Columns: `observation target log_likelihood value reward tracking alive outcome advantage` and, where there is a
@@ -92,7 +92,7 @@ def lambda_returns(reward: Tensor, value: Tensor, alive: Tensor, last_value: Ten
 
 @contextmanager
 def fresh_clips(rank: TeamRank[TeamSettings], settings: TrainingSettings) -> Iterator[ClipStream]:
-    """Begin a run: set the seed, and yield clips, whose workers start at once and end with the run."""
+    """Yield the clips of a run that begins, with its seed; their workers start at once and end with the run."""
     torch.manual_seed(rank.team.seed + rank.number)
     stream = ClipStream(
         MotionClips(frames=frames_needed(STEPS_PER_ITERATION), seed=rank.team.seed),
@@ -110,7 +110,7 @@ def fresh_clips(rank: TeamRank[TeamSettings], settings: TrainingSettings) -> Ite
 def iterations(
     rank: TeamRank[TeamSettings], networks: Networks, clips: ClipStream, settings: TrainingSettings
 ) -> Iterator[str]:
-    """Train the networks one iteration after the other; report each to the tuner, and yield a line about it.
+    """Yield a line about each iteration, after training the networks and reporting it to the tuner.
 
     Raises ConfigRefusedError for a number format that the rank's device does not have.
     """

@@ -94,7 +94,7 @@ class TrackingEnv:
         return torch.cat((features(self._angle, self._velocity), *ahead), dim=-1)
 
     def step(self, target: Tensor) -> ControlStep:
-        """Drive the joints towards `target` (rad, [num_envs, JOINTS]) for one control step."""
+        """Return what one control step did that drives the joints towards `target` (rad, [num_envs, JOINTS])."""
         before, reference_before = features(self._angle, self._velocity), self._reference_features[self._frame]
         self._simulate(target)
         self._frame += 1
@@ -168,7 +168,7 @@ class MotionClips(Dataset[Tensor]):
 
 
 def _record_gait(random: np.random.Generator) -> Motion:
-    """Make RECORDED_S of a periodic motion of three harmonics, left and right in antiphase."""
+    """Return RECORDED_S of a periodic motion of three harmonics, left and right in antiphase."""
     time_s = np.arange(RECORDED_S * RECORDED_HZ)[:, None] / RECORDED_HZ
     mirrored = np.repeat(np.tile([0.0, np.pi], len(LIMBS) // 2), LIMBS)
     cadence_hz = random.integers(5, 15) / RECORDED_S

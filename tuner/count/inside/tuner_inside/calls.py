@@ -8,9 +8,9 @@ import sys
 import weakref
 
 _watched = {}
-"""The id of a module → the module, weakly, and the functions."""
+"""The id of a module → the functions."""
 _wrapped = set()
-"""The classes whose call is wrapped. They stay so, because a call that nobody watches costs a look into a set."""
+"""The classes whose call is wrapped. They stay so: a call that nobody watches costs a look into a dictionary."""
 
 
 def before_call(module, function):
@@ -20,21 +20,21 @@ def before_call(module, function):
         module: the module. Other modules of its class are not watched.
         function: takes the module and what is given to it. It must not raise.
     """
-    known, functions = _watched.get(id(module), (None, ()))
-    if known is None or known() is not module:
-        functions = ()
-    _watched[id(module)] = (weakref.ref(module), (*functions, function))
+    if id(module) not in _watched:  # another module may get its number
+        weakref.finalize(module, _watched.pop, id(module), None).atexit = False
+    _watched[id(module)] = (*_watched.get(id(module), ()), function)
     _wrap(type(module))
 
 
 def forget(module, function):
     """Call a function before a module no longer."""
-    _, functions = _watched.get(id(module), (None, ()))
-    left = tuple(kept for kept in functions if kept is not function)
-    if left:
-        _watched[id(module)] = (weakref.ref(module), left)
-    else:
-        _watched.pop(id(module), None)
+    if module is not None:
+        _watched[id(module)] = tuple(kept for kept in _watched.get(id(module), ()) if kept != function)
+
+
+def begin_anew():
+    """Forget all functions, as in a forked process."""
+    _watched.clear()
 
 
 def _wrap(kind):
@@ -44,11 +44,9 @@ def _wrap(kind):
     is_compiling = getattr(getattr(sys.modules["torch"], "compiler", None), "is_compiling", bool)
 
     def call(self, *args, **kwargs):
-        if not is_compiling() and type(self) is kind and id(self) in _watched:
-            known, functions = _watched[id(self)]
-            if known() is self:
-                for function in functions:
-                    function(self, args, kwargs)
+        if not is_compiling() and type(self) is kind:
+            for function in _watched.get(id(self), ()):
+                function(self, args, kwargs)
         if own is not None:
             return own(self, *args, **kwargs)
         return super(kind, self).__call__(*args, **kwargs)

@@ -5,21 +5,18 @@ import functools
 from tuner_inside.imports import when_imported
 from tuner_inside.tell import guarded
 
-VECTORS = (
+STEPPING = (
     ("gymnasium.vector.sync_vector_env", "SyncVectorEnv", "step"),
     ("gymnasium.vector.async_vector_env", "AsyncVectorEnv", "step_wait"),
     ("gym.vector.vector_env", "VectorEnv", "step"),
     ("stable_baselines3.common.vec_env.base_vec_env", "VecEnv", "step"),
     ("tianshou.env.venvs", "BaseVectorEnv", "step"),
     ("rsl_rl.env.vec_env", "VecEnv", "step"),
-)
-"""Module, class and method that steps several environments at once."""
-SINGLES = (
     ("gymnasium.wrappers.common", "OrderEnforcing", "step"),
     ("gymnasium.wrappers.order_enforcing", "OrderEnforcing", "step"),
     ("gym.wrappers.order_enforcing", "OrderEnforcing", "step"),
 )
-"""The wrapper that `gymnasium.make` puts around each environment."""
+"""Module, class and method that steps environments. `gymnasium.make` puts the last ones around each environment."""
 REUSING = ("gymnasium", "gym", "stable_baselines3", "rsl_rl", "skrl", "tianshou", "torchrl", "isaaclab", "brax")
 REUSING += ("newton", "pufferlib", "mujoco", "dm_control", "envpool", "procgen", "ray.rllib")
 """Modules of reinforcement learning: there an optimizer uses the same samples again and again."""
@@ -36,7 +33,7 @@ class Environments:
         self.rollouts = 0
         """How often the optimizer has begun to step after an environment has."""
         self._depth = 0
-        self._last = None
+        self.last = None
 
     @property
     def training(self):
@@ -48,38 +45,27 @@ class Environments:
     def stepped(self, environment, count):
         """Add the steps of an environment."""
         self.steps[id(environment)] = self.steps.get(id(environment), 0) + count
-        self._last = id(environment)
+        self.last = id(environment)
 
     def after_step(self):
         """Note that the optimizer has made a step."""
-        if self._last is not None:
-            self.feeds[self._last] = self.feeds.get(self._last, 0) + 1
+        if self.last is not None:
+            self.feeds[self.last] = self.feeds.get(self.last, 0) + 1
             self.rollouts += 1
-            self._last = None
+            self.last = None
 
 
 environments = Environments()
 
 
-def _held(environment):
-    for holder in (environment, getattr(environment, "unwrapped", None)):
-        for name in ("num_envs", "env_num"):
-            count = getattr(holder, name, None)
-            if isinstance(count, int) and count > 0:
-                return count
-    return 1
-
-
-def _rewarded(environment, answer):
-    """Return how many environments have stepped: tianshou steps some of its environments alone."""
-    held = _held(environment)
-    shape = getattr(answer[1], "shape", None) if isinstance(answer, tuple) and len(answer) > 1 else None
-    return min(held, int(shape[0])) if shape else held
-
-
 @guarded("environments")
 def _stepped(environment, answer):
-    environments.stepped(environment, _rewarded(environment, answer))
+    """Count as many steps as environments have stepped: tianshou steps some of its environments alone."""
+    holders = (environment, getattr(environment, "unwrapped", None))
+    counts = (getattr(holder, name, None) for holder in holders for name in ("num_envs", "env_num"))
+    held = next((count for count in counts if isinstance(count, int) and count > 0), 1)
+    shape = getattr(answer[1], "shape", None) if isinstance(answer, tuple) and len(answer) > 1 else None
+    environments.stepped(environment, min(held, int(shape[0])) if shape else held)
 
 
 def _counting(method):
@@ -157,6 +143,6 @@ def _reported(trainer, reports, key):
 
 def install():
     """Count the steps of environments, from their library's import on."""
-    for module, name, method in (*VECTORS, *SINGLES):
+    for module, name, method in STEPPING:
         when_imported(module, _wrapping(name, method))
     when_imported("ray.rllib.utils.metrics.metrics_logger", _wrap_rllib)

@@ -14,26 +14,23 @@ WANTED = "TUNER_COUNT_FLOPS"
 STEP = 5
 """The step that is counted is the one after so many: the first ones prepare themselves."""
 
-_state = {"mode": None, "flops": None, "over": not os.environ.get(WANTED)}
+
+class Flops:
+    """What is known of the operations of a step of this process."""
+
+    def __init__(self):
+        self.counted = None
+        """The operations of one step; None where they are not known."""
+        self.is_over = not os.environ.get(WANTED)
+        """Whether nothing is left to count."""
+        self.mode = None
 
 
-def is_over():
-    """Return whether nothing is left to count: then a step costs no further call."""
-    return _state["over"]
-
-
-def counted():
-    """Return the operations of one step of this process; None where they are not known."""
-    return _state["flops"]
-
-
-def begin_anew():
-    """Forget a count, as in a forked process."""
-    _state.update(mode=None, flops=None, over=not os.environ.get(WANTED))
+flops = Flops()
 
 
 @guarded("flops")
-def after_step(steps, modules, evaluates):
+def count_operations(steps, modules, evaluates):
     """Begin to count after the step `STEP`, and end with the next one.
 
     Args:
@@ -41,15 +38,15 @@ def after_step(steps, modules, evaluates):
         modules: the trained modules.
         evaluates: the seconds that evaluations took so far; a step with one in it is not counted.
     """
-    mode = _state["mode"]
+    mode = flops.mode
     if mode is not None:
-        _state.update(mode=None, over=True)
+        flops.mode, flops.is_over = None, True
         mode.__exit__(None, None, None)
-        _state["flops"] = mode.flops if mode.flops and mode.evaluates == evaluates else None
+        flops.counted = mode.flops if mode.flops and mode.evaluates == evaluates else None
     elif steps >= STEP:
-        _state["over"] = not _is_safe(modules)
-        if not _state["over"]:
-            mode = _state["mode"] = _watching()
+        flops.is_over = not _is_safe(modules)
+        if not flops.is_over:
+            mode = flops.mode = _watching()
             mode.evaluates = evaluates
             mode.__enter__()
 

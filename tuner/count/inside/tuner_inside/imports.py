@@ -1,6 +1,7 @@
 """Calls a function once a module has been imported, without importing it."""
 
 import sys
+from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 
 _waiting = {}
@@ -23,7 +24,7 @@ def when_imported(name, function):
 
 
 class _Finder:
-    """Finds nothing itself: it lets the other finders find a module that is waited for, and wraps its loader."""
+    """Finds nothing itself: it lets the other finders find a module that is waited for, and adds to its loader."""
 
     def __init__(self):
         self._finding = set()
@@ -38,29 +39,18 @@ class _Finder:
             return None
         finally:
             self._finding.discard(name)
-        if spec is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = _Loader(spec.loader, name)
+        if isinstance(getattr(spec, "loader", None), SourceFileLoader):  # a loader for this file alone
+            _add(spec.loader, name)
         return spec
 
 
-class _Loader:
-    """A loader that calls the waiting functions once it has run the module's code; all else is the wrapped one's."""
+def _add(loader, name):
+    """Let a loader call the waiting functions once it has run the module's code."""
 
-    def __init__(self, loader, name):
-        self._loader = loader
-        self._name = name
-
-    def __getattr__(self, attribute):
-        return getattr(self._loader, attribute)
-
-    def create_module(self, spec):
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module):
-        if getattr(module, "__loader__", None) is self:
-            module.__loader__ = self._loader
-        if module.__spec__ is not None and module.__spec__.loader is self:
-            module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        for function in _waiting.pop(self._name, ()):
+    def exec_module(module):
+        del loader.exec_module
+        loader.exec_module(module)
+        for function in _waiting.pop(name, ()):
             function(module)
+
+    loader.exec_module = exec_module

@@ -2,11 +2,12 @@
 
 import functools
 import sys
-import time
 import weakref
+from time import perf_counter
 
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import first_tensor, samples
+from tuner_inside.notes import note, work_through
 from tuner_inside.tell import guarded, tell_pause
 
 
@@ -32,81 +33,89 @@ class Loaders:
         self._is_over = False
         """Whether a pass's last batch was given. Who knows the length of a loader may never ask for more."""
         self._held = []
-        """The batches since the last step that may have trained."""
+        """The batches since the last step that may have trained: feed, samples, seconds of waiting, whether it was
+        fetched where gradients are computed, unlike most of an evaluation, and whether it is the last of its pass."""
         self._given = []
-        """The batches that the module has not been called after."""
-        self._trains = self._evaluates = False
+        """Those that the module has not been called after."""
+        self.trains = self._evaluates = False
         """Whether the module has been called in this way since the last batch."""
         self._training = set()
         self._before = set()
         """The data sets that train, and those that gave something before the last step."""
+        self._numbered = set()
 
-    def forward(self, trains):
-        """Note that the trained module is called, to train or to evaluate."""
-        if trains:
-            self._trains = True
-        else:
-            self._evaluates = True
-            self._given = [batch for batch in self._given if batch.learns]
+    def number(self, dataset):
+        """Return the number of a data set, which is forgotten with it: another one may get it."""
+        if id(dataset) not in self._numbered:
+            try:
+                weakref.finalize(dataset, self._forget, id(dataset)).atexit = False
+                self._numbered.add(id(dataset))
+            except TypeError:  # a list cannot tell of its end
+                pass
+        return id(dataset)
 
-    def gave(self, batch):
+    def evaluates(self):
+        """Note that the trained module is called to evaluate."""
+        self._evaluates = True
+        self._given = [batch for batch in self._given if batch[3]]
+
+    def gave(self, feed, rows, wait_s, learns):
         """Take a batch into account, and what those before were for."""
-        if self._trains:
-            self._held += self._given
-        if self._trains or self._evaluates:
+        if self.trains or self._evaluates:
+            self._held += self._given if self.trains else ()
             self._given = []
-        self._trains = self._evaluates = False
-        self._given.append(batch)
+            self.trains = self._evaluates = False
+        feed.given += 1
+        feed.is_over = False
+        is_last = feed.given == feed.batches
+        if is_last:
+            feed.given = 0
+        self._given.append((feed, feed.each if feed.is_by_sampler else rows, wait_s, learns, is_last))
 
     def after_step(self):
         """Note that the optimizer has made a step with the batches before it."""
         held = self._held + self._given
-        self._held, self._given = [], []
-        self._trains = self._evaluates = False
+        self.trains = self._evaluates = False
         if not held:
             return
-        held = [batch for batch in held if batch.learns] or held
-        names = {batch.feed.dataset for batch in held}
-        self._training.add(held[-1].feed.dataset)
-        self._training |= names & self._before
-        self._before = names
+        self._held, self._given = [], []
+        held = [batch for batch in held if batch[3]] or held
+        datasets = {batch[0].dataset for batch in held}
+        self._training |= datasets & self._before | {held[-1][0].dataset}
+        self._before = datasets
         self.feeds += 1
-        for batch in held:
-            if batch.feed.dataset in self._training:
-                self._count(batch)
+        for feed, rows, wait_s, _, is_last in held:
+            if feed.dataset in self._training:
+                self.passes += self._is_over
+                self.batches += 1
+                self.rows += rows
+                self.wait_s += wait_s
+                self.size, self.each = feed.size, feed.each
+                self._is_over = is_last and not feed.is_over
+                feed.trains = True
         if self._is_over:
             tell_pause()  # its workers end now, and those of an evaluation begin
 
     def ended(self, feed):
         """Note that a pass is over, where it was one of the training."""
-        if feed.trains or (self._given and self._given[-1].feed is feed):
+        feed.given, feed.is_over = 0, True
+        if feed.trains or (self._given and self._given[-1][0] is feed):
             self.passes += 1
             self._is_over = False
             tell_pause()
 
-    def forget(self, dataset):
-        """Forget a data set that is no more: another one may get its number."""
-        self._training.discard(dataset)
-        self._before.discard(dataset)
-
-    def _count(self, batch):
-        feed = batch.feed
-        self.passes += self._is_over
-        self.batches += 1
-        self.rows += batch.rows
-        self.wait_s += batch.wait_s
-        self.size, self.each = feed.size, feed.each
-        self._is_over = batch.is_last and not feed.is_over
-        feed.trains = True
+    def _forget(self, number):
+        for numbers in (self._training, self._before, self._numbered):
+            numbers.discard(number)
 
 
 class Feed:
     """What is known of an iterator of a loader. It is asked once, because a step must stay fast."""
 
-    def __init__(self, iterator):
+    def __init__(self, iterator, batch):
         sampler = getattr(iterator, "_index_sampler", None)
         each = getattr(sampler, "batch_size", None)
-        self.dataset = _number(getattr(iterator, "_dataset", None))
+        self.dataset = loaders.number(getattr(iterator, "_dataset", None))
         self.each = each if isinstance(each, int) and not isinstance(each, bool) and each > 0 else None
         try:
             self.batches = len(sampler)
@@ -118,106 +127,58 @@ class Feed:
         """The batches of this pass so far."""
         self.is_over = False
         self.trains = False
-        self._by_sampler = None
+        self.is_by_sampler = self._is_other_form(batch)
+        """Whether the sampler tells the samples of a batch, because batches have another shape. A collate function may
+        join the samples of a batch into one sequence, or put the sequence's dimension first."""
 
-    def rows(self, batch):
-        """Return the samples of a batch: by its shape, or by the sampler where the first batch has another shape.
-
-        A collate function may join the samples of a batch into one sequence, or put the sequence's dimension first.
-        """
-        own = samples(batch)
-        if self._by_sampler is None:
-            self._by_sampler = self._is_other_form(batch, own)
-        return self.each if self._by_sampler else own
-
-    def _is_other_form(self, batch, own):
+    def _is_other_form(self, batch):
         """Return whether the leading dimension of the first batch is not that of its samples.
 
         A batch of fewer samples than the sampler's is one rank's part of it.
         """
-        if self.each is None or self.each == 1 or own == self.each or not own or self.batches == 1:
+        rows = samples(batch)
+        if self.each is None or self.each == 1 or rows == self.each or not rows or self.batches == 1:
             return False
         tensor = first_tensor(batch)
         is_second = tensor is not None and tensor.dim() > 1 and int(tensor.shape[1]) == self.each
-        return is_second or own == 1 or own > self.each
-
-
-class Batch:
-    """What a loader has given."""
-
-    __slots__ = ("feed", "is_last", "learns", "rows", "wait_s")
-
-    def __init__(self, feed, rows, wait_s, is_last):
-        self.feed = feed
-        self.rows = rows
-        self.wait_s = wait_s
-        self.is_last = is_last
-        """Whether it is the last one of its pass."""
-        self.learns = sys.modules["torch"].is_grad_enabled()
-        """Whether it was fetched where gradients are computed, as the batches of an evaluation usually are not."""
-
-
-_datasets = {}
-"""The number of a data set → what tells of its end."""
-
-
-def _number(dataset):
-    """Return the number of a data set, which is forgotten with it."""
-    number = id(dataset)
-    if number not in _datasets:
-        try:
-            _datasets[number] = weakref.ref(dataset, functools.partial(_gone, number))
-        except TypeError:  # a list cannot tell
-            pass
-    return number
-
-
-def _gone(number, _reference):
-    _datasets.pop(number, None)
-    loaders.forget(number)
+        return is_second or rows == 1 or rows > self.each
 
 
 loaders = Loaders()
 
 
-def _feed(iterator):
-    feed = getattr(iterator, "_tuner_feed", None)
-    if feed is None:
-        feed = iterator._tuner_feed = Feed(iterator)
-    return feed
-
-
 @guarded("loaders")
-def _gave(iterator, batch, wait_s):
-    feed = _feed(iterator)
-    feed.given += 1
-    feed.is_over = False
-    is_last = feed.given == feed.batches
-    if is_last:
-        feed.given = 0
-    loaders.gave(Batch(feed, feed.rows(batch), wait_s, is_last))
+def _begun(iterator, batch, wait_s):
+    """Take the first batch of an iterator into account."""
+    iterator._tuner_feed = Feed(iterator, batch)
+    note((loaders.gave, iterator._tuner_feed, samples(batch), wait_s, sys.modules["torch"].is_grad_enabled()))
 
 
 @guarded("loaders")
 def _ended(iterator):
-    feed = _feed(iterator)
-    feed.given, feed.is_over = 0, True
-    loaders.ended(feed)
+    work_through()
+    feed = getattr(iterator, "_tuner_feed", None)
+    if feed is not None:
+        loaders.ended(feed)
 
 
 def _wrap(module):
     base = module._BaseDataLoaderIter
-    given = base.__next__
+    given, gave, torch = base.__next__, loaders.gave, sys.modules["torch"]
 
     @functools.wraps(given)
     def counted(self):
-        begin_s = time.monotonic()
+        begin_s = perf_counter()
         try:
             batch = given(self)
         except StopIteration:
             _ended(self)
             raise
-        _gave(self, batch, time.monotonic() - begin_s)
+        wait_s = perf_counter() - begin_s
+        try:
+            note((gave, self._tuner_feed, samples(batch), wait_s, torch.is_grad_enabled()))
+        except Exception:
+            _begun(self, batch, wait_s)
         return batch
 
     base.__next__ = counted

@@ -5,6 +5,10 @@ import sys
 
 MOST_CANDIDATES = 16
 """Modules beyond so many are not asked for their inputs."""
+GROUPS = ("process_group", "data_parallel_group", "seq_data_parallel_group")
+"""Names of the process group of a wrapper whose ranks train on samples of their own: torch's, and DeepSpeed's."""
+DATA = ("dp", "data", "replicate", "shard")
+"""Parts of the names of a mesh's dimensions whose ranks train on samples of their own."""
 
 
 def outermost(optimizer):
@@ -57,16 +61,17 @@ def ranks(module):
     if group is None or not group.is_available() or not group.is_initialized():
         return {"rank": 0, "world": 1, "data_rank": 0}
     rank, world = group.get_rank(), group.get_world_size()
-    data_ranks = (find(group, module) for find in (_by_megatron, _by_deepspeed, _by_mesh, _by_wrapper))
+    data_ranks = (find(group, module) for find in (_by_megatron, _by_mesh, _by_wrapper))
     data_rank = 0 if world == 1 else next((rank for rank in data_ranks if rank is not None), None)
     return {"rank": rank, "world": world, "data_rank": data_rank}
 
 
 def _by_wrapper(group, module):
     for part in [module, *children([module])] if module is not None else []:
-        own = getattr(part, "process_group", None)
-        if own is not None and hasattr(own, "size"):
-            return group.get_rank(own)
+        for name in GROUPS:
+            own = getattr(part, name, None)
+            if own is not None and hasattr(own, "size"):
+                return group.get_rank(own)
     return None
 
 
@@ -77,42 +82,17 @@ def _by_megatron(_group, _module):
     return state.get_data_parallel_rank()
 
 
-def _by_deepspeed(group, module):
-    if "deepspeed" not in sys.modules or module is None:
-        return None
-    own = getattr(module, "data_parallel_group", None) or getattr(module, "seq_data_parallel_group", None)
-    return None if own is None else group.get_rank(own)
-
-
 def _by_mesh(_group, module):
-    """Read the mesh of parameters that are spread over it: the dimensions of data are those not named as a model's."""
-    parameter = next(iter(module.parameters()), None) if module is not None else None
-    mesh = getattr(parameter, "device_mesh", None)
-    root = _whole_mesh(mesh)
-    if root is None:
+    """Read the mesh of all ranks over which parameters are spread: names say which of its dimensions are of data."""
+    mesh = getattr(next(iter(module.parameters()), None), "device_mesh", None) if module is not None else None
+    meshes = getattr(sys.modules.get("torch.distributed.device_mesh"), "_mesh_resources", None)
+    if mesh is not None and hasattr(meshes, "get_root_mesh"):
+        mesh = meshes.get_root_mesh(mesh)
+    names = getattr(mesh, "mesh_dim_names", None) or ()
+    if not any(word in name for name in names for word in DATA):
         return None
-    names, place, sizes = root.mesh_dim_names, root.get_coordinate(), root.mesh.shape
-    if names is None:
-        return int(place[0]) if len(sizes) == 1 else None
     rank = 0
-    for name, own, size in zip(names, place, sizes):
-        if not any(
-            word in name for word in ("tp", "tensor", "cp", "context", "pp", "pipe", "sp", "seq", "ep", "model")
-        ):
+    for name, own, size in zip(names, mesh.get_coordinate(), mesh.mesh.shape):
+        if any(word in name for word in DATA):
             rank = rank * int(size) + int(own)
     return rank
-
-
-def _whole_mesh(mesh):
-    """Return the mesh of all ranks of which a parameter's mesh is a part; None without a mesh."""
-    if mesh is None:
-        return None
-    module = sys.modules.get("torch.distributed.device_mesh")
-    resources = getattr(module, "_mesh_resources", None)
-    for find in (getattr(mesh, "_get_root_mesh", None), getattr(resources, "get_root_mesh", None)):
-        if find is not None:
-            try:
-                return find() if find.__self__ is mesh else find(mesh)
-            except Exception:
-                continue
-    return mesh

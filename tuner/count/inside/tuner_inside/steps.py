@@ -1,17 +1,21 @@
 """Counts optimizer steps, and the samples that the trained module takes between them. It never waits for a device."""
 
+import os
 import sys
 import time
 import weakref
+from math import inf
 
-from tuner_inside import flops, training
-from tuner_inside.calls import before_call, forget
+from tuner_inside import calls, notes
 from tuner_inside.environments import REUSING, environments
+from tuner_inside.flops import count_operations, flops
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import first_tensor, is_tensor, is_without_batch, sample_form, samples
 from tuner_inside.loaders import loaders
+from tuner_inside.notes import note, work_through
 from tuner_inside.roots import children, outermost, ranks
-from tuner_inside.tell import guarded, tell, tell_pause
+from tuner_inside.tell import guarded, off, switch_off, tell, tell_pause
+from tuner_inside.training import LOSS_STEPS, after_input, facts, seen, training, watch_backward
 
 TOLD_EVERY_S = 0.2
 """A record is written at most so often, in seconds: a few times a second."""
@@ -22,161 +26,158 @@ LOADER_COUNTS = ("rows", "batches", "feeds", "passes", "wait_s", "size", "each")
 MOST_LEVELS = 6
 """So many levels of modules are tried, from the outermost one down, until one of them is called."""
 COUNTS = ("steps", "rows", "forwards", "backwards", "joint", "again", "repeats", "unlearnt")
-"""The counts of a tally that are told. They go on where another optimizer becomes the main one."""
+"""The counts of a tally that are told. They go on where another optimizer becomes the main one.
+
+`backwards` are the backward passes that came after a forward pass, and `joint` those of them that came after several.
+`again` are the forward passes of the same tensor as the one before, in the same step, and `repeats` the steps whose
+first tensor is the last one of the step before. `unlearnt` are forward passes without gradients in training mode, as
+rollouts make them.
+"""
 
 
 class Tally:
     """What the module of one optimizer has taken so far, and how often the optimizer has stepped."""
 
     def __init__(self, optimizer):
+        sizes = {id(parameter): parameter.numel() for group in optimizer.param_groups for parameter in group["params"]}
+        self.torch = sys.modules["torch"]
         self.optimizer = weakref.ref(optimizer)
-        self.size = training.parameter_count(optimizer)
-        self.parameters = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        self.steps = 0
-        self.rows = 0
-        self.forwards = 0
+        self.parameters = set(sizes)
+        self.size = sum(sizes.values())
+        for name in COUNTS:
+            setattr(self, name, 0)
+        self.evaluates_s = 0.0
+        self.evaluates_from_s = None
         self.calls = 0
         """The forward passes since the last step."""
         self.open = []
         """The samples of each forward pass since the last backward pass."""
-        self.backwards = 0
-        """The backward passes that came after a forward pass."""
-        self.joint = 0
-        """Those of them that came after several."""
-        self.again = 0
-        """The forward passes of the same tensor as the one before, in the same step."""
-        self.repeats = 0
-        """The steps whose first tensor is the last one of the step before."""
-        self.unlearnt = 0
-        """The forward passes without gradients in training mode, as rollouts make them."""
-        self.last = None
-        self.mode = None
-        """Whether the module is in training mode when it trains; None before that is known."""
-        self.level = 0
+        self.last = (None, None)
+        """A weak reference to the tensor of the last forward pass, and its version."""
+        self.mode = self.last_mode = self.usual_mode = None
+        """Whether the module is in training mode when it trains, in its last forward pass and in those that are only
+        noted; None before that is known."""
         self.modules = []
-        self.counter = _counter(weakref.ref(self))
+        """Weak references to the modules that are watched."""
         self.first = None
-        """The module that is called first after a step; its inputs count."""
-        self.form = ""
-        self.told_s = 0.0
-        self.evaluates_s = 0.0
-        self.evaluates_from_s = None
+        """One to the module that is called first; its inputs count."""
+        self.level = 0
         self.inner = None
         self.is_second = False
         """Whether the samples are the second dimension of the inputs, as in `[sequence, batch]`."""
+        self.form = ""
         self.why = None
         """Why the module's inputs are not counted; None where they are."""
-
-    def trains_any(self, parameters):
-        """Return whether the optimizer lives and trains one of these parameters, or lives no more."""
-        return self.optimizer() is None or bool(self.parameters & parameters)
+        self.step_note = (self.step,)
+        self.told_from_s = inf
+        """Steps from this time on are told: those of the main optimizer."""
 
     def follow(self, replaced):
         """Count on from another tally, whose optimizer this one replaces."""
         for name in (*COUNTS, "evaluates_s"):
             setattr(self, name, getattr(replaced, name))
-
-    def backward(self):
-        """Count the inputs that a loss was computed from: of several forward passes, the last one's."""
-        self.backwards += 1
-        self.joint += len(self.open) > 1
-        self.keep(self.open[-1:])
-
-    def keep(self, rows):
-        """Count the samples of some forward passes, and forget the others."""
-        self.rows += sum(rows)
-        self.open = []
+        replaced.watch(())
+        replaced.told_from_s = inf
 
     def watch(self, modules):
         """Count the inputs of these modules instead of those before."""
         for module in self.modules:
-            forget(module, self.counter)
-        self.modules, self.first = list(modules), None
+            calls.forget(module(), self.before_call)
+        self.modules, self.first, self.usual_mode = [weakref.ref(module) for module in modules], None, None
         for module in modules:
-            before_call(module, self.counter)
+            calls.before_call(module, self.before_call)
 
-
-def _counter(known):
-    """Return a function that counts what is given to a module."""
+    def before_call(self, module, args, kwargs):
+        """Note what a module takes to train, where it is as usual; all else is looked at."""
+        try:
+            tensor, torch = args[0], self.torch
+            is_usual = module.training is self.usual_mode and type(tensor) is torch.Tensor and tensor.dim() > 1
+            if is_usual and torch.is_grad_enabled():
+                note((self.take, tensor.shape[self.is_second], weakref.ref(tensor), tensor._version))
+                return
+        except Exception:  # without an argument, or with a tensor of inference
+            pass
+        self._look(module, args, kwargs)
 
     @guarded("steps")
-    def counter(module, args, kwargs):
-        tally = known()
-        if tally is not None:
-            _count(tally, module, args, kwargs)
-
-    return counter
-
-
-def _count(tally, module, args, kwargs):
-    if _last["backwards"]:  # what is computed again during a backward pass is nothing new
-        return
-    torch = sys.modules["torch"]
-    learns, mode = torch.is_grad_enabled(), module.training
-    trains = learns and (tally.mode is None or tally.mode == mode)
-    loaders.forward(trains)
-    if not trains:
-        tell_pause()
-        tally.unlearnt += mode and not learns
-        if tally.evaluates_from_s is None:
-            tally.evaluates_from_s = time.monotonic()
-        return
-    if tally.evaluates_from_s is not None:
-        tally.evaluates_s += time.monotonic() - tally.evaluates_from_s
-        tally.evaluates_from_s = None
-    if tally.first is None:
-        tally.first = weakref.ref(module)
-    if tally.first() is not module:
-        return
-    tensor = args[0] if args and type(args[0]) is torch.Tensor else None
-    given = args
-    if tensor is not None and tally.inner is None and tensor.dim() > 1:  # the usual case, which must be fast
-        rows = int(tensor.shape[tally.is_second])
-    else:
+    def _look(self, module, args, kwargs):
+        work_through()
+        learns, mode = self.torch.is_grad_enabled(), module.training
+        if _now.backwards:  # what is computed again during a backward pass is nothing new
+            return
+        if not learns or self.mode not in (None, mode):
+            loaders.evaluates()
+            tell_pause()
+            self.unlearnt += mode and not learns
+            self.usual_mode = None
+            if self.evaluates_from_s is None:
+                self.evaluates_from_s = time.monotonic()
+            return
+        if self.evaluates_from_s is not None:
+            self.evaluates_s += time.monotonic() - self.evaluates_from_s
+            self.evaluates_from_s = None
+        self.first = self.first or weakref.ref(module)
+        if self.first() is not module:
+            loaders.trains = True
+            return
         given = args if args and samples(args) else (kwargs or args)
         tensor = first_tensor(given)
-        rows = _rows(tally, given, tensor)
-    _compare(tally, tensor)
-    tally.calls += 1
-    tally.forwards += 1
-    tally.open.append(rows)
-    if tally.steps < FIRST_STEPS:
-        tally.form = sample_form(given, tally.form)
-    if tally.steps < training.LOSS_STEPS:
-        training.after_input(tensor, tally.steps)
+        rows = self._rows(given, tensor)
+        has_version = tensor is not None and hasattr(tensor, "_version") and not tensor.is_inference()
+        self.take(rows, *((weakref.ref(tensor), tensor._version) if has_version else (None, None)))
+        self.last_mode = mode
+        if self.steps < FIRST_STEPS:
+            self.form = sample_form(given, self.form)
+        elif type(args[0] if args else None) is self.torch.Tensor and args[0].dim() > 1:
+            for other in self.modules:
+                if other() is not module:
+                    calls.forget(other(), self.before_call)
+            self.usual_mode = mode
+        if self.steps < LOSS_STEPS:
+            after_input(tensor)
 
+    def _rows(self, given, tensor):
+        """Return the samples of a module's inputs. They may be the second dimension, as for an inner module."""
+        parts = tuple(given.values()) if isinstance(given, dict) and len(given) == 1 else given
+        count = samples(parts) if isinstance(parts, dict) else samples(parts[0]) or samples(parts)
+        has_second = tensor is not None and tensor.dim() > 1
+        if self.inner is not None and self.inner.batch:
+            self.is_second = self.inner.batch != count and has_second and int(tensor.shape[1]) == self.inner.batch
+            self.inner = None
+        if self.is_second and has_second:
+            return int(tensor.shape[1])
+        if is_without_batch(given):
+            self.why = "the module takes single samples, or a batch without another dimension"
+            return 0
+        return count
 
-def _compare(tally, tensor):
-    """Note whether a module takes the very tensor that it has taken before: nobody has changed it."""
-    before, tally.last = tally.last, None
-    try:
-        version = tensor._version
-    except (AttributeError, RuntimeError):  # tensors of inference have no version
-        return
-    if before is not None and before[1] == version and before[0]() is tensor:
-        tally.last = before
-        if tally.calls:
-            tally.again += 1
-        else:
-            tally.repeats += 1
-    else:
-        tally.last = (weakref.ref(tensor), version)
+    def take(self, rows, tensor, version):
+        """Count a forward pass, and whether it takes the very tensor of the one before, which nobody has changed."""
+        if _now.backwards:
+            return
+        loaders.trains = True
+        if self.last[0] is tensor and self.last[1] == version and tensor is not None:
+            if self.calls:
+                self.again += 1
+            else:
+                self.repeats += 1
+        self.last = (tensor, version)
+        self.calls += 1
+        self.forwards += 1
+        self.open.append(rows)
 
-
-def _rows(tally, given, tensor):
-    """Return the samples of a module's inputs. They may be the second dimension, as for an inner module."""
-    parts = tuple(given.values()) if isinstance(given, dict) and len(given) == 1 else given
-    count = samples(parts) if isinstance(parts, dict) else samples(parts[0]) or samples(parts)
-    has_second = tensor is not None and tensor.dim() > 1
-    if tally.inner is not None and tally.inner.batch:
-        tally.is_second = tally.inner.batch != count and has_second and int(tensor.shape[1]) == tally.inner.batch
-        tally.inner = None
-    if tally.is_second and has_second:
-        return int(tensor.shape[1])
-    if is_without_batch(given):
-        tally.why = "the module takes single samples, or a batch without another dimension"
-        return 0
-    return count
+    def step(self):
+        """Count a step of the optimizer. Without any backward pass, all forward passes count."""
+        self.steps += 1
+        if self is not _now.main:
+            return
+        if not self.backwards:
+            self.rows += sum(self.open)
+        self.open = []
+        self.mode = self.last_mode if self.calls else None
+        self.calls = 0
+        training.steps = self.steps
+        loaders.after_step()
 
 
 class Inner:
@@ -184,11 +185,11 @@ class Inner:
 
     def __init__(self, module):
         self.batch = 0
-        self._read = guarded("inner")(self._called)
-        before_call(module, self._read)
+        calls.before_call(module, self._called)
 
+    @guarded("inner")
     def _called(self, module, args, _kwargs):
-        forget(module, self._read)
+        calls.forget(module, self._called)
         tensor = args[0] if args else None
         if tensor is not None and hasattr(tensor, "batch_sizes"):  # a packed sequence
             self.batch = int(tensor.batch_sizes[0])
@@ -204,65 +205,99 @@ def _inner(modules):
     return next((Inner(part) for part in parts if isinstance(getattr(part, "batch_first", None), bool)), None)
 
 
-tallies = {}
-_last = {"main": None, "begun": None, "others": 0, "is_apart": False, "backwards": 0}
-"""The main tally, the one whose module is watched, how many optimizers there were when their networks were compared and
-what that has shown, and the backward passes that run now."""
+class Now:
+    """What is counted now."""
+
+    def __init__(self):
+        self.tallies = {}
+        """The number of an optimizer → its tally."""
+        self.main = None
+        """The tally of the optimizer with most parameters that still lives."""
+        self.latest = None
+        """The tally of the optimizer that has stepped last."""
+        self.begun = None
+        """The tally whose module is watched."""
+        self.backwards = 0
+        """The backward passes that run."""
+        self._compared = 0
+        self._is_apart = False
+
+    def tally_of(self, optimizer):
+        """Return the tally of an optimizer. A new one is the main one if it has most parameters."""
+        tally = self.tallies.get(id(optimizer))
+        if tally is None or tally.optimizer() is not optimizer:
+            work_through()
+            tally, main = Tally(optimizer), self.main
+            self.tallies[id(optimizer)] = tally
+            if main is None or main.optimizer() is None or tally.size >= main.size:
+                self.main, tally.told_from_s = tally, -inf
+                if main is not None:
+                    tally.follow(main)
+        return tally
+
+    def before_backward(self):
+        """Count the inputs that a loss was computed from: of several forward passes, the last one's."""
+        self.backwards += 1
+        tally = self.main
+        if tally is not None and tally.open:
+            tally.backwards += 1
+            tally.joint += len(tally.open) > 1
+            tally.rows += tally.open[-1]
+            tally.open = []
+
+    def after_backward(self):
+        """Note that a backward pass is over; its beginning may be forgotten."""
+        self.backwards = max(0, self.backwards - 1)
+
+    def is_apart(self):
+        """Return whether another optimizer trains a network that is no part of the main one's."""
+        if self._compared != len(self.tallies):
+            self._compared = len(self.tallies)
+            own = {id(parameter) for module in _living(self.main.modules) for parameter in module.parameters()}
+            living = [tally for tally in self.tallies.values() if tally.optimizer() is not None]
+            self._is_apart = bool(own) and any(not tally.parameters & own for tally in living)
+        return self._is_apart
 
 
-def _tally_of(optimizer):
-    """Return the tally of an optimizer, and make the one with most parameters that still lives the main one."""
-    tally = tallies.get(id(optimizer))
-    if tally is None or tally.optimizer() is not optimizer:
-        tally = tallies[id(optimizer)] = Tally(optimizer)
-        main = _last["main"]
-        if main is None or main.optimizer() is None or tally.size >= main.size:
-            _last["main"] = tally
-            if main is not None:
-                tally.follow(main)
-    return tally
+_now = Now()
 
 
-@guarded("steps")
-def _before_backward():
-    tally = _last["main"]
-    _last["backwards"] += 1
-    if tally is not None and tally.open:
-        tally.backward()
+def _living(references):
+    return [thing for thing in (reference() for reference in references) if thing is not None]
 
 
-def _after_backward():
-    _last["backwards"] -= 1
-
-
-@guarded("steps")
 def after_step(optimizer, *_):
-    """Count a step of an optimizer, and tell what was counted where the last time is long enough ago."""
-    tally = _tally_of(optimizer)
-    tally.steps += 1
-    if tally is not _last["main"]:
+    """Note a step of an optimizer, and tell what was counted where the last time is long enough ago."""
+    if "steps" in off:
         return
-    now_s = time.monotonic()
-    loaders.after_step()
-    environments.after_step()
-    training.after_step(tally.steps)
-    if tally.calls and tally.first is not None and tally.first() is not None:
-        tally.mode = tally.first().training
-    elif not tally.calls:
-        tally.mode = None
-    tally.keep([] if tally.backwards else tally.open)
-    if tally is not _last["begun"]:
-        _last["begun"] = tally
+    try:
+        tally = _now.latest
+        if tally is None or tally.optimizer() is not optimizer:
+            tally = _now.latest = _now.tally_of(optimizer)
+        note(tally.step_note)
+        if environments.last is not None and tally is _now.main:
+            environments.after_step()
+        now_s = time.monotonic()
+        if now_s >= tally.told_from_s:
+            work_through()
+            _after_told(tally, optimizer, now_s)
+    except Exception as error:
+        switch_off("steps", error)
+
+
+def _after_told(tally, optimizer, now_s):
+    """Tell of a step; look for the trained module in the first ones."""
+    if tally is not _now.begun:
+        _now.begun = tally
         _begin(tally, optimizer)
-    elif not tally.calls and tally.level < MOST_LEVELS and not tally.rows:
+    elif tally.first is None and tally.level < MOST_LEVELS and not tally.rows:
         tally.level += 1
-        tally.watch(children(tally.modules))
-    if not flops.is_over():
-        flops.after_step(tally.steps, tally.modules, tally.evaluates_s + bool(tally.evaluates_from_s))
-    if tally.steps <= FIRST_STEPS or now_s - tally.told_s >= TOLD_EVERY_S:
-        tally.told_s = now_s
-        _tell(tally, now_s)
-    tally.calls = 0
+        tally.watch(children(_living(tally.modules)))
+    if not flops.is_over:
+        count_operations(tally.steps, _living(tally.modules), tally.evaluates_s + bool(tally.evaluates_from_s))
+    _tell(tally, now_s)
+    if tally.steps >= FIRST_STEPS:
+        tally.told_from_s = now_s + TOLD_EVERY_S
 
 
 def _begin(tally, optimizer):
@@ -271,66 +306,61 @@ def _begin(tally, optimizer):
     tally.watch(modules)
     tally.inner = _inner(modules)
     root = modules[0] if modules else None
-    tell(
-        "start",
-        **ranks(root),
-        reuses=any(name in sys.modules for name in REUSING),
-        **training.facts(optimizer, modules),
-    )
-
-
-def _is_apart(tally):
-    """Return whether another optimizer trains a network that is no part of the main one's."""
-    if _last["others"] != len(tallies):
-        _last["others"] = len(tallies)
-        own = {id(parameter) for module in tally.modules for parameter in module.parameters()}
-        _last["is_apart"] = bool(own) and any(not second.trains_any(own) for second in tallies.values())
-    return _last["is_apart"]
+    reuses = any(name in sys.modules for name in REUSING)
+    tell("start", **ranks(root), reuses=reuses, **facts(optimizer, modules))
 
 
 def _tell(tally, now_s):
-    evaluates_s = tally.evaluates_s
-    if tally.evaluates_from_s is not None:
-        evaluates_s += now_s - tally.evaluates_from_s
     counts = {
         "at_s": now_s,
         **{name: getattr(tally, name) for name in COUNTS},
-        "is_apart": _is_apart(tally),
+        "is_apart": _now.is_apart(),
         "form": tally.form,
-        "evaluates_s": evaluates_s,
-        "saves_s": training.Saves.seconds,
-        "skipped": training.Scaler.skipped,
-        **training.memory(),
+        "evaluates_s": tally.evaluates_s,
         "why": tally.why if not tally.rows else None,
-        "flops": flops.counted(),
+        "flops": flops.counted,
     }
     if loaders.feeds:
         counts["loader"] = {name: getattr(loaders, name) for name in LOADER_COUNTS}
     if environments.training:
         counts["environments"] = {"steps": environments.training, "rollouts": environments.rollouts}
-    tell("count", **counts, **training.seen(tally.steps))
+    tell("count", **counts, **seen())
 
 
 def _begin_anew():
     """Forget everything in a forked process: what it trains is its own."""
-    tallies.clear()
-    loaders.__init__()
-    _last.update(main=None, begun=None, others=0, is_apart=False, backwards=0)
-    training.firsts.begin_anew()
-    flops.begin_anew()
+    for part in (_now, loaders, training, flops):
+        part.__init__()
+    for module in (notes, calls):
+        module.begin_anew()
 
 
 @guarded("steps")
 def _install(module):
-    import os
-
     module.register_optimizer_step_post_hook(after_step)
-    training.before_backward.append(_before_backward)
-    training.after_backward.append(_after_backward)
     os.register_at_fork(after_in_child=_begin_anew)
+
+
+@guarded("compiler")
+def _leave(module):
+    """Let torch's compiler leave the code of the counting as it is."""
+    after_step._torchdynamo_disable = True
+    codes = [
+        thing.__code__
+        for name, part in list(sys.modules.items())
+        if name.startswith("tuner_inside")
+        for kind in (part, *(kind for kind in vars(part).values() if isinstance(kind, type)))
+        for thing in vars(kind).values()
+        if hasattr(thing, "__code__")
+    ]
+    while codes:
+        code = codes.pop()
+        module.skip_code(code)
+        codes += [part for part in code.co_consts if isinstance(part, type(code))]
 
 
 def install():
     """Count from the import of torch's optimizers on."""
+    when_imported("torch._dynamo.eval_frame", _leave)
     when_imported("torch.optim.optimizer", _install)
-    training.install()
+    watch_backward(_now.before_backward, _now.after_backward)

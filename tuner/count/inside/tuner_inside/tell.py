@@ -14,7 +14,8 @@ MODE = 0o600
 """Only the owner reads the files, because a command line may hold a key."""
 
 _file = {"pid": 0, "path": "", "paused_s": 0.0}
-_off = set()
+off = set()
+"""The parts of the counting that an error has switched off."""
 
 
 def tell(kind, **fields):
@@ -55,6 +56,13 @@ def _write(record):
         os.close(descriptor)
 
 
+def switch_off(part, error):
+    """Switch a part of the counting off, and tell so once."""
+    if part not in off:
+        off.add(part)
+        tell("off", part=part, why="%s: %s" % (type(error).__name__, error))
+
+
 def guarded(part):
     """Return a decorator for a function that the training calls: an error in it switches `part` off.
 
@@ -64,15 +72,31 @@ def guarded(part):
     def decorate(function):
         @functools.wraps(function)
         def call(*args, **kwargs):
-            if part in _off:
+            if part in off:
                 return None
             try:
                 return function(*args, **kwargs)
             except Exception as error:
-                _off.add(part)
-                tell("off", part=part, why="%s: %s" % (type(error).__name__, error))
-                return None
+                switch_off(part, error)
 
         return call
 
     return decorate
+
+
+def around(part, owner, name, begin, done=None):
+    """Give a function's arguments to `begin`, and what this returns, unless it is None, to `done` with the result."""
+    function = getattr(owner, name, None)
+    if function is None:
+        return
+    begin, done = guarded(part)(begin), guarded(part)(done)
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        begun = begin(*args, **kwargs)
+        result = function(*args, **kwargs)
+        if begun is not None:
+            done(begun, result)
+        return result
+
+    setattr(owner, name, staticmethod(call) if isinstance(vars(owner)[name], staticmethod) else call)

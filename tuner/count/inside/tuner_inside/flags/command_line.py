@@ -1,6 +1,5 @@
 """Which parse is one of the script's command line, and what it tells."""
 
-import functools
 import sys
 from itertools import islice
 
@@ -96,20 +95,3 @@ def mark_typed(options, words):
         for known in (name, name[:2]):
             if known in by_name:
                 by_name[known]["typed"] = True
-
-
-def around(owner, name, begin, done):
-    """Give a function's arguments to `begin`, and what this returns, unless it is None, to `done` with the result."""
-    function = getattr(owner, name, None)
-    if function is None:
-        return
-
-    @functools.wraps(function)
-    def call(*args, **kwargs):
-        parse = guard(begin)(*args, **kwargs)
-        result = function(*args, **kwargs)
-        if parse is not None:
-            guard(done)(parse, result)
-        return result
-
-    setattr(owner, name, staticmethod(call) if isinstance(vars(owner)[name], staticmethod) else call)

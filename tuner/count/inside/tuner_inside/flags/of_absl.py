@@ -2,13 +2,14 @@
 
 import sys
 
-from tuner_inside.flags.command_line import around, is_own, keep_leftover, tell_options
+from tuner_inside.flags.command_line import is_own, keep_leftover, tell_options
 from tuner_inside.flags.options import each, option
+from tuner_inside.tell import around
 
 
 def listen(module):
     """Listen to the flags of absl."""
-    around(module.FlagValues, "__call__", _begin, _done)
+    around("flags", module.FlagValues, "__call__", _begin, _done)
 
 
 def _begin(flags, argv, *_, **__):

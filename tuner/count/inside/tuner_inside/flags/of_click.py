@@ -1,7 +1,8 @@
 """The options of click and typer."""
 
-from tuner_inside.flags.command_line import around, is_own, tell_options
+from tuner_inside.flags.command_line import is_own, tell_options
 from tuner_inside.flags.options import each, option
+from tuner_inside.tell import around
 
 _own_root = []
 """The context of the command that parses the command line."""
@@ -9,7 +10,7 @@ _own_root = []
 
 def listen(module):
     """Listen to the commands of click, or of the click inside typer."""
-    around(module.Command, "parse_args", _begin, _done)
+    around("flags", module.Command, "parse_args", _begin, _done)
 
 
 def _begin(command, ctx, args, *_, **__):

@@ -1,8 +1,9 @@
 """The settings of Hydra and OmegaConf, which words such as `train.batch_size=4` change."""
 
 from tuner_inside.files import argv_is_read
-from tuner_inside.flags.command_line import around, is_own, tell_options
+from tuner_inside.flags.command_line import is_own, tell_options
 from tuner_inside.flags.options import option
+from tuner_inside.tell import around
 
 _overrides = []
 """The configuration that has the command line's words in it, and these words."""
@@ -10,20 +11,22 @@ _overrides = []
 
 def listen_to_hydra(module):
     """Listen to Hydra, which has composed its configuration when it keeps it."""
-    around(module.HydraConfig, "set_config", _composed, None)
+    around("flags", module.HydraConfig, "set_config", _composed)
 
 
 def listen(module):
     """Listen to configurations of OmegaConf that have words of the command line in them."""
-    around(
-        module.OmegaConf, "from_dotlist", lambda words: [str(word) for word in words] if is_own(words) else None, _read
-    )
+    around("flags", module.OmegaConf, "from_dotlist", _words, _read)
     for name in ("merge", "unsafe_merge"):
-        around(module.OmegaConf, name, _words_in, _merged)
+        around("flags", module.OmegaConf, name, _words_in, _merged)
 
 
 def _composed(_, cfg, **__):
     _tell("hydra", cfg, [str(word) for word in cfg.hydra.overrides.task])
+
+
+def _words(words):
+    return [str(word) for word in words] if is_own(words) else None
 
 
 def _read(words, config):

@@ -2,13 +2,14 @@
 
 import sys
 
-from tuner_inside.flags.command_line import around, callers, is_part, mark_typed, tell_options
+from tuner_inside.flags.command_line import callers, is_part, mark_typed, tell_options
 from tuner_inside.flags.options import each, option
+from tuner_inside.tell import around
 
 
 def listen(module):
     """Listen to the step of tyro that makes values of what it has parsed."""
-    around(module, "callable_with_args", _begin, None)
+    around("flags", module, "callable_with_args", _begin)
 
 
 def _begin(_, spec, __, values, field_name_prefix=""):

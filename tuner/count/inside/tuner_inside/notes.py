@@ -1,0 +1,39 @@
+"""What the training does, noted in its order and worked through a few times a second.
+
+A step has no time for more than a note: Python that runs once a millisecond finds its code and data in no cache of the
+processor, and takes a microsecond for each small function.
+"""
+
+from _thread import allocate_lock
+from collections import deque
+
+from tuner_inside.tell import switch_off
+
+MOST_NOTES = 20000
+"""The oldest notes are lost beyond so many, as in a process that computes gradients and has no optimizer of torch."""
+
+_notes = deque(maxlen=MOST_NOTES)
+_working = allocate_lock()
+
+note = _notes.append
+"""Take a note: a tuple of a function and its arguments."""
+
+
+def work_through():
+    """Call the functions that were noted. Where another thread does so now, nothing is left to do."""
+    if _working.acquire(False):
+        try:
+            while _notes:
+                function, *arguments = _notes.popleft()
+                function(*arguments)
+        except Exception as error:
+            switch_off("steps", error)
+        finally:
+            _working.release()
+
+
+def begin_anew():
+    """Forget all notes, as in a forked process: what it trains is its own."""
+    _notes.clear()
+    if _working.locked():  # by a thread that is not in this process
+        _working.release()
