@@ -182,7 +182,7 @@ def scale(
             raise StudyError(f"--study {study} names a trainer of its own; leave out {', '.join(workloads)}")
         if (nodes := load(study).slurm.nodes) > 1:
             raise StudyError(
-                f"slurm.nodes is {nodes}, and scaling is measured on one machine; name a study of one node"
+                f"slurm.nodes is {nodes}, and `tuner scale` stays on one machine; name a study of one node"
             )
         bench = open_workbench(study, devices=devices, runs=runs)
         chosen = chosen_cases(bench, [case] if case else None)[0]
