@@ -149,3 +149,4 @@ def test_no_node_is_named_where_none_is_surely_slower(kind: str) -> None:
     assert straggler(summaries(50, 52, kind=kind), HOSTS) is None
     assert straggler(summaries(50, 60, error=8, kind=kind), HOSTS) is None
     assert straggler(summaries(50, None, kind=kind), HOSTS) is None
+    assert straggler([], HOSTS) is None

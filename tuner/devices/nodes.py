@@ -404,7 +404,7 @@ def straggler(devices: Sequence[DeviceSummary], hosts: Sequence[str]) -> str | N
         for device in devices
     ]
     known = [(mean_pct, error_pct or 0.0) for mean_pct, error_pct in read if mean_pct]
-    if len(known) < len(hosts) * each:
+    if not known or len(known) < len(devices):
         return None
     parts = [known[number * each : (number + 1) * each] for number in range(len(hosts))]
     nodes = [
