@@ -13,7 +13,7 @@ from tuner_inside.inputs import first_tensor, is_tensor, is_without_batch, sampl
 from tuner_inside.loaders import loaders
 from tuner_inside.notes import Pace, note, work_through
 from tuner_inside.roots import children, outermost, ranks
-from tuner_inside.tell import guarded, off, switch_off, tell, tell_pause
+from tuner_inside.tell import around, guarded, off, switch_off, tell, tell_pause
 from tuner_inside.training import LOSS_STEPS, after_input, facts, seen, training, watch_backward
 
 TOLD_EVERY_S = 0.2
@@ -312,6 +312,17 @@ def _install(module):
     os.register_at_fork(after_in_child=_begin_anew)
 
 
+def _scales(scaler, *_, **__):
+    if not scaler.is_enabled():
+        return None
+    training.is_scaled, _now.latest = True, None
+    return scaler
+
+
+def _scaled(*_):
+    training.skipped += _now.latest is None  # no optimizer has made a step
+
+
 @guarded("compiler")
 def _leave(module):
     """Let torch's compiler leave the code of the counting as it is."""
@@ -333,5 +344,6 @@ def _leave(module):
 def install():
     """Count from the import of torch's optimizers on."""
     when_imported("torch._dynamo.eval_frame", _leave)
+    when_imported("torch.amp.grad_scaler", lambda module: around("scaler", module.GradScaler, "step", _scales, _scaled))
     when_imported("torch.optim.optimizer", _install)
     watch_backward(_now.before_backward)

@@ -202,11 +202,6 @@ def _casts(context):
         training.autocast.add(_type(getattr(context, "fast_dtype", "unknown")))
 
 
-def _scaled(_, result):
-    training.is_scaled = True
-    training.skipped += result is None
-
-
 def _wrap_autocast(module):
     own = module.autocast.__enter__
 
@@ -220,10 +215,6 @@ def _wrap_autocast(module):
 
 
 def install():
-    """Watch saves, autocast and gradient scalers, from torch's import on."""
+    """Watch saves and autocast, from torch's import on."""
     when_imported("torch.serialization", lambda module: around("saves", module, "save", _saves, _saved))
     when_imported("torch.amp.autocast_mode", guarded("precision")(_wrap_autocast))
-    when_imported(
-        "torch.amp.grad_scaler",
-        lambda module: around("scaler", module.GradScaler, "_maybe_opt_step", lambda *_, **__: True, _scaled),
-    )
