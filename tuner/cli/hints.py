@@ -157,7 +157,7 @@ def safe_rungs(study: StudyReader) -> list[str]:
     Returns none for a study that does not search a ladder.
     """
     ladder = ladder_of_study(study)
-    if ladder not in study.fields[0]:
+    if ladder not in study.fields.parameters:
         return []
     groups = grouped(study.cases, lambda case: case.method)
     if len(groups) > 1:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from threading import Event, Thread
 from typing import Protocol
@@ -258,10 +258,11 @@ def _is_shared(folder: Path) -> bool:
 
 
 def _named(command: Sequence[str], cwd: Path) -> Iterator[Path]:
-    """Yield the folders that exist of the paths that saving flags name."""
-    for before, word in zip(("", *command), command, strict=False):
-        name, _, value = word.partition("=") if "=" in word else (before, "", word)
-        if _SAVES.search(name) and name.startswith("-") and value and not value.startswith("-"):
+    """Yield the folders that exist of the paths that saving flags name, as `--out DIR` or `--out=DIR`."""
+    for before, word in pairwise(("", *command)):
+        flag, value = word.split("=", 1) if "=" in word else (before, word)
+        is_saving_flag = flag.startswith("-") and _SAVES.search(flag)
+        if is_saving_flag and value and not value.startswith("-"):
             path = cwd / value
             folder = next((path for path in (path, path.parent) if path.is_dir()), None)
             if folder is not None:

@@ -3,6 +3,7 @@
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
@@ -42,6 +43,14 @@ def checked_url(url: str) -> URL:
     return parsed
 
 
+def of_sessions(url: URL) -> dict[str, Any]:
+    """Return an engine's options that replace what a server of PostgreSQL sets for its sessions."""
+    if url.get_backend_name() != "postgresql":
+        return {}
+    is_libpq = url.get_driver_name().startswith("psycopg")
+    return {"isolation_level": "READ COMMITTED", "connect_args": {"client_encoding": "utf8"} if is_libpq else {}}
+
+
 def shown(url: str | URL) -> str:
     """Return a database URL as text, without its password and its options. Raises StoreError for any other text."""
     return _parsed(url).set(query={}).render_as_string(hide_password=True)
@@ -55,6 +64,7 @@ def remedy(url: URL) -> str:
 
 
 def _parsed(url: str | URL) -> URL:
+    """Return a URL, parsed. Raises StoreError for a text that is none."""
     try:
         return make_url(url)
     except (ArgumentError, ValueError) as error:

@@ -349,6 +349,7 @@ class CaseStudy:
         """
 
         def fixed() -> Answer:
+            """Return what is kept or made, in one transaction."""
             if (kept := known(self.kept)) is not None:
                 return kept
             if (made := make(self._read())) is not None:
@@ -364,6 +365,7 @@ class CaseStudy:
         """
 
         def taken_back() -> tuple[int, list[Path]]:
+            """Return how many trials had lost their process, and the files with results that are now stored."""
             running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             dropped = [trial for trial in running if not is_held(trials.kept(trial).lease, self._database.signs)]
             unstored = _unstored(probes) if dropped else {}
@@ -404,6 +406,7 @@ class CaseStudy:
         """
 
         def leased() -> tuple[Trial, Asked] | None:
+            """Return the trial that begins, for Optuna and for the caller; None where none may begin."""
             kept = check_unchanged(self._database, self._study, self._identity)
             history = History(self._study, self._space)
             here = [probe for probe in self._neighbours() if probe.is_here] if self._confirm else []
@@ -444,6 +447,7 @@ class CaseStudy:
         """
 
         def ended() -> str | None:
+            """Return why nothing is left, in one transaction."""
             answer = self._strategy.choose(History(self._study, self._space), free)
             why = answer.reason if isinstance(answer, Done) else None
             if keep and not self.running:
@@ -463,6 +467,7 @@ class CaseStudy:
             return False
 
         def reported() -> bool:
+            """Return whether the pruner would stop the probe, now that it has the report."""
             trial = self._trials[asked.number]
             trial.report(value, iteration)
             return trial.should_prune()
