@@ -63,7 +63,7 @@ def test_a_typed_folder_of_the_run_is_there_for_the_line_to_copy(tmp_path: Path)
         optimize(Job(bench=desk, database=database, probe=faster, watcher=Quiet(), interrupted=lambda: False), [CASE])
     line = outcome_of(desk, view(tmp_path), typed).command
     assert line is not None
-    subprocess.run(["sh", "-c", line], check=True)
+    subprocess.run(["/bin/sh", "-c", line], check=True)
     assert (desk.folder / "best/walk/a").read_text() == "2\n"
 
 
