@@ -25,6 +25,10 @@ LOADER_COUNTS = ("rows", "batches", "feeds", "passes", "wait_s", "size", "each")
 """What is told of the loaders."""
 MOST_LEVELS = 6
 """So many levels of modules are tried, from the outermost one down, until one of them is called."""
+MOST_GONE = 8
+"""So many optimizers may come and go, however few steps they make: to look for what one trains takes 50 ms."""
+LEAST_STEPS = 10
+"""Beyond that, each makes so many steps, or nothing is counted."""
 NONE = -1
 """What torch says in place of the number of a backward pass, where none runs in this thread."""
 COUNTS = ("steps", "rows", "forwards", "backwards", "joint", "again", "repeats", "unlearnt")
@@ -218,6 +222,8 @@ class Now:
         """The tally of the optimizer that has stepped last."""
         self.begun = None
         """The tally whose module is watched."""
+        self.gone = 0
+        """How often another optimizer has replaced the main one because that was no more."""
         self._compared = 0
         self._is_apart = False
 
@@ -228,7 +234,11 @@ class Now:
             work_through()
             tally, main = Tally(optimizer), self.main
             self.tallies[id(optimizer)] = tally
-            if main is None or main.optimizer() is None or tally.size >= main.size:
+            is_gone = main is not None and main.optimizer() is None
+            self.gone += is_gone
+            if self.gone > MOST_GONE and main.steps < LEAST_STEPS * self.gone:
+                raise RuntimeError("the training makes a new optimizer every few steps")
+            if main is None or is_gone or tally.size >= main.size:
                 self.main, tally.told_from_s = tally, -inf
                 if main is not None:
                     tally.follow(main)
