@@ -21,7 +21,7 @@ from tuner.export.reader import StudyReader, connect
 from tuner.export.tables import best_by_case
 from tuner.export.wording import with_error
 from tuner.report.facts import CaseFacts, gather
-from tuner.report.words import note, verdict
+from tuner.report.words import verdict
 from tuner.tools.racing.entrants import Entrant, entrants
 
 DEFAULTS = [{"num_envs": rung, "batch": 1} for rung in (8, 16)]
@@ -132,7 +132,6 @@ def agrees_on_the_best(view: CaseView, best: ConfigRow, facts: CaseFacts, cells:
     )
     assert exported["min_avg_util_se"] == (None if best.error is None else round(best.error, 2))
     assert f"reaches {said} " in verdict(facts)
-    assert f"Trial #{best.trial}:" in note(facts)
     (starred,) = (one for one in facts.points if facts.is_best(one))
     assert (starred.value, starred.error, starred.config) == (best.value, best.error, best.config)
     assert [one.trial for one in view.configs if one.launch == starred.launch] == [best.trial]

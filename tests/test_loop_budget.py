@@ -87,9 +87,12 @@ def cut(plan: ProbePlan, stop: Stop) -> ProbeResult:
     return failed(plan, FailureKind.INTERRUPTED)
 
 
-@pytest.mark.parametrize(("window_s", "states_after"), [(6.0, {"COMPLETE": 1}), (4.0, {"FAIL": 1})])
+@pytest.mark.parametrize(
+    ("sampler", "window_s", "states_after"),
+    [("random", 6.0, {"COMPLETE": 1}), ("random", 4.0, {"FAIL": 1}), ("gain", 6.0, {"COMPLETE": 1})],
+)
 def test_a_probe_that_takes_all_of_the_time_gives_its_rough_value(
-    tmp_path: Path, window_s: float, states_after: dict[str, int]
+    tmp_path: Path, sampler: str, window_s: float, states_after: dict[str, int]
 ) -> None:
     clock = FakeClock()
     budget = Budget(clock, 0.5 * PROBE_S / HOUR_S)
@@ -101,7 +104,8 @@ def test_a_probe_that_takes_all_of_the_time_gives_its_rough_value(
         return so_far if stop(None).next is Next.ENOUGH else failed(plan, FailureKind.INTERRUPTED)
 
     with opened(tmp_path) as database:
-        job = Job(bench=bench(tmp_path, spec()), database=database, probe=long, interrupted=lambda: False)
+        desk = bench(tmp_path, spec(search={"trials": 5, "sampler": sampler}))
+        job = Job(bench=desk, database=database, probe=long, interrupted=lambda: False)
         optimize(within(job, budget), [CASE])
     assert states(tmp_path) == states_after
 

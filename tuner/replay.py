@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from tuner import probe
 from tuner.devices.found import AbsentDevices
@@ -75,24 +76,29 @@ def made_whole(result: probe.ProbeResult, warmup_iterations: int) -> probe.Probe
     )
 
 
+class _Sum(NamedTuple):
+    """The sum of an objective over the first iterations."""
+
+    iterations: int
+    total: float
+
+
 def error_of(series: Sequence[float | None], iteration_s: float, *, full: float) -> float | None:
     """Return the standard error of the last mean of a series, estimated as a live probe would.
 
     `series` holds the mean so far after each iteration; `full` is the largest value that the objective can have.
     """
-    cuts = [(0, 0.0)]
+    sums = [_Sum(0, 0.0)]
     for count, mean in enumerate(series, start=1):
-        if mean is not None and (count - cuts[-1][0]) * iteration_s >= probe.LEAST_SPAN_S:
-            cuts.append((count, count * mean))
-    if len(cuts) == 1 and series and series[-1] is not None:
-        cuts.append((len(series), len(series) * series[-1]))
-    return probe.standard_error(
-        [
-            probe.Block((count - before) * iteration_s, (total - total_before) / (count - before))
-            for (before, total_before), (count, total) in pairwise(cuts)
-        ],
-        full=full,
-    )
+        if mean is not None and (count - sums[-1].iterations) * iteration_s >= probe.LEAST_SPAN_S:
+            sums.append(_Sum(count, count * mean))
+    if len(sums) == 1 and series and series[-1] is not None:
+        sums.append(_Sum(len(series), len(series) * series[-1]))
+    blocks: list[probe.Block] = []
+    for before, after in pairwise(sums):
+        iterations = after.iterations - before.iterations
+        blocks.append(probe.Block(iterations * iteration_s, (after.total - before.total) / iterations))
+    return probe.standard_error(blocks, full=full)
 
 
 def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Workbench:
@@ -236,22 +242,22 @@ class ReplayedProber:
         self, result: probe.ProbeResult, recorded: Recorded, limits: ProbeSpec, stop: probe.Stop
     ) -> probe.ProbeResult:
         """Return the result where `stop`, which is called for each iteration, or the plan's limits end it."""
-        final = probe.value(result, self._objective)
-        if result.failure is not None or final is None or result.window_s is None:
+        final_value = probe.value(result, self._objective)
+        if result.failure is not None or final_value is None or result.window_s is None:
             return result
-        own_error = probe.error(result, self._objective)
-        shift = self._noise.gauss(0.0, own_error) if self._noise and own_error else 0.0
-        followed = self._alone and self._objective == self._table.header.objective
-        series = recorded.series if followed else ()
-        full_result = restated(result, self._objective, final + shift, own_error) if shift else result
-        for count, number in enumerate(series[: result.iterations - 1], start=1):
-            if number is None:
+        final_error = probe.error(result, self._objective)
+        noise = self._noise.gauss(0.0, final_error) if self._noise and final_error else 0.0
+        has_series = self._alone and self._objective == self._table.header.objective
+        series = recorded.series if has_series else ()
+        for count, mean in enumerate(series[: result.iterations - 1], start=1):
+            if mean is None:
                 continue
-            known = error_of(series[:count], result.window_s / result.iterations, full=probe.full(self._objective))
-            so_far = restated(cut_short(result, count), self._objective, number + shift, known)
+            error = error_of(series[:count], result.window_s / result.iterations, full=probe.full(self._objective))
+            so_far = restated(cut_short(result, count), self._objective, mean + noise, error)
             if (ended := _ended(so_far, stop(so_far), limits)) is not None:
                 return ended
-        return _ended(full_result, stop(full_result), limits) or full_result
+        whole = restated(result, self._objective, final_value + noise, final_error) if noise else result
+        return _ended(whole, stop(whole), limits) or whole
 
 
 def _ended(so_far: probe.ProbeResult, answer: probe.Answer, limits: ProbeSpec) -> probe.ProbeResult | None:

@@ -10,6 +10,7 @@ of a process that does not count.
 import json
 import sys
 import time
+from inspect import unwrap
 from typing import Any
 
 import torch
@@ -37,7 +38,7 @@ class Counters:
         self._hooks = _global_optimizer_post_hooks
         self._kept_hooks = dict(self._hooks)
         self._places: list[tuple[Any, str, Any, Any]] = [
-            (owner, name, counted, counted.__wrapped__)
+            (owner, name, counted, unwrap(counted))
             for owner, name, counted in (
                 (loaders._BaseDataLoaderIter, "__next__", loaders._BaseDataLoaderIter.__next__),
                 (type(module), "__call__", type(module).__call__),
@@ -75,6 +76,7 @@ class Training:
     def block(self) -> float:
         """Train a block of steps, and return the microseconds of a step."""
         batches = iter(DataLoader(self._data, batch_size=BATCH))
+        loss = torch.zeros(())
         began_s = time.perf_counter()
         for (batch,) in batches:
             self._optimizer.zero_grad()

@@ -16,6 +16,7 @@ from tuner.cli.hints import (
     notes,
     safe_rungs,
     script_of_best,
+    with_larger,
 )
 from tuner.cli.options import RUNS, written
 from tuner.export.bound import Bound, Profile
@@ -204,6 +205,24 @@ def test_the_largest_value_of_any_parameter_is_pointed_out(tmp_path: Path) -> No
         "walk: the best has the largest num_workers, 8, and the largest batch_size, 4; "
         "larger values may be better, in a study with another name"
     ]
+
+
+def test_a_typed_command_whose_best_has_the_largest_value_gets_the_command_that_goes_on(tmp_path: Path) -> None:
+    space = {"workers": {"choices": [0, 2, 4]}, "batch": {"choices": [8, 16, 32]}}
+    template = {"command": "train --workers {workers} -b {batch}", "cases": ["walk"]}
+    desk = bench(tmp_path, spec(trainer={"name": "command", "options": template}, space=space))
+
+    def goes_on(**config: int) -> str | None:
+        row = summary(replace(BEST, config=config))
+        return with_larger(desk, row, "A=1 train -b 8 --tag 'a b'", storage=None, runs=RUNS)
+
+    assert goes_on(workers=2, batch=8) is None
+    assert goes_on(workers=4, batch=8) == (
+        f"tuner optimize --name {desk.spec.name}-4 --search workers=4,8,16 -- A=1 train -b 8 --tag 'a b'"
+    )
+    assert f"--name {desk.spec.name}-4-32 --search workers=4,8,16 --search batch=32,64,128 --" in str(
+        goes_on(workers=4, batch=32)
+    )
 
 
 def test_a_single_rung_is_not_called_the_largest(tmp_path: Path) -> None:

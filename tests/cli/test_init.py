@@ -118,6 +118,7 @@ def test_a_file_is_overwritten_only_by_force(tuner: Tuner, train: list[str]) -> 
         (["--preset", "sb4"], ["no preset is called 'sb4'", "lightning"]),
         (["--", "A=1"], ["no command after `--`"]),
         (["--", "nonesuch", "--batch-size", "8"], ["no program nonesuch", "activate the environment"]),
+        (["--", "train.py", "--batch-size", "8"], ["no program train.py", "`python train.py`"]),
         (
             ["--", "sh", "-c", "for n in 1 2 3 4; do echo step $n; sleep 0.1; done"],
             ["name at least one", "--search batch_size=32..512"],
@@ -132,7 +133,7 @@ def test_a_file_is_overwritten_only_by_force(tuner: Tuner, train: list[str]) -> 
         ),
         (["--search", "n=1,2", "--", "sh", "-c", "exit 0"], ["ended by itself", "train for longer"]),
     ],
-    ids=["nothing", "preset", "variables alone", "no program", "no flag", "fails", "terminal", "ends"],
+    ids=["nothing", "preset", "variables alone", "no program", "script", "no flag", "fails", "terminal", "ends"],
 )
 def test_a_command_that_cannot_be_tuned_is_refused(tuner: Tuner, arguments: list[str], words: list[str]) -> None:
     code, out, err = tuner("init", *arguments)

@@ -80,3 +80,12 @@ def test_a_database_of_the_study_itself_is_read_although_another_would_stand_in(
     code, out, err = tuner("status", "--study", "pi_plus", "--storage", DATABASE, "--json")
     assert (code, err) == (0, "")
     assert document(out)["study"] == "pi_plus"
+
+
+@pytest.mark.parametrize("command", [["plan", "--best"], ["soak"]])
+def test_what_trains_with_a_best_needs_the_trainer_of_its_study(
+    tuner: Tuner, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.delenv("MIMICKIT_ROOT", raising=False)
+    code, out, err = tuner(*command, "--study", "pi_plus", "--storage", DATABASE)
+    assert (code, out, "is MIMICKIT_ROOT set?" in err) == (2, "", True)

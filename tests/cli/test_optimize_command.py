@@ -50,6 +50,8 @@ def test_a_command_is_made_faster_and_the_library_resumes_it(tuner: Tuner, train
     *_, before, line = out.rstrip().splitlines()
     assert "copy" in before
     assert line.startswith(f"{sys.executable} train.py -b 16 --grad-accum 1")
+    code, out, _ = tuner("optimize", "--n-trials", "4", "--workers", "2", "--", *train)
+    assert (code, out.rstrip().splitlines()[-1]) == (0, line)
     said: list[str] = []
     result = optimize(train, trials=4, say=said.append)
     assert any("was made from this command" in text for text in said)

@@ -197,6 +197,24 @@ def test_optimizers_that_come_and_go_are_not_counted(forked: Callable[[str, Path
     assert kinds.count("start") < 12
 
 
+def test_the_precision_skipped_steps_and_saves_are_told(counted: Any) -> None:
+    _, records = counted("""
+        scaler = torch.amp.GradScaler("cpu")
+        for number in range(9):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = model(torch.ones(5, 4)).sum() * (float("inf") if number == 4 else 1)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            torch.save(model, io.BytesIO())
+    """)
+    told = last(records)
+    assert told["precision"] == {"autocast": ["bfloat16"], "tf32": False, "scaled": True}
+    assert told["skipped"] == 1
+    assert 0 < told["saves_s"] < 60
+
+
 def test_another_module_of_the_same_class_is_not_counted(counted: Any) -> None:
     _, records = counted("""
         train(model)
@@ -369,7 +387,7 @@ def test_a_step_takes_few_calls(counted: Any) -> None:
         sys.setprofile(None)
         print(sorted(calls)[len(calls) // 2])
     """)
-    assert int(output) <= 6  # now and then, a step works through the notes of those before it
+    assert int(output) <= 4  # now and then, a step works through the notes of those before it
     assert last(records)["steps"] >= 12
 
 

@@ -45,6 +45,25 @@ def test_a_value_that_had_no_effect_before_is_not_told_as_a_change(tmp_path: Pat
     assert line == "train --workers 2 --ahead 4"
 
 
+def test_more_environments_change_what_is_learnt(tmp_path: Path) -> None:
+    options = {"command": "train --num_envs {num_envs}", "cases": ["walk"], "learning": ["num_envs"]}
+    study = spec(
+        trainer={"name": "command", "options": options},
+        space={"num_envs": {"choices": [4, 16]}},
+        objective="samples_per_s",
+        search={"trials": 2, "sampler": "random"},
+    )
+
+    def faster(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        return replace(measured(plan, 50.0), samples_per_s=100.0 * int(plan.config["num_envs"]))
+
+    desk = bench(tmp_path, study)
+    with opened(tmp_path) as database:
+        optimize(Job(bench=desk, database=database, probe=faster, watcher=Quiet(), interrupted=lambda: False), [CASE])
+    told = outcome_of(desk, view(tmp_path), ["train", "--num_envs", "4"]).lines
+    assert "  num_envs: 4 → 16; this changes what is learnt" in told
+
+
 def searched(
     tmp_path: Path, facts: Mapping[int, Mapping[str, Any]], printed: Mapping[int, str] | None = None
 ) -> list[str]:

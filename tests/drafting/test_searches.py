@@ -30,11 +30,18 @@ def found(command: str, *asked: str, flags: tuple[Flag, ...] = (), free: bool = 
         ("prefetch-factor=2,4", "prefetch_factor", (2, 4), None),
         ("amp=true,false", "amp", (False, True), False),
         ("headless=on,off", "headless", (False, True), True),
+        ("tag=1.2.3,16-mixed,8g,7x,.5", "tag", ("1.2.3", "16-mixed", "8g", "7x", 0.5), None),
     ],
 )
 def test_a_search_is_read(asked: str, parameter: str, values: tuple[object, ...], typed: object) -> None:
     (one,) = searches(Known(words=COMMAND, cores=4), [asked])
     assert (one.parameter, one.values, one.typed) == (parameter, values, typed)
+
+
+def test_a_typed_number_that_no_study_can_hold_stays_a_text() -> None:
+    chosen = found("train.py --seed 12345678901234567890 --clip inf", "seed=1", "clip=1.0")
+    assert chosen["seed"].ordered == ("12345678901234567890", 1)
+    assert chosen["clip"].ordered == ("inf", 1.0)
 
 
 def test_what_changes_learning_keeps_its_value_until_it_is_freed() -> None:

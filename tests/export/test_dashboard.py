@@ -6,8 +6,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from http import HTTPStatus
-from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -15,7 +13,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tuner.errors import StoreError
-from tuner.export.served import Artifacts, DashboardError, guarded, refusal, serve
+from tuner.export.served import DashboardError, refusal, serve
 from tuner.probe.process import reserved_port
 
 if TYPE_CHECKING:
@@ -78,31 +76,6 @@ def _refused(port: int, method: str, host: str) -> bool:
 )
 def test_only_this_machine_is_answered_and_nothing_is_written(headers: dict[str, str], passes: bool) -> None:
     assert (refusal({"REQUEST_METHOD": "GET", **headers}.get) is None) is passes
-
-
-def test_files_of_trials_are_read_by_this_machine_alone(tmp_path: Path) -> None:
-    (tmp_path / "id").write_text("log")
-    (tmp_path.parent / "secret").write_text("secret")
-    store, seen = Artifacts(tmp_path), dict[str, str]()
-
-    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
-        start_response("200 OK", [("Access-Control-Allow-Origin", "*"), ("Content-Type", "text/plain")])
-        with store.open_reader(environ["PATH_INFO"]) as file:
-            return [file.read()]
-
-    def start(status: str, headers: list[tuple[str, str]], *_: object) -> Any:
-        seen.update(dict(headers) | {"status": status})
-
-    served = guarded(app)
-    environ = {"HTTP_HOST": "localhost", "REQUEST_METHOD": "GET"}
-    assert list(served({**environ, "PATH_INFO": "id"}, start)) == [b"log"]
-    assert seen == {"Content-Type": "text/plain", "status": "200 OK"}
-    with pytest.raises(FileNotFoundError):
-        store.open_reader("../secret")
-    for change in (lambda: store.remove("id"), lambda: store.write("id", BytesIO(b"x"))):
-        with pytest.raises(PermissionError):
-            change()
-    assert (tmp_path / "id").read_text() == "log"
 
 
 def test_a_taken_port_is_named(database: "FilledDatabase") -> None:

@@ -1,23 +1,33 @@
 """What a probe writes over the person's own files: they are as they were, whatever happens to the tuner."""
 
-import errno
 import json
 import os
+import resource
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
 
 import psutil
 import pytest
 from tests_replays import scripted_plan
 
-from tuner.probe import own_files
-from tuner.probe.own_files import Copies, View, folders_of, protected, warning
+from tuner.probe.own_files import (
+    Copies,
+    Keeping,
+    View,
+    clean_up,
+    folders_of,
+    protected,
+    temporary_folders,
+    warning,
+)
 from tuner.probe.probe_plan import Device, ProbePlan
 from tuner.probe.process import Process
 from tuner.probe.protocols import MonotonicClock
@@ -53,10 +63,7 @@ def folder(tmp_path: Path) -> Path:
     return training
 
 
-@pytest.fixture
-def no_view(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that allows no private view."""
-    monkeypatch.setattr(own_files, "_place", lambda folders: None)
+NO_VIEWS = Keeping(has_views=False)
 
 
 def plan_of(folder: Path, wait_s: float = 0.0) -> ProbePlan:
@@ -90,37 +97,42 @@ def test_a_probe_leaves_the_files_of_its_folder_as_they_were(folder: Path) -> No
     assert left(folder) == ["data/words/a.txt", "model.pt", "old.pt", "runs/probe/log.txt"]
 
 
-@pytest.mark.usefixtures("no_view")
 def test_without_a_view_the_files_are_put_back(folder: Path) -> None:
-    run(folder)
+    protection = protected([folder], folder / "runs/probe", NO_VIEWS)
+    assert isinstance(protection, Copies)
+    subprocess.run([*protection.prefix, *plan_of(folder).argv], cwd=folder, check=True)
+    protection.close()
     assert is_whole(folder)
     assert (folder / "out/new.pt").exists()
 
 
-def stores() -> set[Path]:
-    return {path for parent in own_files._parents([]) for path in parent.glob("tuner-kept-*")}
+@pytest.fixture
+def store() -> Iterator[Path]:
+    """A folder for temporary files, on a file system that may hold what is written in a view."""
+    path = Path(tempfile.mkdtemp(prefix="tuner-test-", dir=temporary_folders()[0]))
+    yield path
+    shutil.rmtree(path)
 
 
 @pytest.mark.parametrize("way", [View, Copies])
-def test_nothing_is_left_of_a_view_or_of_copies(folder: Path, way: Callable[..., View | Copies]) -> None:
-    own_files._place((folder,))
-    before = stores()
-    protection = way([folder], folder / "runs/probe")
-    (made,) = {path for path in stores() - before if f"-{os.getpid()}-" in path.name}
+def test_nothing_is_left_of_a_view_or_of_copies(folder: Path, store: Path, way: Callable[..., View | Copies]) -> None:
+    protection = way([folder], folder / "runs/probe", Keeping(temporary=(store,)))
+    assert len(list(store.iterdir())) == 1
     protection.close()
     protection.close()
-    assert made not in stores()
+    assert list(store.iterdir()) == []
 
 
 TUNER = """
 import sys
 sys.path[:0] = sys.argv[1:4]
 from pathlib import Path
-from unittest.mock import Mock
 import test_own_files as own
+plan = own.plan_of(Path(sys.argv[4]), 1000.0)
 if sys.argv[5] == "copies":
-    own.own_files._place = lambda folders: None
-process = own.Process(own.plan_of(Path(sys.argv[4]), 1000.0), own.MonotonicClock())
+    plan = own.replace(plan, protects_files=False)
+    copies = own.protected([plan.cwd], plan.slot.out_dir, own.NO_VIEWS)
+process = own.Process(plan, own.MonotonicClock())
 while True:
     for line in process.lines(1.0):
         print(line.text, flush=True)
@@ -139,26 +151,41 @@ def test_kill_9_of_the_tuner_leaves_the_files_as_they_were(folder: Path, way: st
     until_s = time.monotonic() + 20.0
     while trainer.is_running() and time.monotonic() < until_s:
         time.sleep(0.05)
-    own_files.clean_up()  # as the next probe does
+    clean_up(temporary_folders())  # as the next probe does
     assert is_whole(folder)
-    assert not [path for path in stores() if f"-{tuner.pid}-" in path.name]
+    assert not [path for parent in temporary_folders() for path in parent.glob(f"tuner-kept-*-{tuner.pid}-*")]
+
+
+HOLDER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from tuner.probe.own_files import Store
+kept = Store(Path(sys.argv[2]))
+print(kept.path, flush=True)
+input()
+"""
+"""A tuner that has made a store, and is killed."""
 
 
 @pytest.mark.parametrize(("age_s", "kept"), [(0.0, WORK), (3600.0, "three more weeks")])
-def test_what_a_person_trains_after_a_crash_is_not_put_back(folder: Path, age_s: float, kept: str) -> None:
-    left = own_files.Store(own_files._parents([folder])[0])
-    (left.path / "0").write_text(WORK)
-    index = left.path / "index"
-    index.write_text(json.dumps({str(folder / "model.pt"): [0, 1, 1]}))
-    os.utime(index, (index.stat().st_mtime - age_s,) * 2)
-    (folder / "model.pt").write_text("three more weeks")
-    own_files.clean_up()
-    assert (folder / "model.pt").read_text() == "three more weeks", "its tuner lives"
-    os.close(left._handle or 0)
-    own_files.clean_up()
+def test_what_a_person_trains_after_a_crash_is_not_put_back(folder: Path, store: Path, age_s: float, kept: str) -> None:
+    command = [sys.executable, "-c", HOLDER, str(Path(__file__).parents[2]), str(store)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as tuner:
+        assert tuner.stdout is not None
+        left_behind = Path(tuner.stdout.readline().strip())
+        (left_behind / "0").write_text(WORK)
+        index = left_behind / "index"
+        index.write_text(json.dumps({str(folder / "model.pt"): [0, 1, 1]}))
+        os.utime(index, (index.stat().st_mtime - age_s,) * 2)
+        (folder / "model.pt").write_text("three more weeks")
+        clean_up([store])
+        assert (folder / "model.pt").read_text() == "three more weeks", "its tuner lives"
+        tuner.kill()
+    clean_up([store])
     assert (folder / "model.pt").read_text() == kept
     assert (folder / "model.pt.kept").exists() == (kept != WORK)
-    assert not left.path.exists()
+    assert not left_behind.exists()
 
 
 def test_a_probe_of_a_command_protects_its_files_unless_the_study_says_no(tmp_path: Path) -> None:
@@ -180,16 +207,12 @@ def test_folders_that_saving_flags_name_and_links_are_protected_too(tmp_path: Pa
     assert set(folders_of(words, folder)) == {folder, elsewhere, linked}
 
 
-@pytest.mark.usefixtures("no_view")
-def test_a_machine_without_views_says_what_it_does_and_which_files_are_too_large(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = warning([folder], folder / "runs/probe")
+def test_a_machine_without_views_says_what_it_does_and_which_files_are_too_large(folder: Path) -> None:
+    said = warning([folder], folder / "runs/probe", NO_VIEWS)
     assert said is not None
     assert "are copied before each probe" in said
     assert "may be overwritten" not in said
-    monkeypatch.setattr(own_files, "MOST_COPIED_BYTES", len(WORK) + 1)
-    said = warning([folder], folder / "runs/probe") or ""
+    said = warning([folder], folder / "runs/probe", replace(NO_VIEWS, most_copied_bytes=len(WORK) + 1)) or ""
     assert "may be overwritten: move or copy" in said
     assert "train.py" in said
 
@@ -199,41 +222,37 @@ def test_the_folder_of_the_probe_itself_is_no_file_of_the_person(tmp_path: Path)
     assert folders_of(["train", "--log", "/dev/null", "--out", "/tmp/a.pt"], tmp_path) == [tmp_path]
 
 
-def test_a_folder_with_files_of_another_group_has_no_view(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_with_files_of_another_group_has_no_view(folder: Path) -> None:
     """In a user namespace, such a file cannot be written: `Value too large for defined data type`."""
-    monkeypatch.setattr(own_files.os, "geteuid", lambda: os.getuid() or 4711)
-    monkeypatch.setattr(own_files.os, "getegid", lambda: 4712)
-    own_files._place.cache_clear()
-    assert own_files._place((folder,)) is None
-    own_files._place.cache_clear()
+    protection = protected([folder], folder / "runs/probe", Keeping(user=4711, group=4712))
+    assert isinstance(protection, Copies)
+    protection.close()
 
 
 def test_a_view_says_nothing(folder: Path) -> None:
     assert warning([folder], folder / "runs/probe") is None
 
 
-def test_where_neither_can_be_had_the_probe_still_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_files, "_parents", lambda folders: [Path("/proc/nowhere")])
-    own_files._place.cache_clear()
-    assert protected([folder], folder / "runs/probe") is None
-    assert os.access(folder, os.W_OK)
-
-
-@pytest.mark.usefixtures("no_view")
-def test_copies_that_cannot_be_made_leave_nothing(
-    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = tmp_path_factory.mktemp("copies")
-    full = OSError(errno.ENOSPC, "No space left on device")
-    monkeypatch.setenv("TMPDIR", str(store))
-    monkeypatch.setattr(own_files.shutil, "copystat", Mock(side_effect=full))
-    assert protected([folder], folder / "runs/probe") is None
-    assert list(store.iterdir()) == []
-
-
-@pytest.mark.usefixtures("no_view")
-def test_where_no_copies_can_be_had_the_person_is_warned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_files, "_parents", Mock(side_effect=OSError("no folder lies outside")))
-    said = warning([folder], folder / "runs/probe") or ""
+def test_where_neither_can_be_had_the_probe_still_runs_and_the_person_is_warned(folder: Path) -> None:
+    nowhere = Keeping(temporary=())
+    assert protected([folder], folder / "runs/probe", nowhere) is None
+    said = warning([folder], folder / "runs/probe", nowhere) or ""
     assert "a probe may overwrite files" in said
     assert "are copied" not in said
+
+
+@contextmanager
+def small_files() -> Iterator[None]:
+    """Let this process write no file of more than four bytes, as on a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_copies_that_cannot_be_made_leave_nothing(folder: Path, store: Path) -> None:
+    with small_files():
+        protection = protected([folder], folder / "runs/probe", replace(NO_VIEWS, temporary=(store,)))
+    assert (protection, list(store.iterdir())) == (None, [])

@@ -13,7 +13,8 @@ from threading import Event
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from tuner.probe import BYTES_PER_MIB, Device, DeviceSample, DeviceSource
+from tuner.probe import Device, DeviceSample, DeviceSource
+from tuner.probe.units import BYTES_PER_MIB
 
 
 def check_device_source(source: DeviceSource) -> None:

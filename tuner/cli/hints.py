@@ -110,6 +110,23 @@ def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[CaseSum
             )
 
 
+def with_larger(bench: "Workbench", row: CaseSummary, line: str, *, storage: str | None, runs: Path) -> str | None:
+    """Return the command that searches larger values than a typed command's best has; None where it has no largest.
+
+    `line` is the command line with the best values.
+    """
+    config = row.best.config if row.best else {}
+    space = bench.space_for(Case(name=row.case))
+    largest = [parameter.name for parameter in space.parameters if _is_at_the_top(parameter, config)]
+    sizes = {name: size for name in largest if isinstance(size := config[name], int) and size > 0}
+    if not sizes:
+        return None
+    name = "-".join([bench.spec.name, *map(str, sizes.values())])
+    searches = [f"{name}={size},{2 * size},{4 * size}" for name, size in sizes.items()]
+    options = {"name": name, "search": searches, **_database(storage, runs)}
+    return f"{literal_line(['tuner', 'optimize', *as_words(options)])} -- {line}"
+
+
 def _is_at_the_top(parameter: Parameter, config: Mapping[str, Value]) -> bool:
     """Return whether a config has the largest of a parameter's numbers, and a larger number makes sense.
 
@@ -140,7 +157,7 @@ def safe_rungs(study: StudyReader) -> list[str]:
     Returns none for a study that does not search a ladder.
     """
     ladder = ladder_of_study(study)
-    if ladder not in study.fields[0]:
+    if ladder not in study.fields.parameters:
         return []
     groups = grouped(study.cases, lambda case: case.method)
     if len(groups) > 1:
@@ -165,13 +182,13 @@ def plan_best(study: str, *, devices: str | None = None, storage: str | None, ru
 
     With `--cases` and the name of a case after it, it prints that of the case alone.
     """
-    options = {
-        "study": study,
-        "devices": devices,
-        "storage": storage and shown(storage),
-        "runs": None if runs == RUNS else runs,
-    }
+    options = {"study": study, "devices": devices, **_database(storage, runs)}
     return ["tuner", "plan", *as_words(options), "--best"]
+
+
+def _database(storage: str | None, runs: Path) -> dict[str, object]:
+    """Return the options that name the same database."""
+    return {"storage": storage and shown(storage), "runs": None if runs == RUNS else runs}
 
 
 def script_of_best(study: str, *, devices: str | None, storage: str | None, runs: Path) -> str:

@@ -1,7 +1,9 @@
 """`tuner optimize`: run or resume a study, by itself or with several workers."""
 
 import sys
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,7 +11,7 @@ from rich.console import Console
 
 from tuner.cli import options
 from tuner.cli.case_tables import front_tables, print_tables, summary_table
-from tuner.cli.hints import at_the_top, notes, of_all, out_of_time, plan_best, script_of_best
+from tuner.cli.hints import at_the_top, notes, of_all, out_of_time, plan_best, script_of_best, with_larger
 from tuner.cli.init import (
     Command,
     Force,
@@ -32,12 +34,12 @@ from tuner.cli.worker import Replay, Trials, divided, run_team
 from tuner.drafting.making import Wanted
 from tuner.errors import StudyError
 from tuner.export import CaseSummary, export_study
-from tuner.optimizing import Result, Search, open_search, result_of
+from tuner.optimizing import Search, open_search, result_of
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.records.urls import database_url
-from tuner.running.events import StudyEnded
+from tuner.running.events import CaseOutcome, StudyEnded
 from tuner.running.job import Budget
-from tuner.study import load
+from tuner.study import literal_line, load
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]
 JsonLines = Annotated[
@@ -93,9 +95,11 @@ def optimize(
     url = database_url(storage, ready.bench.folder)
     to_train = None if ready.simulated else plan_best(study, storage=storage, runs=runs)
     tables = options.open_console() if quiet and not as_json else console
-    show = partial(_show, console, tables, screen, ready, url, to_train)
+    show = partial(_show, console, tables, screen, ready, url, to_train, is_typed=bool(command))
     if len(groups) > 1:
         run_team(console, ready, url, groups, screen=screen, passed_on=passed_on, show=show)
+        if command:
+            _tell(tables, ready, url, (), command, storage=storage, runs=runs)
         return
     with at_work(console, ready.bench, ready.cases, url, ready.prober, show=show, screen=screen) as job:
         outcomes = ready.run(job, budget, n_trials)
@@ -110,7 +114,7 @@ def optimize(
     if cost := ready.simulated_cost():
         console.print(cost)
     if command:
-        _tell(tables, result_of(ready, url, outcomes, command))
+        _tell(tables, ready, url, outcomes, command, storage=storage, runs=runs)
     if not command and not ready.simulated and any(row.best for row in rows):
         console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs))
     conclude(outcomes, rows, interrupted=interrupted)
@@ -132,13 +136,27 @@ def _study(console: Console, command: list[str] | None, study: str | None, wante
     return study
 
 
-def _tell(tables: Console, result: Result) -> None:
-    """Print what the person who typed the command is told; the command line to copy goes out as it is."""
+def _tell(
+    tables: Console,
+    ready: Search,
+    url: str,
+    outcomes: Sequence[CaseOutcome],
+    command: Sequence[str],
+    *,
+    storage: str | None,
+    runs: Path,
+) -> None:
+    """Print what the person who typed the command is told; command lines to copy go out as they are."""
+    result = result_of(ready, url, outcomes, command)
     for line in result.lines:
         tables.print(line)
     if result.command:
         tables.print("the command line to copy:")
         options.copied(result.command, tables)
+    rows, line = result.study.rows, result.command or literal_line(command)
+    if rows and (more := with_larger(ready.bench, rows[0], line, storage=storage, runs=runs)):
+        tables.print("the best has the largest value; the command that goes on:")
+        options.copied(more, tables)
 
 
 def _show(
@@ -148,6 +166,8 @@ def _show(
     ready: Search,
     url: str,
     command: list[str] | None,
+    *,
+    is_typed: bool,
 ) -> list[CaseSummary]:
     """Return the summary of the study, a row per case, after showing, exporting and reporting it."""
     bench = ready.bench
@@ -156,7 +176,7 @@ def _show(
     print_tables(tables, summary_table(rows), *front_tables(reader))
     if screen:
         screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(options.plain, rows))))
-    for hint in (*notes(rows), *at_the_top(bench, ready.cases, rows)):
+    for hint in (*notes(rows), *(() if is_typed else at_the_top(bench, ready.cases, rows))):
         console.print(hint)
     options.written(console, export_study(url, bench.spec.name, bench.folder))
     report_at_the_end(console, url, bench, command=command)

@@ -17,7 +17,7 @@ from pydantic_core import to_jsonable_python
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from tuner.errors import TunerError, installs
+from tuner.errors import StudyError, TunerError, installs
 from tuner.export import has_study, printable
 from tuner.records.urls import DATABASE, database_url
 from tuner.study import RETIRED, StudySpec, load, names, stands_in, without_effect
@@ -92,22 +92,9 @@ TABLES = "tables"
 """The folder of a study's recorded tables, inside the study's own folder."""
 
 
-def load_shown(
-    console: Console, study: str, *, to_show: bool = False, url_of: Callable[[str], str] | None = None
-) -> StudySpec:
-    """Return a study, after printing what stands in for it and which keys have no effect. Raises StudyError.
-
-    Args:
-        console: what is printed to.
-        study: the study's name or file.
-        to_show: nothing is started, so the trainer's variables may be missing.
-        url_of: returns the URL of a study's database. If that holds the requested study, no other stands in for it.
-    """
-    spec = load(study, to_show=to_show)
-    if url_of and stands_in(spec, study):
-        own = load(study, fall_back=False, to_show=True)
-        if has_study(url_of(own.name), own.name):
-            return own
+def load_shown(console: Console, study: str) -> StudySpec:
+    """Return a study, after printing what stands in for it and which keys have no effect. Raises StudyError."""
+    spec = load(study)
     for line in stand_in(spec, study):
         console.print(line)
     return spec
@@ -125,15 +112,32 @@ class ShownStudy(NamedTuple):
 def open_shown(console: Console, study: str, storage: str | None, runs: Path, file: str = DATABASE) -> ShownStudy:
     """Return a study without starting its trainer; `file` is that of its database where no `storage` is named.
 
-    Prints what stands in for it, and which of its keys have no effect. Raises StudyError.
+    Where its database is there, no other study stands in for it. Otherwise this prints what stands in, and which keys
+    have no effect. Raises StudyError.
     """
-
-    def url_of(name: str) -> str:
-        return database_url(storage, (runs / name).resolve())
-
-    spec = load_shown(console, study, to_show=True, url_of=url_of)
+    spec = _with_database(study, storage, runs)
+    if spec is None:
+        spec = load(study, to_show=True)
+        for line in stand_in(spec, study):
+            console.print(line)
     folder = (runs / spec.name).resolve()
     return ShownStudy(spec, folder, database_url(storage, folder, file))
+
+
+def need_own(study: str | None, storage: str | None, runs: Path) -> None:
+    """Raise StudyError where a fallback would stand in for a study, if any, whose database is there."""
+    if study and _with_database(study, storage, runs):
+        raise StudyError(
+            f"{study}: trainer.root is empty (is MIMICKIT_ROOT set?); its best configs need its own trainer"
+        )
+
+
+def _with_database(study: str, storage: str | None, runs: Path) -> StudySpec | None:
+    """Return the study itself where another one would stand in for it, and its database is there; otherwise None."""
+    if not stands_in(load(study, to_show=True), study):
+        return None
+    own = load(study, fall_back=False, to_show=True)
+    return own if has_study(database_url(storage, (runs / own.name).resolve()), own.name) else None
 
 
 def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:

@@ -106,6 +106,7 @@ def plan(
     if member is not None and not best:
         raise StudyError("--trial is for the best config; give --best too")
     opened = job_bench if launcher == "slurm" else open_workbench
+    options.need_own(study if best else None, storage, runs)
     bench = _with_fixed_values(opened(study, devices=devices, runs=runs), storage)
     chosen = chosen_cases(bench, cases)
     planned = list(_found(bench, chosen, storage, member) if best else _as_set(bench, chosen, settings or []))

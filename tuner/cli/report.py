@@ -11,10 +11,8 @@ from tuner.cli import options
 from tuner.cli.hints import plan_best
 from tuner.errors import TunerError
 from tuner.export import StudyReader, connect, write_files
-from tuner.export.dashboard_copy import ARTIFACTS, DATABASE, copy_study
 from tuner.export.served import LOOPBACK, serve
 from tuner.report.facts import gather
-from tuner.report.words import note
 from tuner.running.workbench import Workbench, chosen_cases
 from tuner.study import StudySpec, literal_line, select
 from tuner.trainers.registry import open_trainer
@@ -89,36 +87,19 @@ def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: 
 
 Port = Annotated[int, typer.Option(min=1, max=65535, help="On this machine's loopback interface.")]
 
-Live = Annotated[
-    bool, typer.Option("--live", help="The database itself as it grows; default: a copy of now, with notes and logs.")
-]
-
 
 def dashboard(
     study: options.Study,
-    live: Live = False,
     storage: options.Storage = None,
     port: Port = 8080,
     runs: options.Runs = options.RUNS,
 ) -> None:
     """Serve optuna-dashboard on a study, to this machine only, until Ctrl-C."""
     console = options.open_console()
-    spec, folder, url = options.open_shown(console, study, storage, runs)
-    artifacts = None
-    reader = StudyReader(connect(url), spec.name)
-    _ = reader.cases  # refuses a database without the study
-    if not live:
-        url, artifacts = _copied(console, reader, folder)
+    spec, _, url = options.open_shown(console, study, storage, runs)
+    _ = StudyReader(connect(url), spec.name).cases  # refuses a database without the study
     known = (
         f"dashboard of {spec.name}: http://{LOOPBACK}:{port}/ (Ctrl-C ends it); every user of this machine can read "
-        f"all studies of this {'database' if live else 'copy'}, nobody else can reach it"
+        "all studies of this database, nobody else can reach it"
     )
-    serve(url, port, artifacts=artifacts, ready=lambda: console.print(known))
-
-
-def _copied(console: Console, reader: StudyReader, folder: Path) -> tuple[str, Path]:
-    """Copy a study for the dashboard; return the URL of the copy and the folder of its artifacts."""
-    notes = {case.summary.case: note(case) for case in gather(reader, folder).cases}
-    copy = copy_study(reader, folder, notes)
-    console.print(f"{copy} is a copy of now; rerun to renew it")
-    return f"sqlite:///{copy / DATABASE}", copy / ARTIFACTS
+    serve(url, port, ready=lambda: console.print(known))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, open_console, written
+from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, need_own, open_console, written
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, config_with, first_config, one_case, output_lines
 from tuner.errors import StoreError
@@ -57,6 +57,7 @@ def soak(
     Where memory does not last, smaller ones are tried.
     """
     console = open_console()
+    need_own(study, storage, runs)
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen, url = chosen_cases(bench, cases), database_url(storage, bench.folder)
     if not settings:

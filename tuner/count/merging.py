@@ -3,6 +3,7 @@
 Pure: the caller passes the records in.
 """
 
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -34,6 +35,8 @@ LEAST_PAUSE_S = 0.2
 """A shorter evaluation or save is no pause of its own, in seconds."""
 LAST_FIRST_STEP = 12
 """Samples per step are those up to this step, in each config: they may grow during a training, as in a warm-up."""
+FORMS = r"^(?:Fused|DeepSpeedCPU|Sharded|Distributed)+"
+"""The words before an optimizer's name for its fused, host and sharded forms, which compute the same."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,7 +124,7 @@ class Merger:
 
     def samples_at(self, step: float) -> float:
         """Return the samples of all ranks from the base step to a step."""
-        return _all_grown(self._leads, self._witness or MODULE, step)
+        return _grown(self._leads, self._witness or MODULE, step)
 
     def training(self) -> TrainingCounts | None:
         """Return what is trained and what was counted so far; None before it is known what counts the samples."""
@@ -136,9 +139,7 @@ class Merger:
         return TrainingCounts(
             signature=self._signature(per_step),
             flops_per_sample=sum(filter(None, flops)) / per_step if is_known else None,
-            witness=_in_words(
-                self._witness, *(_all_grown(leads, counter, last["steps"]) for counter in (LOADER, MODULE))
-            ),
+            witness=_in_words(self._witness, *(_grown(leads, counter, last["steps"]) for counter in (LOADER, MODULE))),
             shares=_shares(lead, self._witness),
             micro_batches=_usual(_totals([lead], _BATCHES if lead.is_fed else _FORWARDS)) or None,
             ranks=len(self.trainers),
@@ -195,7 +196,7 @@ class Merger:
             parameters=sum(process.parameters for process in group) if is_split else lead.parameters,
             shapes=str(start.get("shapes", "")),
             is_split=is_split,
-            optimizer=_plain_name(str(start.get("optimizer", ""))),
+            optimizer=re.sub(FORMS, "", str(start.get("optimizer", ""))),
             learning_rate=start.get("learning_rate"),
             weight_decays=tuple(start.get("weight_decays", ())),
             precision=f"{types}{f', autocast {cast}' if cast else ''}{tf32}",
@@ -245,27 +246,16 @@ def _losses(groups: Sequence[Sequence[ProcessCounts]]) -> tuple[float, ...]:
     return tuple(fmean(losses[step] for losses in told) for step in steps)
 
 
-def _plain_name(optimizer: str) -> str:
-    """Return an optimizer's name without the words for its fused, sharded and host forms."""
-    for word in ("Fused", "DeepSpeedCPU", "Sharded", "Distributed"):
-        optimizer = optimizer.removeprefix(word)
-    return optimizer
-
-
-def _grown(process: ProcessCounts, witness: Witness, step: float) -> float:
-    first = process.total(witness.field, BASE_STEP, within=witness.within)
-    return process.total(witness.field, step, within=witness.within) - first
-
-
-def _all_grown(leads: Sequence[ProcessCounts], witness: Witness, step: float) -> float:
+def _grown(leads: Sequence[ProcessCounts], witness: Witness, step: float) -> float:
     """Return what all ranks have counted from the base step to a step."""
-    return sum(_grown(lead, witness, step) for lead in leads)
+    name, within = witness.field, witness.within
+    return sum(lead.total(name, step, within=within) - lead.total(name, BASE_STEP, within=within) for lead in leads)
 
 
 def _totals(leads: Sequence[ProcessCounts], witness: Witness) -> list[tuple[int, float]]:
     """Return the first steps from the base step on, each with what was counted up to it."""
     steps = [BASE_STEP, *(point["steps"] for point in _firsts(leads[0]) if point["steps"] > BASE_STEP)]
-    return [(step, _all_grown(leads, witness, step)) for step in steps]
+    return [(step, _grown(leads, witness, step)) for step in steps]
 
 
 def _firsts(lead: ProcessCounts) -> list[Mapping[str, Any]]:
@@ -308,7 +298,7 @@ def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]]:
 def _witness(leads: Sequence[ProcessCounts]) -> Witness | str | None:
     """Return what counts the samples of some ranks, or why nothing does; None before it is clear."""
     step = min(process.steps for process in leads)
-    module, loader, batches = (_all_grown(leads, witness, step) for witness in (MODULE, LOADER, _BATCHES))
+    module, loader, batches = (_grown(leads, witness, step) for witness in (MODULE, LOADER, _BATCHES))
     is_fed = any(process.is_fed for process in leads) and loader > 0
     stepped = all(process.points[-1].get("environments") for process in leads)
     reuses = any(process.start.get("reuses") for process in leads)
@@ -367,7 +357,7 @@ def _contradiction(leads: Sequence[ProcessCounts], witness: Witness) -> str | No
         return _several_passes(leads, step, is_apart=is_apart)
     if witness != BOTH or is_apart:
         return None
-    counts = [_all_grown(leads, counter, step) for counter in (LOADER, MODULE)]
+    counts = [_grown(leads, counter, step) for counter in (LOADER, MODULE)]
     ahead = AHEAD * counts[0] / max(step - BASE_STEP, 1)
     agree = abs(counts[0] - counts[1]) <= max(UNSTEADY_SHARE * max(counts), ahead)
     return None if agree else "loader and module have agreed at first, and do so no more"
@@ -377,7 +367,7 @@ def _several_passes(leads: Sequence[ProcessCounts], step: int, *, is_apart: bool
     """Return why the module may take other samples than a step needs; None where nothing speaks for it."""
 
     def share(name: str, of: str = "steps") -> float:
-        part, total = (_all_grown(leads, Witness(name=field, field=field), step) for field in (name, of))
+        part, total = (_grown(leads, Witness(name=field, field=field), step) for field in (name, of))
         return part / total if total else 0.0
 
     if is_apart and share("backwards") > 1 + SOMETIMES:
@@ -398,9 +388,8 @@ def _unseen(leads: Sequence[ProcessCounts]) -> str:
 
 
 def _shares(lead: ProcessCounts, witness: Witness) -> Shares | None:
-    base = next((point for point in lead.points if point["steps"] >= BASE_STEP), None)
-    last = lead.points[-1]
-    if base is None or last["at_s"] <= base["at_s"]:
+    base, last = _firsts(lead)[0], lead.points[-1]
+    if last["at_s"] <= base["at_s"]:
         return None
     seconds = last["at_s"] - base["at_s"]
 

@@ -59,7 +59,7 @@ class ProcessCounts:
                 self.start = record  # a later one replaces the optimizer, and its counts go on
                 self.rank, self.world = int(record.get("rank") or 0), int(record.get("world") or 1)
                 self.data_rank, self.parameters = record.get("data_rank"), int(record.get("parameters") or 0)
-            case "count" if self.start and _is_later(record, self.steps):
+            case "count" if self.start and number(record, "steps") > self.steps and number(record, "at_s") > 0:
                 self.points.append(record)
                 self.flops = number(record, "flops") or self.flops
                 self.losses |= _by_step(record.get("losses"))
@@ -111,12 +111,6 @@ def number(point: Mapping[str, Any], name: str, within: str = "") -> float:
     part = point.get(within) if within else point
     value = part.get(name) if isinstance(part, Mapping) else None
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
-
-
-def _is_later(record: Mapping[str, Any], steps: int) -> bool:
-    """Return whether a record has the counts after a later step."""
-    at = record.get("steps")
-    return isinstance(at, int) and at > steps and number(record, "at_s") > 0
 
 
 def _by_step(readings: object) -> dict[int, float]:

@@ -123,9 +123,9 @@ def spent_s(before: Times, after: Times) -> float:
     from then on; what was counted of it before is not counted again.
     """
     own_s = sum(max(0.0, time.own_s - before.get(pid, _NOTHING).own_s) for pid, time in after.items())
-    reaped_s = sum(time.reaped_s - before.get(pid, _NOTHING).reaped_s for pid, time in after.items())
-    gone_s = sum(time.total_s for pid, time in before.items() if pid not in after)
-    return own_s + max(0.0, reaped_s - gone_s)
+    of_ended_children_s = sum(time.reaped_s - before.get(pid, _NOTHING).reaped_s for pid, time in after.items())
+    counted_before_s = sum(time.total_s for pid, time in before.items() if pid not in after)
+    return own_s + max(0.0, of_ended_children_s - counted_before_s)
 
 
 class Memory(NamedTuple):
@@ -232,6 +232,7 @@ class ProcessTree:
         return None
 
     def _measure_helpers_mib(self, rank: int) -> float:
+        """Return the memory of the processes that work for a rank."""
         total = 0.0
         for pid, owner in self.owners.items():
             if owner == rank != pid:
@@ -274,6 +275,7 @@ def machine_busy_s() -> float:
 
 
 def _usage(process: psutil.Process) -> ProcessUsage | None:
+    """Return how much CPU time a process has used; None when it has ended."""
     with suppress(psutil.Error), process.oneshot():
         return ProcessUsage(
             pid=process.pid,

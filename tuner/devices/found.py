@@ -45,23 +45,19 @@ def links(devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> tupl
     handles = [(position, nvml.handle(uuid)) for position, uuid in uuids]
     read = 0  # pynvml's own constant for reading is a tuple by mistake (nvml.h, nvmlGpuP2PCapsIndex_t)
 
-    def able(pair: tuple[object, object], capability: int) -> bool | None:
+    def can(pair: tuple[object, object], capability: int) -> bool | None:
+        """Return whether a pair of cards has a capability; None where the driver does not say."""
         status = nvml.ask("a pair of cards", nvml.library.nvmlDeviceGetP2PStatus, *pair, capability)
         return None if status is None else status == pynvml.NVML_P2P_STATUS_OK
 
-    def both(*answers: bool | None) -> bool | None:
-        return None if None in answers else all(answers)
-
-    return tuple(
-        Link(
-            first=first,
-            second=second,
-            p2p=both(able(pair, read), able(pair, pynvml.NVML_P2P_CAPS_INDEX_WRITE)),
-            nvlink=able(pair, pynvml.NVML_P2P_CAPS_INDEX_NVLINK),
-        )
-        for (first, left), (second, right) in itertools.combinations(handles, 2)
-        for pair in [(left, right)]
-    )
+    found: list[Link] = []
+    for (first, left), (second, right) in itertools.combinations(handles, 2):
+        pair = (left, right)
+        reads, writes = can(pair, read), can(pair, pynvml.NVML_P2P_CAPS_INDEX_WRITE)
+        p2p = None if reads is None or writes is None else reads and writes
+        nvlink = can(pair, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
+        found.append(Link(first=first, second=second, p2p=p2p, nvlink=nvlink))
+    return tuple(found)
 
 
 def nccl_variables(policy: Literal["auto", "on", "off"], links: Iterable[Link]) -> dict[str, str]:

@@ -67,7 +67,7 @@ def _changed_values(bench: Workbench, trainer: CommandTrainer, view: CaseView, o
     """Yield the values of the typed command that the best config changes."""
     ranks, best = len(bench.devices), view.best.config if view.best else {}
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best, ranks)
-    whys = dict.fromkeys(view.changes_learning(best), "; this changes what is learnt")
+    whys = dict.fromkeys(trainer.learning, "; this changes what is learnt")
     whys |= dict.fromkeys(after.keys() - best.keys(), "; the total batch stays")
     for name in {**before, **after}:
         if name not in before:

@@ -244,9 +244,10 @@ def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watche
     )
     trainer, source, clock = CommandTrainer(spec.trainer), open_devices(drafted.devices), MonotonicClock()
     if program := trainer.missing_program():
-        raise TrainerError(
-            f"no program {program} is found; activate the environment that has it, or name its Python by --python"
-        )
+        way = "activate the environment that has it, or name its Python by --python"
+        if program.endswith(".py"):
+            way = f"write `python {program}` where Python starts it"
+        raise TrainerError(f"no program {program} is found; {way}")
     variables = launch_variables(spec, source) | {"TUNER_COUNT_FLOPS": "1"}
     watched = run_in(
         Slot(devices=source.devices, out_dir=folder.resolve(), limits=spec.probe, variables=variables),

@@ -23,9 +23,9 @@ from tuner.search.standing import (
     front,
     is_failure,
     leader,
-    rival,
     ways,
 )
+from tuner.search.standing import rival as find_rival
 from tuner.study import LADDER, Config, launch_digest, launched, rung_of
 
 NO_TRIALS = "no_trials"
@@ -82,7 +82,7 @@ class CaseView:
         return tuple(front(self.trials)) if len(self.objectives) > 1 else ()
 
     @cached_property
-    def leader(self) -> Leader | None:
+    def chosen(self) -> Leader | None:
         """The best config, and what is to be said about the choice; None where no config may be the best.
 
         With several objectives, the best is the member of the front with the largest first objective.
@@ -95,17 +95,18 @@ class CaseView:
     @property
     def best(self) -> Standing | None:
         """The best config; None where no config may be the best."""
-        return self.leader.best if self.leader else None
+        return self.chosen.best if self.chosen else None
 
     @cached_property
     def rival(self) -> Standing | None:
-        """A config that makes far more samples/s than the best, unless the study maximises them.
+        """The fastest config, if it makes far more samples/s than the best; None in a study that maximises them.
 
-        Of the fastest config and the best, both were measured in the same way, where there is one.
+        The two are compared as they were measured in the same way.
         """
-        fastest = self.fastest if SAMPLES_PER_S not in self.objectives else None
-        pair = self.alike(fastest) if fastest else None
-        return fastest if pair and rival(pair.best, [pair.config]) else None
+        if self.fastest is None or SAMPLES_PER_S in self.objectives:
+            return None
+        pair = self.alike(self.fastest)
+        return self.fastest if pair and find_rival(pair.best, [pair.config]) else None
 
     def alike(self, standing: Standing) -> "BesideBest | None":
         """Return a config and the best, both as the plain command measured them, or both as sessions did.
@@ -348,7 +349,7 @@ class CaseSummary:
 
 def summary(case: CaseView) -> CaseSummary:
     """Return the state of a case, as scripts read it."""
-    counts, chosen = case.counts, case.leader
+    counts, chosen = case.counts, case.chosen
     failed = sum(count for status, count in counts.items() if status not in {OK, INELIGIBLE, PRUNED, INTERRUPTED})
     where = (trial.measured_on for trial in ended(case.trials) if _end(trial) in {OK, INELIGIBLE} and trial.measured_on)
     return CaseSummary(

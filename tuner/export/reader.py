@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, NullPool, Row, create_engine, inspect, select
 from sqlalchemy.exc import DBAPIError
@@ -95,6 +95,13 @@ def has_study(url: str, study: str) -> bool:
         return False
 
 
+class Fields(NamedTuple):
+    """The names of all parameters, and of all metrics, of a study."""
+
+    parameters: tuple[str, ...]
+    metrics: tuple[str, ...]
+
+
 class StudyReader:
     """One study of a database. Each property is read once, when it is first used."""
 
@@ -123,9 +130,9 @@ class StudyReader:
                 {fact.key: read_json(fact.value_json) for fact in facts if fact.study_id == study_id}
             )
             name, record = study_name.removeprefix(f"{self.study}/"), kept.case or CaseRecord()
-            known = [self._trial(name, record, row, *rows) for row, rows in stored_trials if row.study_id == study_id]
-            trials = [trial for trial in known if trial]
-            left_out = len(known) - len(trials)
+            read = [self._trial(name, record, row, *rows) for row, rows in stored_trials if row.study_id == study_id]
+            trials = [trial for trial in read if trial]
+            left_out = len(read) - len(trials)
             cases.append(
                 CaseView(study_id=study_id, name=name, kept=record, facts=kept, trials=trials, left_out=left_out)
             )
@@ -172,8 +179,8 @@ class StudyReader:
         return {probe: known for probe, known in series.items() if probe not in jumping}
 
     @property
-    def fields(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The names of all parameters, and of all metrics, that occur in the study, in the order of appearance.
+    def fields(self) -> Fields:
+        """The names that occur in the study, in the order of appearance.
 
         `total_batch` counts as a metric if a trial has it.
         """
@@ -183,7 +190,7 @@ class StudyReader:
             metrics |= dict.fromkeys(trial.metrics)
             if trial.probe.total_batch is not None:
                 metrics |= {"total_batch": None}
-        return tuple(parameters), tuple(metrics)
+        return Fields(tuple(parameters), tuple(metrics))
 
     def _missing(self, connection: Connection) -> EmptyStoreError:
         """Return the error about a study that the database does not hold."""

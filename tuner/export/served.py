@@ -6,8 +6,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import NoReturn
 from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -20,10 +19,6 @@ LOCAL = {LOOPBACK, "localhost", "::1"}
 """The names by which a browser on this machine, or behind a tunnel to it, asks for the dashboard."""
 URL_VARIABLE = "TUNER_DASHBOARD_STORAGE"
 """The environment variable with the database's URL, because other users can read command lines."""
-ARTIFACTS_VARIABLE = "TUNER_DASHBOARD_ARTIFACTS"
-"""The environment variable with the folder of the trials' files; missing where there is none."""
-EVERYONE = "Access-Control-Allow-Origin"
-"""The header with which optuna-dashboard would let the pages of any site read the files of a trial."""
 
 
 def guarded(app: WSGIApplication) -> WSGIApplication:
@@ -33,7 +28,7 @@ def guarded(app: WSGIApplication) -> WSGIApplication:
         """Return the answer to a request."""
         why = refusal(environ.get)
         if why is None:
-            return app(environ, _to_this_machine(start_response))
+            return app(environ, start_response)
         start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
         return [why.encode()]
 
@@ -53,36 +48,6 @@ def refusal(header: Callable[[str, str], str]) -> str | None:
     return None
 
 
-def _to_this_machine(start_response: StartResponse) -> StartResponse:
-    """Return a `start_response` without the header that lets other sites read an answer."""
-
-    def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Callable[[bytes], object]:
-        return start_response(
-            status, [(name, text) for name, text in headers if name.lower() != EVERYONE.lower()], *more
-        )
-
-    return start
-
-
-class Artifacts:
-    """The files of trials in one folder, by their names; nothing is written. Optuna's protocol `ArtifactStore`."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def open_reader(self, artifact_id: str) -> BinaryIO:
-        """Return a file, opened. Raises OSError where it is gone."""
-        return (self._folder / Path(artifact_id).name).open("rb")
-
-    def write(self, artifact_id: str, content_body: BinaryIO) -> None:
-        """Refuse."""
-        raise PermissionError("these files are to be read only")
-
-    def remove(self, artifact_id: str) -> None:
-        """Refuse."""
-        raise PermissionError("these files are to be read only")
-
-
 class _Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
         """Keep requests out of the terminal."""
@@ -93,9 +58,7 @@ def main() -> None:
     from optuna_dashboard import wsgi  # noqa: PLC0415 - an extra that only this process needs
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # wsgiref swallows a KeyboardInterrupt that falls into a request
-    folder = os.environ.pop(ARTIFACTS_VARIABLE, None)
-    store = Artifacts(Path(folder)) if folder else None
-    app = guarded(wsgi(os.environ.pop(URL_VARIABLE), artifact_store=store))
+    app = guarded(wsgi(os.environ.pop(URL_VARIABLE)))
     with make_server(LOOPBACK, int(sys.argv[1]), app, handler_class=_Quiet) as server:
         server.serve_forever()
 
@@ -108,17 +71,11 @@ class DashboardError(TunerError):
     """The dashboard cannot be started: it is not installed, or its port is taken."""
 
 
-def serve(
-    url: str,
-    port: int,
-    *,
-    artifacts: Path | None = None,
-    ready: Callable[[], None] = lambda: None,
-) -> NoReturn:
+def serve(url: str, port: int, *, ready: Callable[[], None] = lambda: None) -> NoReturn:
     """Never return: this process becomes a dashboard of the database at `url`, at http://127.0.0.1:`port`/.
 
     So no second process can be left behind. The environment carries the URL, because other users can read command
-    lines. `artifacts` is the folder of the trials' files, if there is one. All checks have passed when `ready` runs.
+    lines. All checks have passed when `ready` runs.
     Raises StoreError if the database cannot be read, and DashboardError if the dashboard cannot start.
     """
     connect(url)
@@ -130,8 +87,7 @@ def serve(
     sys.stderr.flush()
     program = ["-P", "-m", "tuner.export.served"]  # -P: no file in this folder can replace a module
     argv = [sys.executable, *program, str(port)]
-    folder = {} if artifacts is None else {ARTIFACTS_VARIABLE: str(artifacts)}
-    os.execve(sys.executable, argv, {**os.environ, URL_VARIABLE: url, **folder})  # noqa: S606 - needs no shell
+    os.execve(sys.executable, argv, {**os.environ, URL_VARIABLE: url})  # noqa: S606 - needs no shell
 
 
 def _check_free(port: int) -> None:

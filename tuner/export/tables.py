@@ -230,8 +230,9 @@ def pareto(study: StudyReader) -> Sheet:
     """Return a row per member of each case's Pareto front, the largest first objective first."""
     objectives = dict.fromkeys(name for case in study.cases for name in case.objectives)
     values = [name for objective in objectives for name in (objective, f"{objective}_se")]
-    columns = ["case", "method", "trial", *study.fields[0], *values, "samples_per_s", "samples_per_s_vs_default"]
-    columns += ["changes_learning", "headroom_pct", "measured", "readings", "out_dir", "digest"]
+    columns = ["case", "method", "trial", *study.fields.parameters, *values]
+    columns += ["samples_per_s", "samples_per_s_vs_default", "changes_learning", "headroom_pct"]
+    columns += ["measured", "readings", "out_dir", "digest"]
     rows = [front_row(case, member) for case in study.cases for member in case.front]
     return Sheet(list(dict.fromkeys(columns)), rows)
 

@@ -300,16 +300,19 @@ class Evidence:
         return self.reported[0].text if self.reported else last_words(self._printed, [clue.text for clue in self._tail])
 
     def _rank(self, clues: Sequence[Clue]) -> int | None:
-        """Return the rank that some lines name, or else the first one that has died."""
+        """Return the rank that some lines name, or else the first one that has died; None where none is known."""
         for clue in clues:
-            match = self._RANK.search(clue.text)
-            rank = clue.rank if clue.rank is not None else match and next(filter(None, match.groups()))
-            if rank is not None:
-                return int(rank)
-        dead = (
-            next(filter(None, match.groups())) for clue in self._tail if (match := self._DEAD_RANK.search(clue.text))
-        )
-        return next(map(int, dead), None)
+            named = clue.rank if clue.rank is not None else _first_number(self._RANK, clue.text)
+            if named is not None:
+                return named
+        dead = (_first_number(self._DEAD_RANK, clue.text) for clue in self._tail)
+        return next((rank for rank in dead if rank is not None), None)
+
+
+def _first_number(pattern: re.Pattern[str], text: str) -> int | None:
+    """Return the number in the first group that a pattern finds in a text; None where it does not match."""
+    match = pattern.search(text)
+    return int(next(filter(None, match.groups()))) if match else None
 
 
 _SIZE = r"([0-9]{1,15}(?:\.[0-9]{1,15})?) (MiB|GiB)"

@@ -205,7 +205,8 @@ class Tail:
             with open_regular(self._path) as file:
                 status = os.fstat(file.fileno())
                 begins_alike = file.read(len(self._first_line)) == self._first_line
-                if status.st_ino != self._inode or status.st_size < self._offset or not begins_alike:
+                is_replaced = status.st_ino != self._inode or not begins_alike
+                if is_replaced or status.st_size < self._offset:
                     self._inode, self._offset, self._first_line = status.st_ino, 0, b""
                     self.starts += 1
                 file.seek(self._offset)
@@ -213,12 +214,15 @@ class Tail:
         except FileNotFoundError:
             return []
         lines, newline, _ = chunk.rpartition(b"\n")
-        if self._offset == 0 and newline:
+        is_full = len(chunk) == self._most_bytes
+        self.left = status.st_size - self._offset - len(chunk) if is_full else 0
+        is_too_long_line = is_full and not newline
+        begins_file = self._offset == 0
+        self._offset += len(chunk) if is_too_long_line else len(lines) + len(newline)
+        if begins_file and newline:
             self._first_line = lines.partition(b"\n")[0] + newline
-        self.left = status.st_size - self._offset - len(chunk) if len(chunk) == self._most_bytes else 0
-        if self._offset == 0:
+        if begins_file:
             lines = lines.removeprefix(codecs.BOM_UTF8)
-        self._offset += len(chunk) if len(chunk) == self._most_bytes and not newline else len(lines) + len(newline)
         # bytes are split, not text: `str.splitlines` would also split at characters such as U+2028
         return [line.decode(errors="replace") for line in lines.splitlines()]
 

@@ -14,8 +14,9 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from functools import cache
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from threading import Event, Thread
 from typing import Protocol
@@ -43,6 +44,37 @@ MOST_COPIED_BYTES = 8192 * BYTES_PER_MIB
 """The most that is copied of a training's folders where no view can be had; larger files stay unprotected."""
 
 
+def temporary_folders() -> tuple[Path, ...]:
+    """Return the folders of this machine for temporary files."""
+    named = dict.fromkeys((os.environ.get("TMPDIR", "/var/tmp"), "/var/tmp", tempfile.gettempdir()))  # noqa: S108
+    return tuple(Path(name).resolve() for name in named if Path(name).is_dir())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Keeping:
+    """What there is to keep files with: usually what this machine has."""
+
+    temporary: tuple[Path, ...] = field(default_factory=temporary_folders)
+    """The folders that may hold copies, and what is written in views."""
+    has_views: bool = True
+    """Whether a view may be tried."""
+    user: int = field(default_factory=os.geteuid)
+    group: int = field(default_factory=os.getegid)
+    most_copied_bytes: int = MOST_COPIED_BYTES
+
+    def outside(self, folders: Sequence[Path]) -> list[Path]:
+        """Return the folders for temporary files that do not lie in any of some folders. Raises OSError without one."""
+        outside = [path for path in self.temporary if not any(path.is_relative_to(folder) for folder in folders)]
+        if not outside:
+            raise OSError("no folder for temporary files lies outside of the training's")
+        return outside
+
+    def owns(self, path: Path) -> bool:
+        """Return whether a path has our user and group: the kernel copies no others in a user namespace (EOVERFLOW)."""
+        status = path.lstat()
+        return (status.st_uid, status.st_gid) == (self.user, self.group)
+
+
 class Protection(Protocol):
     """Keeps some folders as they are while a command runs."""
 
@@ -56,31 +88,34 @@ class Protection(Protocol):
         ...
 
 
-def protected(folders: Sequence[Path], out_dir: Path) -> Protection | None:
+def protected(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = None) -> Protection | None:
     """Return what keeps folders as they are; None where there is nothing to keep, or no way.
 
     `out_dir` is the folder of the probe, which it may write into.
     """
+    keeping = keeping or Keeping()
     folders = [folder for folder in folders if not folder.is_relative_to(out_dir.resolve())]
     if not folders:
         return None
     with suppress(OSError):
-        return View(folders, out_dir)
+        return View(folders, out_dir, keeping)
     with suppress(OSError):
-        return Copies(folders, out_dir)
+        return Copies(folders, out_dir, keeping)
     return None
 
 
-def warning(folders: Sequence[Path], out_dir: Path) -> str | None:
+def warning(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = None) -> str | None:
     """Return what a person should know before the first probe; None where a view keeps all files as they are."""
+    keeping = keeping or Keeping()
     folders = [folder for folder in folders if not folder.is_relative_to(out_dir.resolve())]
-    if not folders or _place(tuple(folders)) is not None:
+    if not folders:
         return None
     try:
-        _parents(folders)
+        if _place(tuple(folders), keeping) is not None:
+            return None
     except OSError as error:
         return f"a probe may overwrite files in {folders[0]}, because {error}; set TMPDIR to a folder outside of it"
-    large = Copies.too_large(folders, out_dir)
+    large = _too_large(folders, out_dir, keeping.most_copied_bytes)
     named = f"; {', '.join(map(str, large[:3]))} may be overwritten: move or copy what you need" if large else ""
     return (
         f"this machine allows no private view of {folders[0]}, so its files are copied before each probe and put back; "
@@ -94,12 +129,12 @@ class View:
     New files in the folders of caches stay: see `_CACHE`.
     """
 
-    def __init__(self, folders: Sequence[Path], out_dir: Path) -> None:
+    def __init__(self, folders: Sequence[Path], out_dir: Path, keeping: Keeping) -> None:
         """`out_dir` stays as it is, and so do file systems that are mounted below the folders.
 
         Raises OSError where the machine allows no such view.
         """
-        if (place := _place(tuple(folders))) is None:
+        if (place := _place(tuple(folders), keeping)) is None:
             raise OSError("no private view can be had")
         shown = [path for path in (out_dir.resolve(), *_mounts()) if path not in folders]
         self._folders = folders
@@ -124,11 +159,11 @@ class Copies:
 
     prefix = ()
 
-    def __init__(self, folders: Sequence[Path], out_dir: Path) -> None:
+    def __init__(self, folders: Sequence[Path], out_dir: Path, keeping: Keeping) -> None:
         """Raises OSError where the copies cannot be made."""
         files = dict(_files(folders, out_dir.resolve()))
-        left_out = set(self.too_large(folders, out_dir))
-        self._store, self._is_over = Store(_parents(folders)[0]), Event()
+        left_out = set(_too_large(folders, out_dir, keeping.most_copied_bytes))
+        self._store, self._is_over = Store(keeping.outside(folders)[0]), Event()
         index: dict[str, list[int]] = {}
         try:
             for number, (path, status) in enumerate(files.items()):
@@ -153,16 +188,16 @@ class Copies:
             put_back(self._store.path)
         self._store.close()
 
-    @staticmethod
-    def too_large(folders: Sequence[Path], out_dir: Path) -> list[Path]:
-        """Return the files that are not copied, the largest first."""
-        by_size = sorted(_files(folders, out_dir.resolve()), key=lambda file: file[1].st_size)
-        total, large = 0, []
-        for path, status in by_size:
-            total += status.st_size
-            if total > MOST_COPIED_BYTES:
-                large.append(path)
-        return large[::-1]
+
+def _too_large(folders: Sequence[Path], out_dir: Path, most_bytes: int) -> list[Path]:
+    """Return the files that are not copied, the largest first."""
+    by_size = sorted(_files(folders, out_dir.resolve()), key=lambda file: file[1].st_size)
+    total, large = 0, []
+    for path, status in by_size:
+        total += status.st_size
+        if total > most_bytes:
+            large.append(path)
+    return large[::-1]
 
 
 def put_back(store: Path) -> None:
@@ -223,10 +258,11 @@ def _is_shared(folder: Path) -> bool:
 
 
 def _named(command: Sequence[str], cwd: Path) -> Iterator[Path]:
-    """Yield the folders that exist of the paths that saving flags name."""
-    for before, word in zip(("", *command), command, strict=False):
-        name, _, value = word.partition("=") if "=" in word else (before, "", word)
-        if _SAVES.search(name) and name.startswith("-") and value and not value.startswith("-"):
+    """Yield the folders that exist of the paths that saving flags name, as `--out DIR` or `--out=DIR`."""
+    for before, word in pairwise(("", *command)):
+        flag, value = word.split("=", 1) if "=" in word else (before, word)
+        is_saving_flag = flag.startswith("-") and _SAVES.search(flag)
+        if is_saving_flag and value and not value.startswith("-"):
             path = cwd / value
             folder = next((path for path in (path, path.parent) if path.is_dir()), None)
             if folder is not None:
@@ -267,18 +303,18 @@ def _starter(layers: Mapping[str, Sequence[str]], shown: Sequence[Path]) -> tupl
     return (sys.executable, "-I", "-S", private_view.__file__, view)
 
 
-def _is_own(path: Path) -> bool:
-    """Return whether a path has our user and group: the kernel cannot copy others in a user namespace (EOVERFLOW)."""
-    status = path.lstat()
-    return (status.st_uid, status.st_gid) == (os.geteuid(), os.getegid())
-
-
 @cache
-def _place(folders: tuple[Path, ...]) -> Path | None:
-    """Return the folder for what is written in views of some folders; None where no view can be had."""
-    if os.geteuid() and not all(_is_own(path) for folder in folders for path in (folder, *_entries(folder))):
+def _place(folders: tuple[Path, ...], keeping: Keeping) -> Path | None:
+    """Return the folder for what is written in views of some folders; None where no view can be had.
+
+    Raises OSError where no folder can be it.
+    """
+    parents = keeping.outside(folders)
+    if not keeping.has_views:
         return None
-    for parent in _parents(folders):
+    if keeping.user and not all(keeping.owns(path) for folder in folders for path in (folder, *_entries(folder))):
+        return None
+    for parent in parents:
         store = Store(parent, folders)
         try:
             starter = _starter(_layers(store.path, folders), ())
@@ -288,16 +324,6 @@ def _place(folders: tuple[Path, ...]) -> Path | None:
         if tried.returncode == 0:
             return parent
     return None
-
-
-def _parents(folders: Sequence[Path]) -> list[Path]:
-    """Return the folders for temporary files that do not lie in any of some folders. Raises OSError without one."""
-    named = dict.fromkeys((os.environ.get("TMPDIR", "/var/tmp"), "/var/tmp", tempfile.gettempdir()))  # noqa: S108
-    parents = [Path(name).resolve() for name in named if Path(name).is_dir()]
-    outside = [parent for parent in parents if not any(parent.is_relative_to(folder) for folder in folders)]
-    if not outside:
-        raise OSError("no folder for temporary files lies outside of the training's")
-    return outside
 
 
 class Store:
@@ -338,9 +364,10 @@ def _remove(store: Path) -> None:
     shutil.rmtree(store, ignore_errors=True)
 
 
-def clean_up() -> None:
-    """Put back and remove what killed tuners of this user have left."""
-    for store in (path for parent in _parents(()) for path in parent.glob(f"{_PREFIX}*")):
+def clean_up(temporary: Sequence[Path] | None = None) -> None:
+    """Put back and remove what killed tuners of this user have left in the folders for temporary files."""
+    parents = temporary_folders() if temporary is None else temporary
+    for store in (path for parent in parents for path in parent.glob(f"{_PREFIX}*")):
         with suppress(OSError), ExitStack() as stack:
             handle = os.open(store, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             stack.callback(os.close, handle)

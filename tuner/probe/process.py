@@ -116,23 +116,31 @@ class Process:
         prefix = self._protection.prefix if self._protection else ()
         self._guard, self._socket, pipe = _start_guard(plan, (*prefix, *command), bounds.term_grace_s)
         self._messages = self._socket.makefile("r")
+        self._console = self._open_console(plan, pipe)
+        self.pid = self._started_pid(plan)
+
+    def _open_console(self, plan: ProbePlan, pipe: int) -> Console:
+        """Return what reads the trainer's output. Raises OutputError where no log can be made; the guard has ended."""
         try:
-            self._console = Console(pipe, plan.slot.console, clock, self._origin_s, bounds=bounds, mask=self._mask)
+            return Console(pipe, plan.slot.console, self._clock, self._origin_s, bounds=self._bounds, mask=self._mask)
         except OSError as error:
             self._socket.shutdown(socket.SHUT_WR)
             self._guard.wait()
             self._hang_up()
             os.close(pipe)
             raise unwritable(plan.slot.console, error) from error
-        first = json.loads(self._messages.readline() or '{"error": "the guard process died"}')
-        if "error" in first:
-            self._close()
-            raise LaunchError(
-                f"the trainer cannot be started: {self._mask.text(first['error'])}; "
-                f"no shell runs it: {shell_join(plan.argv)}; "
-                "see `trainer.python` and the command of the study file"
-            )
-        self.pid: int = first["pid"]
+
+    def _started_pid(self, plan: ProbePlan) -> int:
+        """Return the id of the trainer's process, as the guard tells it. Raises LaunchError where it did not start."""
+        message = json.loads(self._messages.readline() or '{"error": "the guard process died"}')
+        if "error" not in message:
+            return message["pid"]
+        self._close()
+        raise LaunchError(
+            f"the trainer cannot be started: {self._mask.text(message['error'])}; "
+            f"no shell runs it: {shell_join(plan.argv)}; "
+            "see `trainer.python` and the command of the study file"
+        )
 
     def lines(self, timeout_s: float) -> list[OutputLine]:
         """Return new console lines and progress records; see `RunningTrainer.lines`."""
@@ -161,11 +169,11 @@ class Process:
         """Do nothing: a plain command takes no requests, and the probe ends it soon after this iteration."""
 
     def release(self) -> int:
-        """End every process of the probe: a plain command serves one probe only."""
+        """Return the exit code, after every process has ended: a plain command serves one probe only."""
         return self.end()
 
     def end(self) -> int:
-        """End every process of the probe, wait for them, and return the exit code.
+        """Return the exit code, after every process of the probe has ended.
 
         Returns -1 where a process cannot be ended; `left` then names it.
         """

@@ -41,7 +41,7 @@ Stop = Callable[[ProbeResult | None], Answer]
 
 
 def never(_: ProbeResult | None) -> Answer:
-    """Let the probe run to its end; a `stop` for callers who never end a probe early."""
+    """Return that the probe goes on; a `stop` for callers who never end a probe early."""
     return Answer(Next.GO)
 
 
@@ -50,6 +50,7 @@ def remembering(stop: Stop) -> Stop:
     was_last_announced = False
 
     def answer(so_far: ProbeResult | None) -> Answer:
+        """Return the answer of `stop`, or that it is enough."""
         nonlocal was_last_announced
         answer = stop(so_far)
         if so_far is None:
@@ -80,7 +81,7 @@ class DeviceSource(Protocol):
         ...
 
     def sample(self, t_s: float) -> Sequence[DeviceSample]:
-        """Sample every device once; `t_s` becomes the time of the samples.
+        """Return a sample of every device, taken now; `t_s` becomes the time of the samples.
 
         Raises DeviceError when a device cannot be sampled now, DeviceLostError when it cannot be sampled any more.
         """
@@ -126,14 +127,14 @@ class RunningTrainer(Protocol):
         ...
 
     def release(self) -> int:
-        """End the run of a healthy probe; a session that serves the run stays open for the next probe.
+        """Return the exit code after the run of a healthy probe has ended, 0 where its session stays open.
 
-        Returns the exit code, 0 where a session goes on. Harmless to repeat.
+        Harmless to repeat.
         """
         ...
 
     def end(self) -> int:
-        """End every process of the probe (TERM, then KILL), wait for them, and return the exit code.
+        """Return the exit code, after every process of the probe has ended (TERM, then KILL).
 
         The wait for a process that cannot be killed ends after some seconds. Harmless to repeat.
         """
@@ -169,7 +170,7 @@ class Prober(Protocol):
         ...
 
     def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
-        """Probe once and return the result; `stop` may end the probe early.
+        """Return the result of one probe; `stop` may end the probe early.
 
         Raises OutputError or TrainerError when the tuner's own side fails.
         """

@@ -7,7 +7,7 @@ HOUR_S = 3600.0
 
 
 def mib(size_bytes: float) -> float:
-    """Convert bytes to MiB."""
+    """Return a size in MiB."""
     return size_bytes / BYTES_PER_MIB
 
 

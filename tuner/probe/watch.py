@@ -268,17 +268,18 @@ class Watch:
         Where a rank of the plan is silent and a rank that the plan does not have reports, the failure is that of the
         latter: one of the plan's ranks can never report.
         """
-        reached = dict.fromkeys(range(self._ranks), -1)
         reported = {report.rank: report.iteration for report in self.progress if report.rank is not None}
-        reached |= {rank: iteration for rank, iteration in reported.items() if rank in reached}
+        reached = {rank: reported.get(rank, -1) for rank in range(self._ranks)}
         slowest = min(reached, key=reached.__getitem__)
-        if stray := sorted(reported.keys() - reached.keys()) if reached[slowest] < 0 else []:
-            wrong = f"rank {stray[-1]} reports iterations, but the ranks of {self._ranks} device(s) are counted from 0"
-            return Failure(kind=FailureKind.CRASH, rule="ranks", detail=wrong, rank=stray[-1])
+        is_silent = reached[slowest] < 0
+        stray = max(reported.keys() - reached.keys(), default=None)
+        if is_silent and stray is not None:
+            wrong = f"rank {stray} reports iterations, but the ranks of {self._ranks} device(s) are counted from 0"
+            return Failure(kind=FailureKind.CRASH, rule="ranks", detail=wrong, rank=stray)
         if reached[slowest] >= max(reached.values()) - 1:
             return None
         silent = "has reported no iteration; leave `rank` out if one rank reports for all ranks"
-        behind = f"rank {slowest} {'fell behind' if reached[slowest] >= 0 else silent}"
+        behind = f"rank {slowest} {silent if is_silent else 'fell behind'}"
         return Failure(kind=FailureKind.HANG, rule="silence", detail=behind, rank=slowest)
 
     def _has_time_for(self, more: int) -> bool:

@@ -1,6 +1,6 @@
 """The sentences of a report."""
 
-from tuner.export import Topic, at_its_end, code, findings, in_use, in_words, markdown, sentences, trials
+from tuner.export import Topic, at_its_end, findings, in_use, sentences, trials
 from tuner.probe import ITERATIONS_PER_S, MIB_PER_GIB, SAMPLES_PER_S
 from tuner.report.facts import CaseFacts, StudyFacts
 from tuner.study import rung_of
@@ -61,14 +61,6 @@ def verdict(case: CaseFacts) -> str:
     if row.bound:
         texts.append(f"its devices: {row.profile}")
     return sentences(dict.fromkeys([*texts, *map(str, known)]))
-
-
-def note(case: CaseFacts) -> str:
-    """Return what there is to say about a case in a few paragraphs of Markdown."""
-    best = case.summary.best
-    config = f"Trial #{best.trial}: {code(in_words(best.config))}" if best else None
-    paragraphs = [markdown(text) for text in (when_found(case), memory_end(case), cost(case)) if text]
-    return "\n\n".join(filter(None, [markdown(verdict(case)), config, *paragraphs]))
 
 
 def cost(case: CaseFacts) -> str:

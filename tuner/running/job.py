@@ -52,7 +52,7 @@ CALIBRATE = Purpose(strategy=lambda space, *_: of_ladder(space), limited=False, 
 
 
 def fit_batch(batch: BatchToFit) -> Purpose:
-    """Probe small batch sizes, from which the batch size that is `auto` is worked out."""
+    """Return the purpose of probing small batch sizes, from which the batch size that is `auto` is worked out."""
     return Purpose(
         strategy=lambda *_: of_batch(batch),
         limited=False,
@@ -63,7 +63,7 @@ def fit_batch(batch: BatchToFit) -> Purpose:
 
 
 def record(configs: Sequence[Config], *, limited: bool = True) -> Purpose:
-    """Measure all configs of a list fully."""
+    """Return the purpose of measuring all configs of a list fully."""
     return Purpose(strategy=lambda space, *_: in_order(configs, space.ladder), limited=limited, competing=False)
 
 

@@ -206,12 +206,19 @@ def _calibrated(job: Job, case: Case) -> Prepared:
     return Prepared(replace(job, bench=job.bench.with_rungs(case, rungs)), outcome)
 
 
+class _SmallProbes(NamedTuple):
+    """The work on small probes, and how it ended; None where the study knows already what follows from them."""
+
+    work: CaseWork
+    outcome: events.CaseOutcome | None = None
+
+
 def _small_probes(
     job: Job, case: Case, purpose: Purpose, started: events.Event, known: Callable[[StudyAttributes], object]
-) -> tuple[CaseWork, events.CaseOutcome | None]:
-    """Return the work on small probes, and how it ended; None where the study knows already what follows from them."""
+) -> _SmallProbes:
+    """Return the small probes of a case, which run now unless `known` finds in the study what follows from them."""
     work = CaseWork(replace(job, purpose=purpose), case)
     if known(work.study.kept) is not None:
-        return work, None
+        return _SmallProbes(work)
     job.watcher(started)
-    return work, work.run()
+    return _SmallProbes(work, work.run())

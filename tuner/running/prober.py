@@ -33,7 +33,7 @@ Outcome = TypeVar("Outcome")
 
 
 def run_in(slot: Slot, plan: Callable[[Slot], ProbePlan], run: Callable[[ProbePlan], Outcome]) -> Outcome:
-    """Plan a probe and run it; return what `run` returns.
+    """Return what `run` returns of a probe that is planned now.
 
     The probe gets a free port, and the folder `slot.out_dir`, or one beside it if that exists. Both are reserved until
     the probe has ended. Raises OutputError where the folder cannot be made, and the errors of `plan` and `run`.
@@ -88,7 +88,7 @@ class RealProber:
         return self._sessions.open_key
 
     def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
-        """Probe once and return the result. Raises OutputError or TrainerError when the tuner's own side fails."""
+        """Return the result of one probe. Raises OutputError or TrainerError when the tuner's own side fails."""
         warm = plan.request is not None
         if not (warm and plan.session_key == self.open_session):
             self.close()
@@ -121,12 +121,14 @@ class RealProber:
         self._say_what_is_left()
 
     def _say_what_is_left(self) -> None:
+        """Say once which processes of the last probe cannot be killed."""
         left = self._sessions.left
         if left and not self._said:
             self._say(f"{left} outlives its probe and cannot be killed; no other probe starts before it has ended")
         self._said = left is not None
 
     def _wait_until_idle(self, plan: ProbePlan, stop: Stop) -> Failure | None:
+        """Return why the devices are not free for a probe; None once they are."""
         return wait_until_idle(
             self._occupied,
             self._at_open,

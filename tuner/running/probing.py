@@ -179,6 +179,7 @@ class Probing:
         known: probe.ProbeResult | None = None
 
         def stop(so_far: probe.ProbeResult | None) -> probe.Answer:
+            """Return whether the probe goes on; renew the lease, and show the probe, at every call."""
             nonlocal known
             known = so_far or known
             if self._job.interrupted():
@@ -204,6 +205,7 @@ class Probing:
         pulse.utilisation()  # forgets what was measured before this probe
 
         def show(so_far: probe.ProbeResult | None) -> None:
+            """Tell the watcher how the probe stands."""
             nonlocal known, shown_s
             known, now_s = so_far or known, pulse.clock.now()
             if now_s - shown_s < pulse.every_s:

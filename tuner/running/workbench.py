@@ -117,6 +117,7 @@ class Workbench:
         return searched
 
     def _keeps_rules(self, config: Config) -> bool:
+        """Return whether a config can be measured at all, also by the trainer's rules."""
         return self.holds(config) and self._refusal(config) is None
 
     def _refusal(self, config: Config) -> str | None:
@@ -222,7 +223,7 @@ def open_workbench(
     runs: Path = Path("runs"),
     source_of: Callable[[StudySpec], DeviceSource] = open_source,
 ) -> Workbench:
-    """Load a study and open its trainer and devices; `devices` overrides the study file's, see `devices_for`.
+    """Return a study with its trainer and devices, opened; `devices` overrides the study file's, see `devices_for`.
 
     Raises StudyError, TrainerError or DeviceError.
     """

@@ -349,6 +349,7 @@ class CaseStudy:
         """
 
         def fixed() -> Answer:
+            """Return what is kept or made, in one transaction."""
             if (kept := known(self.kept)) is not None:
                 return kept
             if (made := make(self._read())) is not None:
@@ -364,6 +365,7 @@ class CaseStudy:
         """
 
         def taken_back() -> tuple[int, list[Path]]:
+            """Return how many trials had lost their process, and the files with results that are now stored."""
             running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             dropped = [trial for trial in running if not is_held(trials.kept(trial).lease, self._database.signs)]
             unstored = _unstored(probes) if dropped else {}
@@ -397,13 +399,14 @@ class CaseStudy:
                 ends it.
             price: Returns what a probe of a config costs now.
             has_time: Returns whether a probe of so many seconds may begin. The seconds are those that the strategy
-                expects, else the median of the case's probes, else None.
+                expects, else the median of the case's probes; None before the case's first value.
 
         Raises:
             StoreError: The database cannot be used, or somebody has changed the settings of the study.
         """
 
         def leased() -> tuple[Trial, Asked] | None:
+            """Return the trial that begins, for Optuna and for the caller; None where none may begin."""
             kept = check_unchanged(self._database, self._study, self._identity)
             history = History(self._study, self._space)
             here = [probe for probe in self._neighbours() if probe.is_here] if self._confirm else []
@@ -411,7 +414,8 @@ class CaseStudy:
             choice = None if self._held_up else self._choice(history, target, price)
             if choice is not None and choice.why is Why.CONFIRM and here:
                 self._held_up, choice = True, None
-            if choice is None or not has_time(choice.takes_s or trials.usual_s(history.trials)):
+            usual_s = trials.usual_s(history.trials)
+            if choice is None or not has_time(usual_s and (choice.takes_s or usual_s)):
                 return None
             trial = ask_for(self._study, self._space, choice.config)
             trial.set_user_attr(schema.LEASE, self._database.lease())
@@ -443,6 +447,7 @@ class CaseStudy:
         """
 
         def ended() -> str | None:
+            """Return why nothing is left, in one transaction."""
             answer = self._strategy.choose(History(self._study, self._space), free)
             why = answer.reason if isinstance(answer, Done) else None
             if keep and not self.running:
@@ -462,6 +467,7 @@ class CaseStudy:
             return False
 
         def reported() -> bool:
+            """Return whether the pruner would stop the probe, now that it has the report."""
             trial = self._trials[asked.number]
             trial.report(value, iteration)
             return trial.should_prune()

@@ -124,7 +124,7 @@ class Transactions:
             return work()
         end_s: float | None = None
         while True:
-            answers: list[Answer] = []
+            answers: list[Answer] = []  # none until the work is done
             number: int | None = None
             try:
                 with self._joining() as connection:
@@ -136,7 +136,8 @@ class Transactions:
                     connection.commit()
                     return answers[0]
             except ConnectionLostError:
-                if number is not None and self._has_committed(number):
+                is_only_the_reply_lost = number is not None and self._has_committed(number)
+                if is_only_the_reply_lost:
                     return answers[0]
                 if end_s is not None:
                     self._sleep(PAUSE_S)

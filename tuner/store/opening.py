@@ -27,6 +27,7 @@ def check_study(database: Database, name: str, identity: dict[str, Any]) -> None
     storage = database.storage
 
     def check() -> None:
+        """Compare the identities, in one transaction."""
         study_id = storage.study_id(name)
         known = None if study_id is None else StudyAttributes(storage.get_study_user_attrs(study_id)).identity
         if study_id is None or known is None or known == storable(identity):
@@ -142,6 +143,7 @@ def siblings(database: Database, study: str, case: Case, identity: Mapping[str, 
     storage, mine = database.storage, comparable(identity)
 
     def found() -> list[Sibling]:
+        """Return the siblings, read in one transaction."""
         cases = storage.cases(study)
         candidates = [
             known_case(name, facts.case)
@@ -159,11 +161,11 @@ def siblings(database: Database, study: str, case: Case, identity: Mapping[str, 
 
 def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:
     """Return what a case's trials show, by the first objective; None where no config may be the best."""
-    known_trials = list(trials)
-    known = best(all_kept(known_trials))
-    if known is None:
+    trials = list(trials)
+    best_config = best(all_kept(trials))
+    if best_config is None:
         return None
-    costs = [(trial.params, cost) for trial in known_trials if (cost := kept(trial).cost)]
-    measured = Observed(known_trials).measured.values()
-    made = [(config.config, value.number, value.error) for config in measured for value in config.values]
-    return Sibling(case=case, best=dict(known.trials[-1].config), costs=costs, readings=made)
+    costs = [(trial.params, cost) for trial in trials if (cost := kept(trial).cost)]
+    measured = Observed(trials).measured.values()
+    readings = [(config.config, value.number, value.error) for config in measured for value in config.values]
+    return Sibling(case=case, best=dict(best_config.trials[-1].config), costs=costs, readings=readings)

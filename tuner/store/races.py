@@ -43,6 +43,7 @@ class RaceRuns:
         """
 
         def claimed() -> bool:
+            """Return whether the run is claimed now, in one transaction."""
             number = self._next()
             for claimed_number, claim in self._claims().items():
                 if claim.seed == seed and same_launch(claim.config, config):

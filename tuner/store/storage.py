@@ -237,7 +237,8 @@ def _trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int
             return None
         facts = stored_facts(attributes)
         is_whole = state != TrialState.COMPLETE or len(objective_values) == objectives
-        if objectives is not None and not (is_whole and is_kept(facts, finished=state.is_finished())):
+        is_ours = is_whole and is_kept(facts, finished=state.is_finished())
+        if objectives is not None and not is_ours:
             return None
         return FrozenTrial(
             number=row.number,

@@ -1,4 +1,4 @@
-"""Calls functions before a module is called. Nothing of it lies in the module, which may be copied, saved and scripted.
+"""Watches the calls of modules. Nothing of it lies in a module, which may be copied, saved and scripted.
 
 A forward hook would be pickled with the module, and compiled with it. So the call of the module's class is wrapped.
 """
@@ -7,46 +7,75 @@ import functools
 import sys
 import weakref
 
+from tuner_inside.notes import note
+
 _watched = {}
-"""The id of a module → the functions."""
+"""The id of a module → what watches it."""
+NO_TASK = -1
+"""What torch says in place of the number of a backward pass, where none runs in this thread."""
 _wrapped = set()
 """The classes whose call is wrapped. They stay so: a call that nobody watches costs a look into a dictionary."""
 
 
-def before_call(module, function):
-    """Call `function(module, args, kwargs)` before each call of a module, until it is forgotten.
+class Watcher:
+    """Watches the calls of modules: looks at them, or only takes a note of those that are as usual."""
 
-    Args:
-        module: the module. Other modules of its class are not watched.
-        function: takes the module and what is given to it. It must not raise.
-    """
-    if id(module) not in _watched:  # another module may get its number
-        weakref.finalize(module, _watched.pop, id(module), None).atexit = False
-    _watched[id(module)] = (*_watched.get(id(module), ()), function)
-    _wrap(type(module))
+    usual_mode = None
+    """Whether the module is in training mode where a call needs only a note; None where all are looked at."""
+    is_second = False
+    """Whether the samples are the second dimension of the inputs, as in `[sequence, batch]`."""
+
+    def watch(self, module):
+        """Watch a module until it is forgotten. Other modules of its class are not watched."""
+        if id(module) not in _watched:  # another module may get its number
+            weakref.finalize(module, _watched.pop, id(module), None).atexit = False
+        _watched[id(module)] = (*_watched.get(id(module), ()), self)
+        _wrap(type(module))
+
+    def forget(self, module):
+        """Watch a module no longer."""
+        _watched[id(module)] = tuple(watcher for watcher in _watched.get(id(module), ()) if watcher is not self)
+
+    def look(self, module, args, kwargs):
+        """Look at what is given to a module. It must not raise."""
+
+    def take(self, rows, tensor, version):
+        """Take a noted call into account: its samples, its first tensor as a weak reference, and its version."""
 
 
-def forget(module, function):
-    """Call a function before a module no longer."""
-    if module is not None:
-        _watched[id(module)] = tuple(kept for kept in _watched.get(id(module), ()) if kept != function)
+def in_backward():
+    """Return whether this thread computes gradients: what a module is given then is nothing new."""
+    return _graph_task(sys.modules["torch"])() != NO_TASK
+
+
+def _graph_task(torch):
+    return getattr(torch._C, "_current_graph_task_id", lambda: NO_TASK)
 
 
 def begin_anew():
-    """Forget all functions, as in a forked process."""
+    """Forget all modules, as in a forked process."""
     _watched.clear()
 
 
 def _wrap(kind):
     if kind in _wrapped:
         return
-    own = vars(kind).get("__call__")
-    is_compiling = getattr(getattr(sys.modules["torch"], "compiler", None), "is_compiling", bool)
+    torch, ref, own = sys.modules["torch"], weakref.ref, vars(kind).get("__call__")
+    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
+    Tensor, is_grad_enabled, graph_task = torch.Tensor, torch.is_grad_enabled, _graph_task(torch)
 
     def call(self, *args, **kwargs):
         if not is_compiling() and type(self) is kind:
-            for function in _watched.get(id(self), ()):
-                function(self, args, kwargs)
+            for watcher in _watched.get(id(self), ()):
+                try:
+                    tensor = args[0]
+                    is_usual = self.training is watcher.usual_mode and type(tensor) is Tensor and tensor.dim() > 1
+                    if is_usual and is_grad_enabled() and graph_task() == NO_TASK:
+                        note((watcher.take, tensor.shape[watcher.is_second], ref(tensor), tensor._version))
+                        continue
+                except Exception:  # without an argument, or with a tensor of inference
+                    pass
+                watcher.look(self, args, kwargs)
         if own is not None:
             return own(self, *args, **kwargs)
         return super(kind, self).__call__(*args, **kwargs)

@@ -68,26 +68,24 @@ def _stepped(environment, answer):
     environments.stepped(environment, min(held, int(shape[0])) if shape else held)
 
 
-def _counting(method):
-    @functools.wraps(method)
+def _count_in(kind, method):
+    """Count the steps of a class that has a method of its own, not only the name of one."""
+    own = vars(kind).get(method)
+    if own is None or getattr(own, "__isabstractmethod__", False):
+        return
+
+    @functools.wraps(own)
     def counted(self, *args, **kwargs):
         environments._depth += 1
         try:
-            answer = method(self, *args, **kwargs)
+            answer = own(self, *args, **kwargs)
         finally:
             environments._depth -= 1
         if not environments._depth:  # an environment inside another one is counted by the outer one
             _stepped(self, answer)
         return answer
 
-    return counted
-
-
-def _count_in(kind, method):
-    """Count the steps of a class that has a method of its own, not only the name of one."""
-    own = vars(kind).get(method)
-    if own is not None and not getattr(own, "__isabstractmethod__", False):
-        setattr(kind, method, _counting(own))
+    setattr(kind, method, counted)
 
 
 def _wrapping(name, method):

@@ -1,7 +1,5 @@
 """How many samples a batch has, and what a sample looks like. Only shapes are read: no device is waited for."""
 
-import sys
-
 MOST_DEPTH = 4
 """Structures inside structures are followed so many levels down."""
 MAIN_INPUTS = ("input_ids", "inputs_embeds")
@@ -37,9 +35,6 @@ def samples(value):
     This is the leading dimension of the first tensor. A list of pictures of their own, or of dictionaries and tuples of
     single samples, has as many samples as entries.
     """
-    first = value[0] if type(value) in (list, tuple) and value else None
-    if type(first) is sys.modules["torch"].Tensor and first.dim() not in (0, PICTURE_DIMENSIONS):  # the usual case
-        return int(first.shape[0])
     sizes = getattr(value, "batch_sizes", None)
     if is_tensor(sizes):  # a packed sequence: its first step has all samples
         return int(sizes[0]) if sizes.dim() and sizes.device.type == "cpu" else 0

@@ -3,11 +3,12 @@
 import functools
 import sys
 import weakref
+from math import inf
 from time import perf_counter
 
 from tuner_inside.imports import when_imported
-from tuner_inside.inputs import first_tensor, samples
-from tuner_inside.notes import note, work_through
+from tuner_inside.inputs import PICTURE_DIMENSIONS, first_tensor, samples
+from tuner_inside.notes import Pace, note, work_through
 from tuner_inside.tell import guarded, tell_pause
 
 
@@ -59,17 +60,13 @@ class Loaders:
         self._evaluates = True
         self._given = [batch for batch in self._given if batch[3]]
 
-    def gave(self, feed, rows, wait_s, learns):
+    def gave(self, feed, rows, wait_s, learns, is_last):
         """Take a batch into account, and what those before were for."""
         if self.trains or self._evaluates:
             self._held += self._given if self.trains else ()
             self._given = []
             self.trains = self._evaluates = False
-        feed.given += 1
         feed.is_over = False
-        is_last = feed.given == feed.batches
-        if is_last:
-            feed.given = 0
         self._given.append((feed, feed.each if feed.is_by_sampler else rows, wait_s, learns, is_last))
 
     def after_step(self):
@@ -98,7 +95,7 @@ class Loaders:
 
     def ended(self, feed):
         """Note that a pass is over, where it was one of the training."""
-        feed.given, feed.is_over = 0, True
+        feed.left, feed.is_over = feed.batches, True
         if feed.trains or (self._given and self._given[-1][0] is feed):
             self.passes += 1
             self._is_over = False
@@ -120,13 +117,16 @@ class Feed:
         try:
             self.batches = len(sampler)
         except Exception:  # a sampler without a length
-            self.batches = None
-        self.size = None if self.batches is None else self.batches * (self.each or 1)
+            self.batches = inf
+        self.size = None if self.batches == inf else self.batches * (self.each or 1)
         """The samples of a pass; None where nobody knows."""
-        self.given = 0
-        """The batches of this pass so far."""
+        self.left = self.batches
+        """The batches that are left of this pass."""
         self.is_over = False
         self.trains = False
+        first = batch[0] if type(batch) in (list, tuple) and batch else None
+        self.is_plain = type(first) is sys.modules["torch"].Tensor and first.dim() not in (0, PICTURE_DIMENSIONS)
+        """Whether batches begin with a tensor whose leading dimension is that of the samples."""
         self.is_by_sampler = self._is_other_form(batch)
         """Whether the sampler tells the samples of a batch, because batches have another shape. A collate function may
         join the samples of a batch into one sequence, or put the sequence's dimension first."""
@@ -148,10 +148,16 @@ loaders = Loaders()
 
 
 @guarded("loaders")
-def _begun(iterator, batch, wait_s):
-    """Take the first batch of an iterator into account."""
-    iterator._tuner_feed = Feed(iterator, batch)
-    note((loaders.gave, iterator._tuner_feed, samples(batch), wait_s, sys.modules["torch"].is_grad_enabled()))
+def _look(iterator, batch, wait_s):
+    """Take a batch into account: the first or the last one, or one of another form."""
+    feed = getattr(iterator, "_tuner_feed", None)
+    if feed is None:
+        feed = iterator._tuner_feed = Feed(iterator, batch)
+    feed.left -= 1
+    is_last = feed.left == 0
+    note((loaders.gave, feed, samples(batch), wait_s, sys.modules["torch"].is_grad_enabled(), is_last))
+    if is_last:
+        feed.left, Pace.due_s = feed.batches, 0.0
 
 
 @guarded("loaders")
@@ -176,9 +182,14 @@ def _wrap(module):
             raise
         wait_s = perf_counter() - begin_s
         try:
-            note((gave, self._tuner_feed, samples(batch), wait_s, torch.is_grad_enabled()))
+            feed = self._tuner_feed
+            if feed.is_plain and feed.left > 1:
+                note((gave, feed, batch[0].shape[0], wait_s, torch.is_grad_enabled(), False))
+                feed.left -= 1
+                return batch
         except Exception:
-            _begun(self, batch, wait_s)
+            pass
+        _look(self, batch, wait_s)
         return batch
 
     base.__next__ = counted

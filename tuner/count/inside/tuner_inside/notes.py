@@ -19,6 +19,13 @@ note = _notes.append
 """Take a note: a tuple of a function and its arguments."""
 
 
+class Pace:
+    """When notes are worked through."""
+
+    due_s = 0.0
+    """At the first step of the main optimizer from this time on."""
+
+
 def work_through():
     """Call the functions that were noted. Where another thread does so now, nothing is left to do."""
     if _working.acquire(False):

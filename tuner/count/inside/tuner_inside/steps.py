@@ -4,7 +4,6 @@ import os
 import sys
 import time
 import weakref
-from math import inf
 
 from tuner_inside import calls, notes
 from tuner_inside.environments import REUSING, environments
@@ -12,9 +11,9 @@ from tuner_inside.flops import count_operations, flops
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import first_tensor, is_tensor, is_without_batch, sample_form, samples
 from tuner_inside.loaders import loaders
-from tuner_inside.notes import note, work_through
+from tuner_inside.notes import Pace, note, work_through
 from tuner_inside.roots import children, outermost, ranks
-from tuner_inside.tell import guarded, off, switch_off, tell, tell_pause
+from tuner_inside.tell import around, guarded, off, switch_off, tell, tell_pause
 from tuner_inside.training import LOSS_STEPS, after_input, facts, seen, training, watch_backward
 
 TOLD_EVERY_S = 0.2
@@ -29,8 +28,6 @@ MOST_GONE = 8
 """So many optimizers may come and go, however few steps they make: to look for what one trains takes 50 ms."""
 LEAST_STEPS = 10
 """Beyond that, each makes so many steps, or nothing is counted."""
-NONE = -1
-"""What torch says in place of the number of a backward pass, where none runs in this thread."""
 COUNTS = ("steps", "rows", "forwards", "backwards", "joint", "again", "repeats", "unlearnt")
 """The counts of a tally that are told. They go on where another optimizer becomes the main one.
 
@@ -41,13 +38,12 @@ rollouts make them.
 """
 
 
-class Tally:
+class Tally(calls.Watcher):
     """What the module of one optimizer has taken so far, and how often the optimizer has stepped."""
 
     def __init__(self, optimizer):
         sizes = {id(parameter): parameter.numel() for group in optimizer.param_groups for parameter in group["params"]}
         self.torch = sys.modules["torch"]
-        self.graph_task = getattr(self.torch._C, "_current_graph_task_id", lambda: NONE)
         self.optimizer = weakref.ref(optimizer)
         self.parameters = set(sizes)
         self.size = sum(sizes.values())
@@ -61,56 +57,41 @@ class Tally:
         """The samples of each forward pass since the last backward pass."""
         self.last = (None, None)
         """A weak reference to the tensor of the last forward pass, and its version."""
-        self.mode = self.last_mode = self.usual_mode = None
-        """Whether the module is in training mode when it trains, in its last forward pass and in those that are only
-        noted; None before that is known."""
+        self.mode = self.last_mode = None
+        """Whether the module is in training mode when it trains, and in its last forward pass; None before that is
+        known."""
         self.modules = []
         """Weak references to the modules that are watched."""
         self.first = None
         """One to the module that is called first; its inputs count."""
         self.level = 0
         self.inner = None
-        self.is_second = False
-        """Whether the samples are the second dimension of the inputs, as in `[sequence, batch]`."""
         self.form = ""
         self.why = None
         """Why the module's inputs are not counted; None where they are."""
         self.step_note = (self.step,)
-        self.told_from_s = inf
-        """Steps from this time on are told: those of the main optimizer."""
+        self.told_s = 0.0
 
     def follow(self, replaced):
         """Count on from another tally, whose optimizer this one replaces."""
         for name in (*COUNTS, "evaluates_s"):
             setattr(self, name, getattr(replaced, name))
-        replaced.watch(())
-        replaced.told_from_s = inf
+        replaced.watch_only(())
 
-    def watch(self, modules):
+    def watch_only(self, modules):
         """Count the inputs of these modules instead of those before."""
-        for module in self.modules:
-            calls.forget(module(), self.before_call)
+        for module in _living(self.modules):
+            self.forget(module)
         self.modules, self.first, self.usual_mode = [weakref.ref(module) for module in modules], None, None
         for module in modules:
-            calls.before_call(module, self.before_call)
-
-    def before_call(self, module, args, kwargs):
-        """Note what a module takes to train, where it is as usual; all else is looked at."""
-        try:
-            tensor, torch = args[0], self.torch
-            is_usual = module.training is self.usual_mode and type(tensor) is torch.Tensor and tensor.dim() > 1
-            if is_usual and torch.is_grad_enabled() and self.graph_task() == NONE:
-                note((self.take, tensor.shape[self.is_second], weakref.ref(tensor), tensor._version))
-                return
-        except Exception:  # without an argument, or with a tensor of inference
-            pass
-        self._look(module, args, kwargs)
+            self.watch(module)
 
     @guarded("steps")
-    def _look(self, module, args, kwargs):
+    def look(self, module, args, kwargs):
+        """Count a call that trains, and note one that evaluates."""
         work_through()
         learns, mode = self.torch.is_grad_enabled(), module.training
-        if self.graph_task() != NONE:  # what is computed again during a backward pass is nothing new
+        if calls.in_backward():  # what is computed again during a backward pass is nothing new
             return
         if not learns or self.mode not in (None, mode):
             loaders.evaluates()
@@ -136,9 +117,9 @@ class Tally:
         if self.steps < FIRST_STEPS:
             self.form = sample_form(given, self.form)
         elif type(args[0] if args else None) is self.torch.Tensor and args[0].dim() > 1:
-            for other in self.modules:
-                if other() is not module:
-                    calls.forget(other(), self.before_call)
+            for other in _living(self.modules):
+                if other is not module:
+                    self.forget(other)
             self.usual_mode = mode
         if self.steps < LOSS_STEPS:
             after_input(tensor)
@@ -185,29 +166,22 @@ class Tally:
         loaders.after_step()
 
 
-class Inner:
+class Inner(calls.Watcher):
     """An inner module that says which dimension of its input is that of the samples, and how many there are."""
 
     def __init__(self, module):
         self.batch = 0
-        calls.before_call(module, self._called)
+        self.watch(module)
 
     @guarded("inner")
-    def _called(self, module, args, _kwargs):
-        calls.forget(module, self._called)
+    def look(self, module, args, kwargs):
+        """Read the shape of the first input."""
+        self.forget(module)
         tensor = args[0] if args else None
         if tensor is not None and hasattr(tensor, "batch_sizes"):  # a packed sequence
             self.batch = int(tensor.batch_sizes[0])
         elif is_tensor(tensor) and tensor.dim() > 2:
             self.batch = int(tensor.shape[0 if module.batch_first else 1])
-
-
-def _inner(modules):
-    """Return the first inner module with a sequence, where none of the modules is compiled; None without one."""
-    parts = [part for module in modules[:1] for part in module.modules()]
-    if any("OptimizedModule" in type(part).__name__ or getattr(part, "_compiled_call_impl", None) for part in parts):
-        return None
-    return next((Inner(part) for part in parts if isinstance(getattr(part, "batch_first", None), bool)), None)
 
 
 class Now:
@@ -239,7 +213,7 @@ class Now:
             if self.gone > MOST_GONE and main.steps < LEAST_STEPS * self.gone:
                 raise RuntimeError("the training makes a new optimizer every few steps")
             if main is None or is_gone or tally.size >= main.size:
-                self.main, tally.told_from_s = tally, -inf
+                self.main, Pace.due_s = tally, 0.0
                 if main is not None:
                     tally.follow(main)
         return tally
@@ -279,39 +253,42 @@ def after_step(optimizer, *_):
         if tally is None or tally.optimizer() is not optimizer:
             tally = _now.latest = _now.tally_of(optimizer)
         note(tally.step_note)
-        if environments.last is not None and tally is _now.main:
-            environments.after_step()
-        now_s = time.monotonic()
-        if now_s >= tally.told_from_s:
-            work_through()
-            _after_told(tally, optimizer, now_s)
+        if tally is _now.main:
+            if environments.last is not None:
+                environments.after_step()
+            now_s = time.monotonic()
+            if now_s >= Pace.due_s:
+                work_through()
+                _worked_through(tally, optimizer, now_s)
     except Exception as error:
         switch_off("steps", error)
 
 
-def _after_told(tally, optimizer, now_s):
-    """Tell of a step; look for the trained module in the first ones."""
+def _worked_through(tally, optimizer, now_s):
+    """Tell what was counted where it is time, and look for the trained module in the first steps."""
     if tally is not _now.begun:
         _now.begun = tally
         _begin(tally, optimizer)
     elif tally.first is None and tally.level < MOST_LEVELS and not tally.rows:
         tally.level += 1
-        tally.watch(children(_living(tally.modules)))
+        tally.watch_only(children(_living(tally.modules)))
     if not flops.is_over:
         count_operations(tally.steps, _living(tally.modules), tally.evaluates_s + bool(tally.evaluates_from_s))
-    _tell(tally, now_s)
-    if tally.steps >= FIRST_STEPS:
-        tally.told_from_s = now_s + TOLD_EVERY_S
+    if tally.steps <= FIRST_STEPS or now_s - tally.told_s >= TOLD_EVERY_S:
+        tally.told_s = now_s
+        _tell(tally, now_s)
+    Pace.due_s = tally.told_s + TOLD_EVERY_S if tally.steps >= FIRST_STEPS else 0.0
 
 
 def _begin(tally, optimizer):
     """Find the module of an optimizer, and tell what is trained."""
     modules = outermost(optimizer)
-    tally.watch(modules)
-    tally.inner = _inner(modules)
-    root = modules[0] if modules else None
+    known = facts(optimizer, modules)
+    tally.watch_only(modules)
+    parts = [part for module in modules[:1] for part in module.modules() if not known["compiled"]]
+    tally.inner = next((Inner(part) for part in parts if type(getattr(part, "batch_first", None)) is bool), None)
     reuses = any(name in sys.modules for name in REUSING)
-    tell("start", **ranks(root), reuses=reuses, **facts(optimizer, modules))
+    tell("start", **ranks(modules[0] if modules else None), reuses=reuses, **known)
 
 
 def _tell(tally, now_s):
@@ -345,6 +322,17 @@ def _install(module):
     os.register_at_fork(after_in_child=_begin_anew)
 
 
+def _scales(scaler, *_, **__):
+    if not scaler.is_enabled():
+        return None
+    training.is_scaled, _now.latest = True, None
+    return scaler
+
+
+def _scaled(*_):
+    training.skipped += _now.latest is None  # no optimizer has made a step
+
+
 @guarded("compiler")
 def _leave(module):
     """Let torch's compiler leave the code of the counting as it is."""
@@ -366,5 +354,6 @@ def _leave(module):
 def install():
     """Count from the import of torch's optimizers on."""
     when_imported("torch._dynamo.eval_frame", _leave)
+    when_imported("torch.amp.grad_scaler", lambda module: around("scaler", module.GradScaler, "step", _scales, _scaled))
     when_imported("torch.optim.optimizer", _install)
     watch_backward(_now.before_backward)

@@ -39,7 +39,7 @@ training = Training()
 
 def facts(optimizer, modules):
     """Return what the optimizer trains and how, as far as this process shows it."""
-    parameters = _trained(modules)
+    parameters = [parameter for module in modules[:1] for parameter in module.parameters() if parameter.requires_grad]
     shapes = sorted(str(tuple(parameter.shape)) for parameter in parameters)
     group = optimizer.param_groups[0] if optimizer.param_groups else {}
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -55,7 +55,11 @@ def facts(optimizer, modules):
         ),
         "device": str(parameters[0].device.type) if parameters else None,
         "batch_norm": _batch_norm(modules),
-        "compiled": any("OptimizedModule" in type(part).__name__ for module in modules for part in module.modules()),
+        "compiled": any(
+            "OptimizedModule" in type(part).__name__ or getattr(part, "_compiled_call_impl", None)
+            for module in modules
+            for part in module.modules()
+        ),
     }
 
 
@@ -66,11 +70,6 @@ def _batch_norm(modules):
     norms = [part for part in parts if isinstance(part, layers._BatchNorm) and part.training]
     synced = bool(norms) and all(isinstance(part, layers.SyncBatchNorm) for part in norms)
     return ("all" if synced else "each") if norms else None
-
-
-def _trained(modules):
-    """Return the parameters of the first module that are trained, each once."""
-    return [parameter for module in modules[:1] for parameter in module.parameters() if parameter.requires_grad]
 
 
 def _number(value):
@@ -168,14 +167,17 @@ def watch_backward(before):
     def wrap(module):
         """Watch the engine that computes gradients: `Tensor.backward` calls it, and so does Megatron-LM by itself."""
 
-        class Engine(type(module.Variable._execution_engine)):
+        kind = type(module.Variable._execution_engine)
+        own = kind.run_backward
+
+        class Engine(kind):
             def run_backward(self, tensors, grad_tensors, *args, **kwargs):
                 if not kwargs.get("accumulate_grad"):  # torch.autograd.grad
-                    return super().run_backward(tensors, grad_tensors, *args, **kwargs)
+                    return own(self, tensors, grad_tensors, *args, **kwargs)
                 if training.steps < LOSS_STEPS:
                     _note_loss(tensors, grad_tensors)
                 note(begin)
-                return super().run_backward(tensors, grad_tensors, *args, **kwargs)
+                return own(self, tensors, grad_tensors, *args, **kwargs)
 
             run_backward._torchdynamo_disable = True  # a compiled function breaks off here, as it does at torch's own
 
@@ -194,23 +196,10 @@ def _saved(begin_s, _):
     training.saves_s += time.monotonic() - begin_s
 
 
-@guarded("saves")
-def _wrap_save(module):
-    own = module.save
-    around("saves", module, "save", _saves, _saved)
-    if getattr(sys.modules.get("torch"), "save", None) is own:
-        sys.modules["torch"].save = module.save
-
-
 @guarded("precision")
 def _casts(context):
     if getattr(context, "_enabled", False):
         training.autocast.add(_type(getattr(context, "fast_dtype", "unknown")))
-
-
-def _scaled(_, result):
-    training.is_scaled = True
-    training.skipped += result is None
 
 
 def _wrap_autocast(module):
@@ -226,10 +215,6 @@ def _wrap_autocast(module):
 
 
 def install():
-    """Watch saves, autocast and gradient scalers, from torch's import on."""
-    when_imported("torch.serialization", _wrap_save)
+    """Watch saves and autocast, from torch's import on."""
+    when_imported("torch.serialization", lambda module: around("saves", module, "save", _saves, _saved))
     when_imported("torch.amp.autocast_mode", guarded("precision")(_wrap_autocast))
-    when_imported(
-        "torch.amp.grad_scaler",
-        lambda module: around("scaler", module.GradScaler, "_maybe_opt_step", lambda *_, **__: True, _scaled),
-    )
