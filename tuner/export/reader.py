@@ -81,10 +81,6 @@ def reading(engine: Engine) -> Iterator[Connection]:
         ) from error
 
 
-MOST_UNREAD = 10_000
-"""More iterations than this between two reports of a probe, which come some times a second, are none."""
-
-
 def has_study(url: str, study: str) -> bool:
     """Return whether a database can be read and holds a study."""
     try:
@@ -154,7 +150,8 @@ class StudyReader:
     def series(self) -> dict[tuple[str, int], list[float | None]]:
         """Case and trial number → the objective after each whole iteration of the window, None where unknown.
 
-        Trials whose steps jump by more than `MOST_UNREAD` are left out: an older version counted a trainer's own steps.
+        Trials whose steps jump by more than 10,000 are left out: an older version counted a trainer's own steps, and
+        reports come some times a second.
         """
         names = {case.study_id: case.name for case in self.cases}
         query = (
@@ -170,7 +167,7 @@ class StudyReader:
                 if not (isinstance(step, int) and isinstance(value, float | int | None)):
                     continue  # damaged
                 known = series.setdefault((names[study_id], number), [])
-                if step - len(known) > MOST_UNREAD:
+                if step - len(known) > 10_000:
                     jumping.add((names[study_id], number))
                 else:
                     known += [None] * (step - 1 - len(known))
