@@ -50,14 +50,14 @@ def links(devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> tupl
         status = nvml.ask("a pair of cards", nvml.library.nvmlDeviceGetP2PStatus, *pair, capability)
         return None if status is None else status == pynvml.NVML_P2P_STATUS_OK
 
-    found: list[Link] = []
+    connections: list[Link] = []
     for (first, left), (second, right) in itertools.combinations(handles, 2):
         pair = (left, right)
         reads, writes = can(pair, read), can(pair, pynvml.NVML_P2P_CAPS_INDEX_WRITE)
         p2p = None if reads is None or writes is None else reads and writes
         nvlink = can(pair, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
-        found.append(Link(first=first, second=second, p2p=p2p, nvlink=nvlink))
-    return tuple(found)
+        connections.append(Link(first=first, second=second, p2p=p2p, nvlink=nvlink))
+    return tuple(connections)
 
 
 def nccl_variables(policy: Literal["auto", "on", "off"], links: Iterable[Link]) -> dict[str, str]:
