@@ -26,7 +26,7 @@ _PAGES = {
     "probe": "[What is measured](measuring.md)",
     "search": "[How a study is searched](search.md)",
     "pruner": "[Pruners](search.md#pruners)",
-    "slurm": "[SLURM](workers.md#slurm)",
+    "slurm": "[SLURM](workers.md#slurm), [several nodes](nodes.md)",
     "overrides": "[Overrides](studies.md#overrides)",
 }
 """Part of a study file → the pages that explain the part."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.devices.found import spare_cards
-from tuner.drafting.making import Wanted, made_study, write_study
+from tuner.drafting.making import Wanted, made_study
 from tuner.drafting.outcome import SpeedGain, Told, gain, told
 from tuner.errors import StudyError
 from tuner.export import StudyReader, connect, export_study, in_use, prepare_folder
@@ -189,7 +189,7 @@ def optimize(
             yes=True,
             runs=runs,
         )
-        study, devices = write_study(made_study(command, wanted, say, to_search=True), say, say), None
+        study, devices = made_study(command, wanted, say, warn=say, to_search=True), None
     ready = open_search(str(study), cases=cases, devices=devices, replay=replay, runs=runs, say=say)
     prepare_folder(ready.bench.folder)
     url = database_url(storage, ready.bench.folder)

@@ -305,13 +305,20 @@ def test_a_disk_that_does_not_answer(tuner: Tuner, tmp_path: Path, monkeypatch: 
     refused(tuner("cases", "--study", study), f"demo.yaml cannot be used: {os.strerror(cause)}; name another path")
 
 
-LIMITS = {errno.EMFILE: "ulimit -a", errno.EAGAIN: "ulimit -a", errno.ENOMEM: "memory", errno.EADDRINUSE: "no port"}
+LIMITS = {
+    errno.EMFILE: "ulimit -a",
+    errno.EAGAIN: "ulimit -a",
+    errno.ENOMEM: "memory",
+    errno.EADDRINUSE: "no port",
+    errno.ENOENT: "/proc/meminfo",
+}
 
 
 @pytest.mark.parametrize("cause", list(LIMITS), ids=os.strerror)
 def test_a_limit_of_the_machine(tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: int) -> None:
     def fail(path: Path) -> bool:
-        raise MemoryError if cause == errno.ENOMEM else OSError(cause, os.strerror(cause))
+        file = "/proc/meminfo" if cause == errno.ENOENT else None
+        raise MemoryError if cause == errno.ENOMEM else OSError(cause, os.strerror(cause), file)
 
     study = study_file(tmp_path)
     monkeypatch.setattr(Path, "is_file", fail)

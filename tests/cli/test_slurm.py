@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests_postgresql import private_server
 from tests_slurm import cancel, private_slurm, queued
 
 END_S = 120.0
+PACKAGE = str(Path(sys.modules["tuner"].__file__ or "").parent)
 PASSWORD = "-".join(("open", "sesame"))
 """The private server asks for none, so a password in the URL changes nothing."""
 
@@ -78,6 +80,36 @@ def test_a_training_is_printed_as_a_batch_script(tuner: Tuner, tmp_path: Path) -
     assert "#SBATCH --ntasks=1\n#SBATCH --gres=gpu:8\n#SBATCH --cpus-per-task=32\n" in out
     assert "\nmodule load cuda\n" in out
     assert subprocess.run(["/bin/bash", "-n"], input=out, text=True, check=False).returncode == 0
+
+
+def test_a_training_over_nodes_is_started_on_each_of_them(tuner: Tuner, tmp_path: Path) -> None:
+    command = (
+        "torchrun --nnodes {nodes} --nproc-per-node {local_ranks} --rdzv-endpoint {head}:{port} a.py {num_envs} {ranks}"
+    )
+    trainer = {"name": "command", "options": {"command": f"{command} {{node_rank}} {{devices}}", "cases": ["walk"]}}
+    study = study_file(tmp_path, trainer=trainer, devices="auto", slurm={"nodes": 2, "gpus": 4})
+    code, out, _ = tuner("plan", "--study", study, "--launcher", "slurm")
+    assert code == 0
+    assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gres=gpu:4\n" in out
+    (line,) = [line for line in out.splitlines() if line.startswith("srun ")]
+    (tmp_path / "srun").write_text('#!/bin/sh\nshift; for node in 0 1; do SLURM_NODEID=$node "$@"; done\n')
+    (tmp_path / "torchrun").write_text('#!/bin/sh\necho "$@"\n')
+    for name in ("srun", "torchrun"):
+        (tmp_path / name).chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TUNER_HEAD": "gpu1"}
+    done = subprocess.run(["/bin/bash", "-c", line], env=environment, capture_output=True, text=True, check=True)
+    started = [re.sub(r"gpu1:\d+", "gpu1:PORT", text) for text in done.stdout.splitlines()]
+    cards = "cuda:0,cuda:1,cuda:2,cuda:3"
+    begin = "--nnodes 2 --nproc-per-node 4 --rdzv-endpoint gpu1:PORT a.py 16 8"
+    assert started == [f"{begin} 0 {cards}", f"{begin} 1 {cards}"]
+
+
+def test_a_command_that_names_no_nodes_is_refused_on_several(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path, slurm={"nodes": 2})
+    code, out, err = tuner("plan", "--study", study, "--launcher", "slurm")
+    assert (code, out) == (2, "")
+    assert "slurm.nodes is 2" in err
+    assert "--nnodes {nodes}" in err
 
 
 def test_a_job_for_a_best_that_is_not_there_prints_no_part_of_a_script(tuner: Tuner, tmp_path: Path) -> None:
@@ -161,3 +193,43 @@ def test_a_job_that_slurm_refuses_leaves_nothing_queued(
     assert re.search(said, err)
     assert "change `slurm` in the study file" in err or "sinfo" in err
     assert not queued(slurm)
+
+
+TRAINED_ON_NODES = """
+import sys, time
+from progress import report
+envs, node = int(sys.argv[1]), int(sys.argv[2])
+for iteration in range(600):
+    time.sleep(0.05)
+    report(iteration=iteration, rank=node, samples=envs * (iteration + 1))
+"""
+
+
+@pytest.mark.slurm
+def test_one_job_of_two_nodes_serves_all_probes_of_a_study(
+    tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with private_slurm(nodes=2) as config, private_server() as server:
+        monkeypatch.setenv("SLURM_CONF", str(config))
+        monkeypatch.setenv("TUNER_STORAGE", server)
+        command = f"{{python}} {tmp_path}/two.py {{num_envs}} {{node_rank}}"
+        study = study_file(
+            tmp_path,
+            trainer={"name": "command", "options": {"command": command, "env": {"PYTHONPATH": PACKAGE}}},
+            devices="cpu:1",
+            objective="samples_per_s",
+            space={"num_envs": {"ladder": [2, 4, 6]}},
+            probe={"iterations": 4, "window_seconds": 1},
+            search={"sampler": "random"},
+            pruner={"name": "none"},
+            slurm={"nodes": 2, "time_min": 10},
+        )
+        (tmp_path / "two.py").write_text(TRAINED_ON_NODES)
+        code, out, err = tuner("optimize", "--study", study, "--launcher", "slurm")
+        assert (code, err) == (0, "")
+        (job,) = re.findall(r"job (\d+);", out)
+        until_empty(config)
+        code, out, _ = tuner("status", "--study", study)
+        assert "3 ok" in out, (tmp_path / f"runs/demo/slurm/{job}_0_log.out").read_text()
+        (console,) = (tmp_path / "runs/demo/probes/command/0000").glob("node-1")
+        assert console.is_dir()

@@ -62,6 +62,7 @@ COUNTED = {
     "pictures_and_words": "module",
     "computed_again_for_the_gradients": "module",
     "another_optimizer_goes_on": "module",
+    "another_thread_computes_gradients": "module",
     "steps_inside_the_backward_pass": "module",
 }
 """Training → what counts its samples."""
@@ -175,6 +176,24 @@ def test_an_evaluation_and_a_save_are_told_as_pauses(counted: Any) -> None:
     kinds = [record["type"] for record in records]
     assert 1 <= kinds.count("pause") < 100
     assert kinds.index("pause") > kinds.index("start")
+
+
+def test_the_precision_skipped_steps_and_saves_are_told(counted: Any) -> None:
+    _, records = counted("""
+        scaler = torch.amp.GradScaler("cpu")
+        for number in range(9):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = model(torch.ones(5, 4)).sum() * (float("inf") if number == 4 else 1)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            torch.save(model, io.BytesIO())
+    """)
+    told = last(records)
+    assert told["precision"] == {"autocast": ["bfloat16"], "tf32": False, "scaled": True}
+    assert told["skipped"] == 1
+    assert 0 < told["saves_s"] < 60
 
 
 def test_another_module_of_the_same_class_is_not_counted(counted: Any) -> None:

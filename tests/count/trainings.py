@@ -5,6 +5,7 @@ A training yields the samples of each step of its main optimizer.
 
 import operator
 from collections.abc import Iterator
+from threading import Event, Thread
 from typing import Any
 
 import torch
@@ -317,6 +318,36 @@ def computed_again_for_the_gradients() -> Iterator[int]:
     for _ in range(STEPS):
         step(optimizer, checkpoint(model, draw(), use_reentrant=False).pow(2).mean())
         yield 32
+
+
+class Waiting(torch.autograd.Function):
+    """Computes its gradient once it may, and says when it begins."""
+
+    begun, may_end = Event(), Event()
+
+    @staticmethod
+    def forward(ctx: Any, given: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return given.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        Waiting.begun.set()
+        Waiting.may_end.wait()
+        return gradient
+
+
+def another_thread_computes_gradients() -> Iterator[int]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loss = Waiting.apply(torch.ones(1, requires_grad=True)).sum()
+    thread = Thread(target=loss.backward)
+    thread.start()
+    Waiting.begun.wait()
+    for _ in range(STEPS):
+        step(optimizer, model(draw()).pow(2).mean())
+        yield 32
+    Waiting.may_end.set()
+    thread.join()
 
 
 def another_optimizer_goes_on() -> Iterator[int]:

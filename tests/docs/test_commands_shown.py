@@ -45,6 +45,9 @@ PARSED = {
     "tuner optimize --study pi_plus --workers 3",
     "tuner optimize --study pi_plus --launcher slurm --workers 4",
     "tuner plan --study pi_plus --best --launcher slurm",
+    "tuner optimize --study two_nodes",
+    "tuner optimize --study two_nodes --launcher slurm",  # tests/cli/test_slurm.py runs one like it
+    "tuner plan --study two_nodes --best --launcher slurm",
     "tuner diagnose --storage journal.log --study-name mine",  # tests/cli/test_diagnose.py runs one like it
     "tuner diagnose --storage sqlite:///optuna.db --study-name mine",  # tests/cli/test_diagnose.py runs it
     "tuner worker --study S",

@@ -25,6 +25,8 @@ def test_flags_of_all_usual_spellings_are_settings(command: str, found: list[tup
         ("torchrun --nproc-per-node 4 train.py", 4),
         ("accelerate launch --num_processes=2 train.py", 2),
         ("python train.py --devices 2", 2),
+        ("torchrun --nnodes 2 --nproc-per-node 4 train.py", 4),
+        ("accelerate launch --num_machines 2 --num_processes 8 train.py", 4),
         ("python train.py trainer.devices=8", 8),
         ("torchrun --nproc-per-node gpu train.py", None),
         ("python train.py --num_envs 64", None),
@@ -45,6 +47,19 @@ def test_variables_before_the_program_are_no_words() -> None:
             "torchrun --nproc-per-node 2 train.py --batch-size 64",
             {"batch-size": "{batch_size}"},
             "torchrun --master-port {port} --nproc-per-node {ranks} train.py --batch-size {batch_size}",
+        ),
+        (
+            "torchrun --nnodes=2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint gpu1:29500 train.py",
+            {},
+            "torchrun --nnodes={nodes} --nproc-per-node {local_ranks} --rdzv-backend c10d "
+            "--rdzv-endpoint {head}:{port} train.py",
+        ),
+        (
+            "accelerate launch --num_machines 2 --machine_rank 0 --main_process_ip gpu1 --main_process_port 29500 "
+            "--num_processes 16 train.py",
+            {},
+            "accelerate launch --num_machines {nodes} --machine_rank {node_rank} --main_process_ip {head} "
+            "--main_process_port {port} --num_processes {ranks} train.py",
         ),
         (
             "torchrun --standalone --nproc-per-node=2 train.py --batch_size=64",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 from tests_space import USUAL
 from tests_store import (
     OUT_OF_MEMORY,
@@ -22,6 +22,7 @@ from tests_store import (
 )
 
 from tuner.errors import StoreError
+from tuner.export.reader import connect
 from tuner.export.write import export_study
 from tuner.store.database import Database
 
@@ -103,3 +104,20 @@ def test_a_study_is_exported(server: str, tmp_path: Path) -> None:
     assert list(trials["status"]) == ["ok", "ok", "ok", "gpu_oom"]
     best = pd.read_csv(tmp_path / "best_by_case.tsv", sep="\t")
     assert (list(best["case"]), list(best["num_envs"])) == (["amp_walk"], [USUAL.seeds(2)[1]["num_envs"]])
+
+
+def test_what_a_server_sets_for_its_sessions_is_replaced(server: str) -> None:
+    engine = create_engine(server, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        for statement in (
+            "create database odd encoding 'SQL_ASCII' template template0",
+            "alter database odd set default_transaction_isolation = 'serializable'",
+        ):
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+    odd = server.replace("/postgres?", "/odd?")
+    with opened(odd) as database:
+        case_study(database)
+        assert database.storage.rows(text("show transaction_isolation")) == [("read committed",)]
+    with connect(odd).connect() as reading:
+        assert reading.exec_driver_sql("show client_encoding").scalar() == "UTF8"

@@ -23,6 +23,15 @@ def test_a_job_is_one_task_with_all_its_gpus() -> None:
     ]
 
 
+def test_a_job_of_several_nodes_is_a_task_on_each_with_gpus_of_its_own() -> None:
+    spec = SlurmSpec(nodes=2, gpus=4)
+    options = spec.options("auto")
+    assert (options["nodes"], options["ntasks-per-node"], options["gres"]) == (2, 1, "gpu:4")
+    assert spec.device_names("auto") == tuple(f"cuda:{card}" for card in range(8))
+    assert len(spec.device_names("auto:3")) == 6
+    assert len(spec.device_names("cpu:2")) == 4
+
+
 def test_a_job_has_the_gpus_that_the_study_names() -> None:
     assert SlurmSpec().options("0,1")["gres"] == "gpu:2"
     assert "gres" not in SlurmSpec().options("cpu:2")

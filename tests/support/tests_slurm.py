@@ -1,4 +1,4 @@
-"""A private SLURM of one node for the tests, with its own key, ports and folders."""
+"""A private SLURM of one or more nodes on this machine for the tests, with its own key, ports and folders."""
 
 import os
 import shutil
@@ -19,14 +19,13 @@ CONFIG = """
 ClusterName=tuner
 SlurmctldHost={host}
 SlurmctldPort={controller_port}
-SlurmdPort={node_port}
 AuthInfo=socket={folder}/munge.sock
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool.%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/slurmd.%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SlurmUser=root
@@ -36,13 +35,13 @@ SelectTypeParameters=CR_Core
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
-NodeName={host} CPUs={cores} State=UNKNOWN
-PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
+{nodes}
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
 """
 
 
 @contextmanager
-def private_slurm() -> Iterator[Path]:
+def private_slurm(nodes: int = 1) -> Iterator[Path]:
     """Start SLURM, yield the path of its configuration (SLURM_CONF), and stop it; skip the test where it cannot run."""
     if missing := [program for program in PROGRAMS if shutil.which(program) is None]:
         pytest.skip(f"SLURM is not installed: {', '.join(missing)} not found (apt-get install slurm-wlm munge)")
@@ -52,25 +51,28 @@ def private_slurm() -> Iterator[Path]:
         folder = Path(name)
         folder.chmod(0o755)
         (folder / "state").mkdir()
-        (folder / "spool").mkdir()
         key = folder / "munge.key"
         key.write_bytes(os.urandom(1024))
         key.chmod(0o400)
         config = folder / "slurm.conf"
+        host, names = socket.gethostname().split(".")[0], [f"node{number}" for number in range(nodes)]
+        each = f"NodeHostname={host} NodeAddr=127.0.0.1 CPUs={os.cpu_count()} State=UNKNOWN"
         config.write_text(
             CONFIG.format(
-                host=socket.gethostname().split(".")[0],
+                host=host,
                 folder=folder,
-                cores=os.cpu_count(),
                 controller_port=_free_port(),
-                node_port=_free_port(),
+                nodes="\n".join(f"NodeName={name} Port={_free_port()} {each}" for name in names),
             )
         )
         files = {name: f"{folder}/munge.{name}" for name in ("socket", "pid-file", "log-file", "seed-file")}
         files["socket"] = f"{folder}/munge.sock"
         munged = ["munged", "--foreground", "--force", f"--key-file={key}"]
         munged += [f"--{option}={path}" for option, path in files.items()]
-        commands = [munged, ["slurmctld", "-D", "-f", str(config)], ["slurmd", "-D", "-f", str(config)]]
+        commands = [munged, ["slurmctld", "-D", "-f", str(config)]]
+        for node in names:
+            (folder / f"spool.{node}").mkdir()
+            commands.append(["slurmd", "-D", "-N", node, "-f", str(config)])
         started: list[subprocess.Popen[bytes]] = []
         try:
             for command in commands:
@@ -95,7 +97,7 @@ def cancel(config: Path, job: str) -> None:
 
 def _wait_until_idle(config: Path) -> None:
     end_s = time.monotonic() + START_S
-    while "idle" not in _asked(config, "sinfo", "--noheader", "--format=%T"):
+    while set(_asked(config, "sinfo", "--noheader", "--format=%T").split()) != {"idle"}:
         if time.monotonic() > end_s:
             pytest.skip(f"SLURM does not start within {START_S:g} s on this machine")
         time.sleep(0.2)

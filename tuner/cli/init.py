@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from tuner.cli.options import RUNS, Runs, asked, devices_option, finite, open_console, say
-from tuner.drafting.making import Made, Wanted, made_study, write_study
+from tuner.drafting.making import Wanted, made_study, write_study
 from tuner.drafting.writing import preset_text
 from tuner.errors import StudyError
 from tuner.trainers.presets import PRESETS
@@ -67,8 +67,7 @@ def init(
     if not command:
         file = wanted.file(str(wanted.name))
         wanted.check_free(file)
-        made = Made(name=str(wanted.name), file=file, text=preset_text(str(wanted.name), str(preset)))
-        write_study(made, say, console.print)
+        write_study(file, preset_text(str(wanted.name), str(preset)), say, console.print)
         console.print(f"put your own command and values in it, then `tuner doctor --study {file}`")
         return
     study = written_study(console, command, wanted)
@@ -76,13 +75,12 @@ def init(
 
 
 def written_study(console: Console, command: list[str], wanted: Wanted, *, to_search: bool = False) -> str:
-    """Return the name of a command's new study, or its file at another place; the person at the terminal is asked.
+    """Return how other commands name a command's new study, about which the person at the terminal is asked.
 
     Raises the errors of `made_study`.
     """
     ask = _answer if console.is_terminal and sys.stdin.isatty() else None
-    made = made_study(command, wanted, console.print, ask, to_search=to_search)
-    return write_study(made, say, console.print)
+    return made_study(command, wanted, console.print, warn=say, ask=ask, to_search=to_search)
 
 
 def _answer(prompt: str) -> str:

@@ -169,31 +169,29 @@ def main() -> None:
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 """No disk space is left."""
-_LIMITS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
-"""No more files, processes or memory are to be had (setrlimit(2))."""
-_OUT_OF_REACH = (
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
-    *(errno.EIO, errno.ESTALE, errno.ENOTCONN),  # a disk or a server no longer answers
-)
-"""A path cannot be used."""
 
 
 def _outside(error: Exception) -> str | None:
     """Return which limit or path of the machine has caused an error, and what to do; None for any other error."""
     again = "then run the command again"
+    out_of_reach = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP}
+    out_of_reach |= {errno.EIO, errno.ESTALE, errno.ENOTCONN}  # a disk or a server no longer answers
+    limits = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}  # setrlimit(2)
     text = None
     match error:
         case MemoryError():
             text = f"memory ran out; see `ulimit -a` and `free`, {again} to resume"
         case RuntimeError() if str(error).startswith("Symlink loop"):  # Path.resolve(), before Python 3.13
             text = f"{error}; remove the link, or name another path"
-        case OSError(filename=str() as name) if error.errno in _OUT_OF_REACH:
+        case OSError(filename=str() as name) if error.errno in out_of_reach:
             text = f"{name} cannot be used: {error.strerror}; name another path, or fix this one"
+        case OSError(errno=errno.ENOENT, filename=str() as name) if name.startswith("/proc/"):
+            text = f"{name} is missing, so this machine has no usual /proc; mount it, {again}"
         case OSError(errno=errno.ENOENT, filename=None):  # os.getcwd() fails without a file name
             text = f"the working directory no longer exists; change to another one, {again}"
         case OSError(errno=errno.EADDRINUSE):
             text = f"no port is free, of those in /proc/sys/net/ipv4/ip_local_port_range; end what holds them, {again}"
-        case OSError() if error.errno in _LIMITS:
+        case OSError() if error.errno in limits:
             text = f"{error.strerror}; raise the limit that `ulimit -a` shows, {again} to resume"
         case OSError() if error.errno in _FULL:
             text = f"the output cannot be written: {error.strerror}; free some disk space, {again}"

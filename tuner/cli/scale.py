@@ -21,7 +21,7 @@ from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.probe import MIB_PER_GIB, DeviceSource, over
 from tuner.running.prober import prober_on
 from tuner.running.workbench import chosen_cases, open_workbench
-from tuner.study import grouped
+from tuner.study import grouped, load
 from tuner.tools.scaling import campaign, comparing, scaling_table
 from tuner.tools.scaling.results import Measurement, Results, read
 from tuner.tools.scaling.subjects import NAMES, built_in, of_study
@@ -180,6 +180,10 @@ def scale(
     if study:
         if workloads:
             raise StudyError(f"--study {study} names a trainer of its own; leave out {', '.join(workloads)}")
+        if (nodes := load(study).slurm.nodes) > 1:
+            raise StudyError(
+                f"slurm.nodes is {nodes}, and `tuner scale` stays on one machine; name a study of one node"
+            )
         bench = open_workbench(study, devices=devices, runs=runs)
         chosen = chosen_cases(bench, [case] if case else None)[0]
         subjects = [of_study(bench, chosen, first_config(bench, chosen, settings or []), chosen_sizes)]

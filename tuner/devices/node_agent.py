@@ -43,8 +43,8 @@ class NodeJob:
     spec: StudySpec
     number: int
     """The position of the node among those of the trial."""
-    head: str
-    """The host where the ranks meet."""
+    head: str = ""
+    """The host of the first node, where the ranks meet."""
     plan: ProbePlan | None = None
 
     def packed(self) -> bytes:

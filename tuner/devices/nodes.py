@@ -11,7 +11,6 @@ import json
 import os
 import queue
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -22,7 +21,7 @@ from dataclasses import replace
 from io import TextIOWrapper
 from math import hypot
 from statistics import fmean
-from typing import Any, cast
+from typing import IO, Any, cast
 
 from tuner.devices.node_agent import BEAT_S, SILENT_S, NodeJob
 from tuner.errors import DeviceError, DeviceLostError, LaunchError, TrainerError
@@ -91,27 +90,40 @@ class Watcher:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        self._requests, self._answers = cast("tuple[IO[bytes], IO[bytes]]", (self.process.stdin, self.process.stdout))
         self.write(job.packed())
-        threading.Thread(target=self._read, name=host, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, name=host, daemon=True)
+        self._reader.start()
 
     def write(self, line: bytes) -> None:
         """Send a line; nothing happens where nobody is there to read it."""
         with suppress(OSError, ValueError):
-            cast("Any", self.process.stdin).write(line)
-            cast("Any", self.process.stdin).flush()
+            self._requests.write(line)
+            self._requests.flush()
+
+    def ask_to_end(self) -> None:
+        """Let the watcher end everything on its node."""
+        with suppress(OSError):
+            self._requests.close()
+
+    def join(self, limit_s: float) -> None:
+        """Wait until it has ended, at most so long."""
+        self._reader.join(max(0.0, limit_s))
 
     def _read(self) -> None:
-        for raw in cast("Any", self.process.stdout):
-            text = raw.decode(errors="replace").rstrip("\n")
-            message = record(text)
-            self.heard_s = self._clock.now()
-            if not {"kind", "at_s"} <= message.keys():
-                message = {"kind": "srun", "text": plain(text)}
-            else:
-                self.behind_s = min(self.behind_s, self.heard_s - message["at_s"])
-            self._inbox.put((self, self.heard_s, message))
+        with self._answers:
+            for raw in self._answers:
+                self._take(raw.decode(errors="replace").rstrip("\n"))
         self.process.wait()
         self._inbox.put((self, self._clock.now(), {"kind": "gone"}))
+
+    def _take(self, text: str) -> None:
+        self.heard_s, message = self._clock.now(), record(text)
+        if {"kind", "at_s"} <= message.keys():
+            self.behind_s = min(self.behind_s, self.heard_s - message["at_s"])
+        else:
+            message = {"kind": "srun", "text": plain(text)}
+        self._inbox.put((self, self.heard_s, message))
 
 
 Heard = tuple[Watcher, float, Mapping[str, Any]]
@@ -124,9 +136,9 @@ class NodeProcesses:
     pid = 0
 
     def __init__(
-        self, plan: ProbePlan, spec: StudySpec, hosts: Sequence[str], clock: Clock, bounds: Bounds = USUAL_BOUNDS
+        self, plan: ProbePlan, jobs: Mapping[str, NodeJob], clock: Clock, bounds: Bounds = USUAL_BOUNDS
     ) -> None:
-        """Start the plan's command on each node. Raises the errors of `Launch`, and DeviceError for silent nodes."""
+        """Start the plan's command on each node. Raises the errors of `Launch`, and DeviceError without `srun`."""
         self._clock, self._bounds, self._origin_s = clock, bounds, clock.now()
         prepare(plan)
         try:
@@ -149,28 +161,26 @@ class NodeProcesses:
         self._per_node = len(plan.slot.local_devices)
         self._closed = threading.Event()
         self._inbox: queue.SimpleQueue[Heard] = queue.SimpleQueue()
-        self.watchers = started(hosts, spec, self._inbox, clock, plan)
+        self.watchers = started(jobs, self._inbox, clock)
         threading.Thread(target=self._beat, name="beats", daemon=True).start()
-        waiting = {watcher.number for watcher in self.watchers}
         try:
-            for watcher, heard_s, message in until(self._inbox, clock, START_S):
-                if message["kind"] == "refused":
-                    raise (LaunchError if message["is_launch"] else TrainerError)(f"{watcher.host}: {message['why']}")
-                if message["kind"] == "gone":
-                    raise DeviceLostError(self._gone(watcher))
-                waiting -= {watcher.number} if message["kind"] == "started" else set()
-                self._early += self._heard(watcher, heard_s, message)
-                if not waiting:
-                    break
-            else:
-                silent = ", ".join(watcher.host for watcher in self.watchers if watcher.number in waiting)
-                raise DeviceLostError(f"{silent}: no watcher has started within {START_S:g} s")
-        except BaseException as error:
+            self._await_start()
+        except BaseException:
             self.end()
-            if isinstance(error, DeviceLostError):  # a `Launch` raises none; the probe ends with it at its first look
-                self.lost = str(error)
-            else:
-                raise
+            raise
+
+    def _await_start(self) -> None:
+        """Wait until each node has started its part, or cannot be watched. Raises LaunchError or TrainerError."""
+        waiting = {watcher.number: watcher.host for watcher in self.watchers}
+        for watcher, heard_s, message in until(self._inbox, self._clock, START_S):
+            if message["kind"] == "refused":
+                raise (LaunchError if message["is_launch"] else TrainerError)(f"{watcher.host}: {message['why']}")
+            if message["kind"] == "started":
+                del waiting[watcher.number]
+            self._early += self._heard(watcher, heard_s, message)
+            if not waiting or self.lost:
+                return
+        self.lost = f"{', '.join(waiting.values())}: no watcher has started within {START_S:g} s"
 
     def lines(self, timeout_s: float) -> list[OutputLine]:
         """Return the new lines of all nodes; see `RunningTrainer.lines`."""
@@ -201,11 +211,7 @@ class NodeProcesses:
                 text = on_our_clock(text, watcher.behind_s)
                 return [OutputLine(t_s=heard_s - self._origin_s, text=text, stream="progress")]
             case {"kind": "count", "name": name, "text": text}:
-                file = self._count_files.get(f"{watcher.number}-{name}") or self._open_counts(
-                    f"{watcher.number}-{name}"
-                )
-                file.write(on_our_clock(text, watcher.behind_s) + "\n")
-                file.flush()
+                self._keep_count(f"{watcher.number}-{name}", on_our_clock(text, watcher.behind_s))
             case {"kind": "samples", "samples": samples}:
                 for sample in samples:
                     place = watcher.number * self._per_node + sample["device"]
@@ -225,9 +231,15 @@ class NodeProcesses:
                 pass
         return []
 
-    def _open_counts(self, name: str) -> TextIOWrapper:
-        file = self._stack.enter_context(TextIOWrapper(open_anew(self._folder / name), encoding="utf-8"))
-        return self._count_files.setdefault(name, file)
+    def _keep_count(self, name: str, text: str) -> None:
+        """Write what a process has counted to a file of ours, from which all nodes' counts are merged."""
+        try:
+            if name not in self._count_files:
+                file = TextIOWrapper(open_anew(self._folder / name), encoding="utf-8", line_buffering=True)
+                self._count_files[name] = self._stack.enter_context(file)
+            self._count_files[name].write(f"{text}\n")
+        except OSError as error:
+            raise unwritable(self._folder / name, error) from error
 
     def _ended(self, watcher: Watcher, code: int, heard_s: float) -> None:
         watcher.code = code
@@ -263,18 +275,7 @@ class NodeProcesses:
         if not self._closed.is_set():
             self.quiet = self.lost or self._silent(QUIET_S)
             self._closed.set()
-            for watcher in self.watchers:
-                with suppress(OSError):
-                    cast("Any", watcher.process.stdin).close()
-            end_s = self._clock.now() + self._bounds.term_grace_s + self._bounds.kill_s
-            for number in (None, signal.SIGTERM, signal.SIGKILL):  # TERM lets srun end its step; see srun(1)
-                for watcher in self.watchers:
-                    if number:
-                        watcher.process.send_signal(number)
-                for watcher in self.watchers:
-                    with suppress(subprocess.TimeoutExpired):
-                        watcher.process.wait(max(0.0, end_s - self._clock.now()))
-                end_s = self._clock.now() + self._bounds.term_grace_s
+            end(self.watchers, self._clock, self._bounds)
             self._early += self.lines(0.0)
             self._stack.close()
             self._log.close()
@@ -286,19 +287,27 @@ class NodeProcesses:
                 watcher.write(b"\n")
 
 
-def started(
-    hosts: Sequence[str],
-    spec: StudySpec,
-    inbox: "queue.SimpleQueue[Heard]",
-    clock: Clock,
-    plan: ProbePlan | None = None,
-) -> list[Watcher]:
-    """Start a watcher on each node. Raises DeviceError where there is no `srun`."""
-    jobs = [NodeJob(spec=spec, number=number, head=socket.gethostname(), plan=plan) for number in range(len(hosts))]
+def started(jobs: Mapping[str, NodeJob], inbox: "queue.SimpleQueue[Heard]", clock: Clock) -> list[Watcher]:
+    """Start a watcher for the job of each node. Raises DeviceError where there is no `srun`."""
     try:
-        return [Watcher(host, job, inbox, clock) for host, job in zip(hosts, jobs, strict=True)]
+        return [Watcher(host, job, inbox, clock) for host, job in jobs.items()]
     except OSError as error:
         raise DeviceError(f"srun cannot be started: {error.strerror}") from error
+
+
+def end(watchers: Sequence[Watcher], clock: Clock, bounds: Bounds) -> None:
+    """End what runs on the nodes, and wait for it; TERM lets `srun` end a step that does not end (srun(1))."""
+    for watcher in watchers:
+        watcher.ask_to_end()
+    limit_s = bounds.term_grace_s + bounds.kill_s
+    for number in (signal.SIGTERM, signal.SIGKILL, None):
+        end_s = clock.now() + limit_s
+        for watcher in watchers:
+            watcher.join(end_s - clock.now())
+        if number:
+            for watcher in watchers:
+                watcher.process.send_signal(number)
+        limit_s = bounds.term_grace_s
 
 
 def until(inbox: "queue.SimpleQueue[Heard]", clock: Clock, limit_s: float) -> Iterator[Heard]:
@@ -322,10 +331,11 @@ class Nodes:
     def __init__(self, spec: StudySpec, hosts: Sequence[str], clock: Clock | None = None) -> None:
         """Ask each node for its devices. Raises DeviceError where a node does not answer, or has other devices."""
         self.hosts = tuple(hosts)
-        self._spec, self._clock = spec, clock or MonotonicClock()
+        self._clock = clock or MonotonicClock()
         self._processes: NodeProcesses | None = None
         inbox: queue.SimpleQueue[Heard] = queue.SimpleQueue()
-        watchers = started(hosts, spec, inbox, self._clock)
+        jobs = {host: NodeJob(spec=spec, number=number) for number, host in enumerate(hosts)}
+        watchers = started(jobs, inbox, self._clock)
         told: dict[int, Mapping[str, Any]] = {}
         said: list[str] = []
         for watcher, _, message in until(inbox, self._clock, START_S):
@@ -334,9 +344,7 @@ class Nodes:
             said += [f"{watcher.host}: {message[key]}" for key in ("why", "text") if key in message]
             if len(told) == len(hosts) or (message["kind"] == "gone" and watcher.number not in told):
                 break
-        for watcher in watchers:
-            with suppress(OSError):
-                cast("Any", watcher.process.stdin).close()
+        end(watchers, self._clock, USUAL_BOUNDS)
         if silent := [host for number, host in enumerate(hosts) if number not in told]:
             raise DeviceError(f"{', '.join(silent)} tells no devices; {'; '.join(said[-3:]) or 'srun says nothing'}")
         found = [[Device(**device) for device in told[number]["devices"]] for number in range(len(hosts))]
@@ -344,6 +352,7 @@ class Nodes:
         if len(set(counts.values())) > 1:
             raise DeviceError(f"the nodes have different numbers of devices: {counts}; name so many with `devices`")
         self.label: str = told[0]["label"]
+        self._jobs = {host: replace(job, head=told[0]["host"]) for host, job in jobs.items()}
         numbered = enumerate(device for devices in found for device in devices)
         self.devices = tuple(
             replace(device, name=f"{device.name.partition(':')[0]}:{rank}") for rank, device in numbered
@@ -351,7 +360,8 @@ class Nodes:
 
     def start(self, plan: ProbePlan) -> NodeProcesses:
         """Start a plan's command on all nodes; a `StartProcess`."""
-        self._processes = NodeProcesses(plan, self._spec, self.hosts, self._clock)
+        jobs = {host: replace(job, plan=plan) for host, job in self._jobs.items()}
+        self._processes = NodeProcesses(plan, jobs, self._clock)
         return self._processes
 
     def attach(self, pid: int) -> None:
@@ -394,7 +404,7 @@ def straggler(devices: Sequence[DeviceSummary], hosts: Sequence[str]) -> str | N
         for device in devices
     ]
     known = [(mean_pct, error_pct or 0.0) for mean_pct, error_pct in read if mean_pct]
-    if len(known) < len(hosts) * each:
+    if not known or len(known) < len(devices):
         return None
     parts = [known[number * each : (number + 1) * each] for number in range(len(hosts))]
     nodes = [

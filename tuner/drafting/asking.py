@@ -7,6 +7,7 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from tuner.count import Flag, as_parameter
+from tuner.drafting.command_lines import Setting
 from tuner.drafting.searches import Known, Role, SearchedFlag, balanced, nothing_known, proposed, sized, switched
 from tuner.errors import StudyError
 from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings
@@ -69,41 +70,62 @@ def _asked(text: str, known: Known) -> SearchedFlag:
     """
     flag, equals, values = text.partition("=")
     flag = flag.lstrip("-")
-    listed = next((own for own in known.flags if flag in own.names or as_parameter(flag) == own.parameter), None)
-    has_placeholder = _has_placeholder(known, flag)
-    listed = None if has_placeholder else listed
+    in_script = (own for own in known.flags if flag in own.names or as_parameter(flag) == own.parameter)
+    listed = None if _has_placeholder(known, flag) else next(in_script, None)
     setting = known.setting(listed.names[0] if listed else flag)
-    if listed is None and known.knows_all and not setting and not has_placeholder:
+    is_unknown = not (listed or setting or _has_placeholder(known, flag))
+    if is_unknown and known.knows_all:
         names = ", ".join(sorted(own.names[0] for own in known.flags)) or "none"
         raise StudyError(f"--search {text}: the script has no flag {flag}; {known.reader or 'no parser'} read: {names}")
     flag = listed.names[0] if listed else flag
     if not equals:
-        free = replace(known, free_batch=True)
-        names = {flag, as_parameter(flag)}
-        if usual := next((search for search in proposed(free) if search.parameter in names), None):
-            return usual
-        if setting is None or not setting.value.isdecimal():
-            raise StudyError(
-                f"--search {text}: the command has no number for it; write {flag}=8,16,32 or {flag}=8..1024"
-            )
-        return sized(Flag(names=(setting.full or setting.name,), value=setting.value), free=True)
-    words = {"true", "false", "on", "off", "yes", "no"}
-    if setting is None and {value.strip().lower() for value in values.split(",")} <= words:
+        return _with_usual_values(flag, setting, known)
+    if setting is None and _are_of_a_switch(values):
         plain = SearchedFlag(flag=flag, values=(False, True), typed=f"--{flag}" in known.words, is_switch=True)
         return (switched(listed, known) if listed else None) or plain  # spelt as the script spells its own value
-    own = _typed_value(setting.value) if setting and setting.value != f"{{{setting.parameter}}}" else None
-    if listed and not setting and listed.value:
-        own = _typed_value(listed.value)
-    if bounds := re.fullmatch(r"([0-9]{1,15})\.\.([0-9]{1,15})", values):
-        first, last = int(bounds[1]), int(bounds[2])
-        if not 0 < first < last:
-            raise StudyError(f"--search {text}: write the smaller bound first, and at least 1")
-        auto = as_parameter(flag) == LADDER
-        return SearchedFlag(flag=flag, values=doublings(first, last), typed=own, auto=auto)
+    own = _own_value(listed, setting)
     if ".." in values:
-        raise StudyError(f"--search {text}: both bounds of FLAG=8..1024 are whole numbers; or list values, as 0.1,0.2")
+        return SearchedFlag(flag=flag, values=_doubled(flag, values), typed=own, auto=as_parameter(flag) == LADDER)
     named = _named_values(flag, values, own)
     return SearchedFlag(flag=flag, values=named if own is None or own in named else (own, *named), typed=own)
+
+
+def _with_usual_values(flag: str, setting: Setting | None, known: Known) -> SearchedFlag:
+    """Return the search of a flag over values that suit it. Raises StudyError where it has no number to begin with."""
+    names = {flag, as_parameter(flag)}
+    usual = (search for search in proposed(replace(known, free_batch=True)) if search.parameter in names)
+    if search := next(usual, None):
+        return search
+    if setting is None or not setting.value.isdecimal():
+        raise StudyError(f"--search {flag}: the command has no number for it; write {flag}=8,16,32 or {flag}=8..1024")
+    return sized(Flag(names=(setting.full or setting.name,), value=setting.value), free=True)
+
+
+def _are_of_a_switch(values: str) -> bool:
+    """Return whether a text names nothing but on and off."""
+    words = {"true", "false", "on", "off", "yes", "no"}
+    return {value.strip().lower() for value in values.split(",")} <= words
+
+
+def _own_value(listed: Flag | None, setting: Setting | None) -> Value | None:
+    """Return the value that a command uses: the typed one, or else that of its script. None where nobody says it."""
+    if setting:
+        is_placeholder = setting.value == f"{{{setting.parameter}}}"
+        return None if is_placeholder else _typed_value(setting.value)
+    return _typed_value(listed.value) if listed and listed.value else None
+
+
+def _doubled(flag: str, values: str) -> tuple[int, ...]:
+    """Return the values between two bounds, each double the one before. Raises StudyError for anything else."""
+    bounds = re.fullmatch(r"([0-9]{1,15})\.\.([0-9]{1,15})", values)
+    if not bounds:
+        raise StudyError(
+            f"--search {flag}={values}: both bounds of FLAG=8..1024 are whole numbers; or list values, as 0.1,0.2"
+        )
+    first, last = int(bounds[1]), int(bounds[2])
+    if not 0 < first < last:
+        raise StudyError(f"--search {flag}={values}: write the smaller bound first, and at least 1")
+    return doublings(first, last)
 
 
 def _has_placeholder(known: Known, flag: str) -> bool:

@@ -18,6 +18,9 @@ from tuner.trainers.template import fill, placeholders
 RANKS = ("nproc_per_node", "num_processes", "devices", "num_devices", "gpus", "num_gpus", "n_gpus", "ngpus")
 WORLD = "world_size"
 """The number of ranks, or of machines: it is taken for that of ranks only where the command says the same elsewhere."""
+TOTAL_RANKS = ("num_processes",)
+"""Those of `RANKS` that count the ranks of all nodes; the others count those of a node."""
+NODES = ("nnodes", "num_nodes", "num_machines")
 PORTS = ("master_port", "main_process_port")
 
 _FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL)
@@ -169,13 +172,19 @@ def variables(words: Sequence[str]) -> SplitCommand:
 
 
 def ranks(words: Sequence[str]) -> int | None:
-    """Return the number of ranks that a command line asks for; None where it names none."""
+    """Return the number of ranks on a machine that a command line asks for; None where it names none."""
     known = settings(words)
     for setting in known:
         if setting.parameter in RANKS and setting.value.isdecimal() and int(setting.value) > 0:
-            return int(setting.value)
+            return max(1, int(setting.value) // (nodes(words) if setting.parameter in TOTAL_RANKS else 1))
     worlds = (int(setting.value) for setting in known if setting.parameter == WORLD and setting.value.isdecimal())
     return next((count for count in worlds if count > 1), None)
+
+
+def nodes(words: Sequence[str]) -> int:
+    """Return the number of machines that a command line asks for; 1 where it names none."""
+    named = (setting.value for setting in settings(words) if setting.parameter in NODES)
+    return next((int(value) for value in named if value.isdecimal() and int(value) > 1), 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -285,23 +294,19 @@ def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
     """Return the placeholder for a value that the tuner decides; None for a value that stays."""
     name, value = setting.parameter, setting.value
     folders = (
-        *(
-            "out_dir",
-            "output_dir",
-            "log_dir",
-            "logdir",
-            "logging_dir",
-            "save_dir",
-            "default_root_dir",
-            "dir",
-            "work_dir",
-        ),
-        *("workdir", "run_dir", "exp_dir", "experiment_dir", "results_dir", "checkpoint_dir", "ckpt_dir"),
+        *("out_dir", "output_dir", "log_dir", "logdir", "logging_dir", "save_dir", "default_root_dir", "dir"),
+        *("work_dir", "workdir", "run_dir", "exp_dir", "experiment_dir", "results_dir", "checkpoint_dir", "ckpt_dir"),
     )
     limits = ("max_iterations", "max_steps", "max_iters", "num_iterations", "iterations", "steps")
     few = 1000  # a command that ends after fewer iterations may end before a probe has measured enough
+    spans = nodes(words) > 1
+    local = "{local_ranks}" if spans and name not in TOTAL_RANKS else "{ranks}"
     known: Sequence[tuple[Sequence[str], Callable[[], bool], str]] = (
-        (RANKS, lambda: value.isdecimal() and int(value) > 0, "{ranks}"),
+        (NODES, lambda: spans, "{nodes}"),
+        (("node_rank", "machine_rank"), lambda: spans, "{node_rank}"),
+        (("master_addr", "main_process_ip"), lambda: spans, "{head}"),
+        (("rdzv_endpoint",), lambda: spans, "{head}:{port}"),
+        (RANKS, lambda: value.isdecimal() and int(value) > 0, local),
         ((WORLD,), lambda: bool({*map(str, _launched(words))} & {value}), "{ranks}"),
         (("devices",), lambda: re.fullmatch(r"(?:cpu|cuda:\d+)(?:,(?:cpu|cuda:\d+))+", value) is not None, "{devices}"),
         (PORTS, value.isdecimal, "{port}"),

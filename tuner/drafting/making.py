@@ -73,30 +73,24 @@ class Wanted:
             raise StudyError(f"{file} exists; give --force to overwrite it, or another --name or --out")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Made:
-    """The study of a command."""
-
-    name: str
-    file: Path
-    text: str | None = None
-    """What is to be written; None for a file that was made from this command before."""
-
-
 def made_study(
     command: Sequence[str],
     wanted: Wanted,
     say: Callable[[str], None],
-    ask: Callable[[str], str] | None = None,
     *,
+    warn: Callable[[str], None],
+    ask: Callable[[str], str] | None = None,
     to_search: bool = False,
-) -> Made:
-    """Return the study of a command, after watching the command.
+) -> str:
+    """Return how other commands name the new study of a command: its name, or its file at another place.
+
+    The command is watched, and the file is written.
 
     Args:
         command: the words as typed.
         wanted: what the options say.
         say: shows a line.
+        warn: shows a line that must not be missed.
         ask: shows a question, and returns what the person types; None where nobody is asked.
         to_search: whether a search follows. Then a file that was made from the same command is taken as it is.
 
@@ -110,7 +104,7 @@ def made_study(
     file = wanted.file(name)
     if to_search and not wanted.force and made_of(file) == list(typed.typed):
         say(f"{file} was made from this command, and is taken as it is; --force makes it anew")
-        return Made(name=name, file=file)
+        return _called(name, file)
     wanted.check_free(file)
     named = placed(wanted.search or [], Known(words=typed.words, env=typed.env, cores=1))
     drafted = draft(typed, devices=wanted.devices, preset=wanted.preset, python=wanted.python, placed=named)
@@ -132,24 +126,23 @@ def made_study(
     text = study_text(name, drafted, watched, free=wanted.free, needs_speed=to_search)
     for line in () if ask else shown(drafted.searches, free=wanted.free_batch, precision=drafted.precision):
         say(line)
-    return Made(name=name, file=file, text=text)
+    write_study(file, text, warn, say)
+    return _called(name, file)
 
 
-def write_study(made: Made, warn: Callable[[str], None], say: Callable[[str], None]) -> str:
-    """Return how other commands name a study, its name or a file at another place, after writing its file.
+def write_study(file: Path, text: str, warn: Callable[[str], None], say: Callable[[str], None]) -> None:
+    """Write a study file. It is its owner's alone where it holds a key, and elsewhere it has the mode of new files."""
+    path = file.resolve()
+    write_files(path.parent, {path.name: text.encode()})
+    if keys := exposed(load(str(file))):
+        warn("\n".join([*keys, f"only you can read {file}"]))
+    else:
+        umask = os.umask(0o077)
+        os.umask(umask)
+        with suppress(OSError):
+            path.chmod(0o666 & ~umask)
+    say(f"wrote {file}")
 
-    The file is its owner's alone where it holds a key, of which `warn` shows a line; elsewhere it has the mode of new
-    files. A study without a text stays as it is.
-    """
-    if made.text is not None:
-        path = made.file.resolve()
-        write_files(path.parent, {path.name: made.text.encode()})
-        if keys := exposed(load(str(made.file))):
-            warn("\n".join([*keys, f"only you can read {made.file}"]))
-        else:
-            umask = os.umask(0o077)
-            os.umask(umask)
-            with suppress(OSError):
-                path.chmod(0o666 & ~umask)
-        say(f"wrote {made.file}")
-    return made.name if made.file == STUDIES / f"{made.name}.yaml" else str(made.file)
+
+def _called(name: str, file: Path) -> str:
+    return name if file == STUDIES / f"{name}.yaml" else str(file)

@@ -102,8 +102,7 @@ def widened(searches: Sequence[SearchedFlag], uses: Sequence[Used]) -> list[Sear
     """Return the flags with values that are worth a probe by how the devices were used.
 
     Sizes that may grow do so until memory is used up. More workers than cores, 64 at most, help where all devices are
-    less than half busy. There
-    the flags of the loader come first, because a search tries the first flags first.
+    less than half busy. There the flags of the loader come first, because a search tries the first flags first.
     """
     waits = all(use.util_pct is not None and use.util_pct < 50.0 for use in uses)
     totals = [(use.device.mem_total_mib, use.mem_peak_mib) for use in uses if use.device.is_gpu]

@@ -178,10 +178,9 @@ class Known:
     @property
     def waits_for_data(self) -> bool:
         """Whether a loader setting may gain anything, from 2 % of the time on. True where nothing was counted."""
-        shares = self.training.shares if self.training else None
-        return shares is None or (
-            self.training is not None and self.training.passes is not None and shares.data >= 0.02
-        )
+        if self.training is None or self.training.shares is None:
+            return True
+        return self.training.passes is not None and self.training.shares.data >= 0.02
 
     @property
     def micro_batches(self) -> int:
@@ -297,23 +296,27 @@ def _of_loader(flag: Flag, known: Known) -> Iterator[SearchedFlag]:
 
 
 def switched(flag: Flag, known: Known) -> SearchedFlag | None:
-    """Return a switch that is there or not, or a flag with its own value and the opposite; None for any other flag.
-
-    A flag with other choices is searched over these, four at most.
-    """
-    name, own = flag.names[0], flag.value or ""
-    stands_alone = flag.is_switch or f"--{name}" in known.words
-    if stands_alone and flag.off and flag.is_on and not flag.typed:
+    """Return a switch that is there or not, or a flag with its own value and others; None for any other flag."""
+    name = flag.names[0]
+    has_no_value = flag.is_switch or f"--{name}" in known.words
+    if has_no_value and flag.off and flag.is_on and not flag.typed:
         return SearchedFlag(flag=flag.off[0], values=(False, True), typed=False, is_switch=True)
-    if stands_alone and flag.parameter not in known.typed:
+    if has_no_value and flag.parameter not in known.typed:
         return SearchedFlag(flag=name, values=(False, True), typed=f"--{name}" in known.words, is_switch=True)
+    return _with_other_values(flag)
+
+
+def _with_other_values(flag: Flag) -> SearchedFlag | None:
+    """Return a flag with its own value and the opposite, or with its choices, four at most; None for any other flag."""
+    name, own = flag.names[0], flag.value
+    if not own:
+        return None
     coarse = next((choice for choice in flag.choices if re.search(r"bf16|bfloat16", choice)), _COARSE.get(own))
     opposite = (_OPPOSITE | {off: on for on, off in _OPPOSITE.items()}).get(own)
-    changed = (coarse if Role.PRECISION.has(name) else None) or opposite
-    if flag.choices and changed not in flag.choices:
-        values = tuple(dict.fromkeys((own, *flag.choices)))
-        return SearchedFlag(flag=name, values=values, typed=own) if own and len(values) <= 4 else None
-    return None if not own or changed in {None, own} else SearchedFlag(flag=name, values=(own, str(changed)), typed=own)
+    other = (coarse if Role.PRECISION.has(name) else None) or opposite
+    others = [other] if other and (other in flag.choices or not flag.choices) else flag.choices
+    values = tuple(dict.fromkeys((own, *others)))
+    return SearchedFlag(flag=name, values=values, typed=own) if 2 <= len(values) <= 4 else None
 
 
 def balanced(known: Known, chosen: Sequence[SearchedFlag]) -> tuple[SearchedFlag, ...]:

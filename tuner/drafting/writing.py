@@ -13,6 +13,7 @@ from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import SafeRepresenter
 
 from tuner.count import ENVIRONMENTS, PARTS, TrainingCounts
+from tuner.drafting.command_lines import nodes
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import Found
 from tuner.drafting.watching import Used, Watched
@@ -84,7 +85,7 @@ def study_text(
         )
     lines = _counted(watched.training, free) if watched.training else _printed(watched)
     preset = watched.found.preset if watched.found else None
-    first, each = watched.reports[0], watched.iteration_s
+    first, each, machines = watched.reports[0], watched.iteration_s, nodes(draft.command.words)
     return "\n".join(
         [
             made_from(draft.command.typed),
@@ -101,6 +102,7 @@ def study_text(
             *_env(draft.env, preset),
             *_learning(draft),
             f"devices: {yaml(watched.devices)}  # {_seen(watched.uses)}",
+            *([f"slurm: {{nodes: {machines}}}  # of a probe; this run was watched on one"] if machines > 1 else []),
             *_objective(objective),
             "space:",
             *(f"  {parameter}: {yaml(values)}{_kept(values)}" for parameter, values in draft.space().items()),

@@ -17,7 +17,7 @@ from tuner.records import schema
 from tuner.records.case_record import CaseRecord, StudyAttributes
 from tuner.records.schema import STEPS, STUDIES, TRIALS, Rows, of_study, read_json
 from tuner.records.trial import COMPLETE, FAIL, FINISHED, RUNNING, TrialRecord, is_kept, read, stored_facts
-from tuner.records.urls import checked_url, remedy, shown
+from tuner.records.urls import checked_url, of_sessions, remedy, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +50,8 @@ def connect(url: str, *, filled_by: str = "tuner optimize") -> Engine:
 
 def engine_at(url: str) -> Engine:
     """Return an engine without connecting. Raises StoreError if the URL cannot be used."""
-    return create_engine(checked_url(url), poolclass=NullPool)
+    checked = checked_url(url)
+    return create_engine(checked, poolclass=NullPool, **of_sessions(checked))
 
 
 def _check_tables(connection: Connection, filled_by: str) -> None:

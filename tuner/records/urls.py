@@ -3,6 +3,7 @@
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
@@ -40,6 +41,14 @@ def checked_url(url: str) -> URL:
     except (ArgumentError, ValueError, TypeError) as error:
         raise StoreError(f"database {shown(url)}: its options cannot be used: {error}; its form is {_FORM}") from error
     return parsed
+
+
+def of_sessions(url: URL) -> dict[str, Any]:
+    """Return an engine's options that replace what a server of PostgreSQL sets for its sessions."""
+    if url.get_backend_name() != "postgresql":
+        return {}
+    is_libpq = url.get_driver_name().startswith("psycopg")
+    return {"isolation_level": "READ COMMITTED", "connect_args": {"client_encoding": "utf8"} if is_libpq else {}}
 
 
 def shown(url: str | URL) -> str:

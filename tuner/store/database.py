@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session, scoped_session
 
 from tuner.errors import StoreError
 from tuner.probe import make_private
-from tuner.records.urls import checked_url, remedy, shown
+from tuner.records.urls import checked_url, of_sessions, remedy, shown
 from tuner.store.leases import Lease, Signs, database_s
 from tuner.store.storage import NO_RECORD, TrialStorage
 
@@ -454,7 +454,7 @@ class Database:
     def _engine_options(self) -> dict[str, Any]:
         """The options of SQLAlchemy's engine: connections that wait, and are replaced where they were dropped."""
         if not self._is_sqlite:
-            return {"pool_pre_ping": True}  # a connection may be dropped while a probe runs
+            return {"pool_pre_ping": True, **of_sessions(self._url)}  # a connection may be dropped while a probe runs
         usual = {} if "timeout" in self._url.query else {"timeout": self._away_s}
         return {"connect_args": {"factory": PatientConnection, **usual}}
 

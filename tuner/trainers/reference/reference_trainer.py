@@ -23,13 +23,17 @@ class ReferenceTrainer(base.Trainer):
 
     name = "reference"
     accepts = frozenset({LADDER, *own.RunConfig.model_fields})
-    spans_nodes = True
 
     def __init__(self, spec: TrainerSpec) -> None:
         """Take the study's `trainer` part. Raises TrainerError for an option it does not know or cannot use."""
         super().__init__(spec)
         self._options = base.checked(ReferenceOptions, spec)
         self._python = base.interpreter(spec.python or sys.executable)
+
+    @property
+    def spans_nodes(self) -> bool:
+        """True: the ranks of all nodes form one group."""
+        return True
 
     @property
     def dependencies(self) -> base.Dependencies:

@@ -7,7 +7,7 @@ training computes. An error in it switches the part off in which it happened.
 
 def start():
     """Wait for the libraries that the training imports, and count from then on."""
-    from tuner_inside import environments, files, flags, loaders, steps
+    from tuner_inside import environments, files, flags, loaders, steps, training
 
-    for part in (flags, files, loaders, environments, steps):
+    for part in (flags, files, loaders, environments, training, steps):
         part.install()

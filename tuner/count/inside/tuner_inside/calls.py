@@ -11,6 +11,8 @@ from tuner_inside.notes import note
 
 _watched = {}
 """The id of a module → what watches it."""
+NO_TASK = -1
+"""What torch says in place of the number of a backward pass, where none runs in this thread."""
 _wrapped = set()
 """The classes whose call is wrapped. They stay so: a call that nobody watches costs a look into a dictionary."""
 
@@ -41,6 +43,15 @@ class Watcher:
         """Take a noted call into account: its samples, its first tensor as a weak reference, and its version."""
 
 
+def in_backward():
+    """Return whether this thread computes gradients: what a module is given then is nothing new."""
+    return _graph_task(sys.modules["torch"])() != NO_TASK
+
+
+def _graph_task(torch):
+    return getattr(torch._C, "_current_graph_task_id", lambda: NO_TASK)
+
+
 def begin_anew():
     """Forget all modules, as in a forked process."""
     _watched.clear()
@@ -51,7 +62,7 @@ def _wrap(kind):
         return
     torch, ref, own = sys.modules["torch"], weakref.ref, vars(kind).get("__call__")
     is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
-    Tensor, is_grad_enabled = torch.Tensor, torch.is_grad_enabled
+    Tensor, is_grad_enabled, graph_task = torch.Tensor, torch.is_grad_enabled, _graph_task(torch)
 
     def call(self, *args, **kwargs):
         if not is_compiling() and type(self) is kind:
@@ -59,7 +70,7 @@ def _wrap(kind):
                 try:
                     tensor = args[0]
                     is_usual = self.training is watcher.usual_mode and type(tensor) is Tensor and tensor.dim() > 1
-                    if is_usual and is_grad_enabled():
+                    if is_usual and is_grad_enabled() and graph_task() == NO_TASK:
                         note((watcher.take, tensor.shape[watcher.is_second], ref(tensor), tensor._version))
                         continue
                 except Exception:  # without an argument, or with a tensor of inference

@@ -13,7 +13,7 @@ from tuner_inside.inputs import first_tensor, is_tensor, is_without_batch, sampl
 from tuner_inside.loaders import loaders
 from tuner_inside.notes import Pace, note, work_through
 from tuner_inside.roots import children, outermost, ranks
-from tuner_inside.tell import guarded, off, switch_off, tell, tell_pause
+from tuner_inside.tell import around, guarded, off, switch_off, tell, tell_pause
 from tuner_inside.training import LOSS_STEPS, after_input, facts, seen, training, watch_backward
 
 TOLD_EVERY_S = 0.2
@@ -87,7 +87,7 @@ class Tally(calls.Watcher):
         """Count a call that trains, and note one that evaluates."""
         work_through()
         learns, mode = self.torch.is_grad_enabled(), module.training
-        if _now.backwards:  # what is computed again during a backward pass is nothing new
+        if calls.in_backward():  # what is computed again during a backward pass is nothing new
             return
         if not learns or self.mode not in (None, mode):
             loaders.evaluates()
@@ -137,8 +137,6 @@ class Tally(calls.Watcher):
 
     def take(self, rows, tensor, version):
         """Count a forward pass, and whether it takes the very tensor of the one before, which nobody has changed."""
-        if _now.backwards:
-            return
         loaders.trains = True
         if self.last[0] is tensor and self.last[1] == version and tensor is not None:
             if self.calls:
@@ -194,8 +192,6 @@ class Now:
         """The tally of the optimizer that has stepped last."""
         self.begun = None
         """The tally whose module is watched."""
-        self.backwards = 0
-        """The backward passes that run."""
         self._compared = 0
         self._is_apart = False
 
@@ -214,17 +210,12 @@ class Now:
 
     def before_backward(self):
         """Count the inputs that a loss was computed from: of several forward passes, the last one's."""
-        self.backwards += 1
         tally = self.main
         if tally is not None and tally.open:
             tally.backwards += 1
             tally.joint += len(tally.open) > 1
             tally.rows += tally.open[-1]
             tally.open = []
-
-    def after_backward(self):
-        """Note that a backward pass is over; its beginning may be forgotten."""
-        self.backwards = max(0, self.backwards - 1)
 
     def is_apart(self):
         """Return whether another optimizer trains a network that is no part of the main one's."""
@@ -321,6 +312,17 @@ def _install(module):
     os.register_at_fork(after_in_child=_begin_anew)
 
 
+def _scales(scaler, *_, **__):
+    if not scaler.is_enabled():
+        return None
+    training.is_scaled, _now.latest = True, None
+    return scaler
+
+
+def _scaled(*_):
+    training.skipped += _now.latest is None  # no optimizer has made a step
+
+
 @guarded("compiler")
 def _leave(module):
     """Let torch's compiler leave the code of the counting as it is."""
@@ -342,5 +344,6 @@ def _leave(module):
 def install():
     """Count from the import of torch's optimizers on."""
     when_imported("torch._dynamo.eval_frame", _leave)
+    when_imported("torch.amp.grad_scaler", lambda module: around("scaler", module.GradScaler, "step", _scales, _scaled))
     when_imported("torch.optim.optimizer", _install)
-    watch_backward(_now.before_backward, _now.after_backward)
+    watch_backward(_now.before_backward)

@@ -159,9 +159,9 @@ def _note_loss(tensors, grad_tensors):
         training.losses.setdefault(training.steps, []).append(Reading(loss.reshape(())))
 
 
-def watch_backward(before, after):
-    """Note the functions `before` and `after` around each backward pass."""
-    begin, end = (before,), (after,)
+def watch_backward(before):
+    """Note the function `before` before each backward pass."""
+    begin = (before,)
 
     @guarded("losses")
     def wrap(module):
@@ -177,10 +177,7 @@ def watch_backward(before, after):
                 if training.steps < LOSS_STEPS:
                     _note_loss(tensors, grad_tensors)
                 note(begin)
-                try:
-                    return own(self, tensors, grad_tensors, *args, **kwargs)
-                finally:
-                    note(end)
+                return own(self, tensors, grad_tensors, *args, **kwargs)
 
             run_backward._torchdynamo_disable = True  # a compiled function breaks off here, as it does at torch's own
 
@@ -205,11 +202,6 @@ def _casts(context):
         training.autocast.add(_type(getattr(context, "fast_dtype", "unknown")))
 
 
-def _scaled(_, result):
-    training.is_scaled = True
-    training.skipped += result is None
-
-
 def _wrap_autocast(module):
     own = module.autocast.__enter__
 
@@ -223,10 +215,6 @@ def _wrap_autocast(module):
 
 
 def install():
-    """Watch saves, autocast and gradient scalers, from torch's import on."""
+    """Watch saves and autocast, from torch's import on."""
     when_imported("torch.serialization", lambda module: around("saves", module, "save", _saves, _saved))
     when_imported("torch.amp.autocast_mode", guarded("precision")(_wrap_autocast))
-    when_imported(
-        "torch.amp.grad_scaler",
-        lambda module: around("scaler", module.GradScaler, "_maybe_opt_step", lambda *_, **__: True, _scaled),
-    )
