@@ -126,9 +126,9 @@ class StudyReader:
                 {fact.key: read_json(fact.value_json) for fact in facts if fact.study_id == study_id}
             )
             name, record = study_name.removeprefix(f"{self.study}/"), kept.case or CaseRecord()
-            read = [self._trial(name, record, row, *rows) for row, rows in stored_trials if row.study_id == study_id]
-            trials = [trial for trial in read if trial]
-            left_out = len(read) - len(trials)
+            stored = [self._trial(name, record, row, *rows) for row, rows in stored_trials if row.study_id == study_id]
+            trials = [trial for trial in stored if trial]
+            left_out = len(stored) - len(trials)
             cases.append(
                 CaseView(study_id=study_id, name=name, kept=record, facts=kept, trials=trials, left_out=left_out)
             )
