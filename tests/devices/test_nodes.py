@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,10 +29,11 @@ SPEC = StudySpec.model_validate(
 )
 
 
-@pytest.fixture
-def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nodes:
-    fake_nodes(tmp_path, monkeypatch, *HOSTS)
-    return open_nodes(SPEC)
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    with pytest.MonkeyPatch.context() as here:
+        fake_nodes(tmp_path_factory.mktemp("nodes"), here, *HOSTS)
+        yield open_nodes(SPEC)
 
 
 def plan(nodes: Nodes, folder: Path, code: str) -> ProbePlan:
@@ -69,25 +71,20 @@ def test_a_plan_runs_on_each_node_and_all_is_heard(nodes: Nodes, tmp_path: Path)
     assert "b: node 1" in (tmp_path / "out/console.log").read_text().splitlines()
 
 
-def test_nothing_is_left_on_any_node(nodes: Nodes, tmp_path: Path) -> None:
+def test_a_lost_node_ends_the_probe_and_is_named_and_nothing_is_left(nodes: Nodes, tmp_path: Path) -> None:
     code = "import os, time; print('pid', os.getpid(), flush=True); time.sleep(600)"
     processes = nodes.start(plan(nodes, tmp_path, code))
-    pids: list[int] = []
-    while len(pids) < len(HOSTS):
-        pids += [int(line.text.split()[1]) for line in processes.lines(0.1)]
-    processes.end()
-    assert not [pid for pid in pids if psutil.pid_exists(pid)]
-    assert processes.left is None
-
-
-def test_a_node_that_is_lost_ends_the_probe_and_is_named(nodes: Nodes, tmp_path: Path) -> None:
-    processes = nodes.start(plan(nodes, tmp_path, "import time; time.sleep(600)"))
+    lines: list[OutputLine] = []
+    while len(lines) < len(HOSTS):
+        lines += processes.lines(0.1)
     processes.watchers[1].process.kill()
     everything_said(processes)
     with pytest.raises(DeviceLostError, match="the watcher of b is gone"):
         nodes.sample(1.0)
     processes.end()
-    assert nodes.quiet == processes.lost
+    assert (nodes.quiet, processes.left) == (processes.lost, None)
+    trainers = [int(line.text.split()[1]) for line in lines]
+    assert not psutil.wait_procs([psutil.Process(pid) for pid in trainers if psutil.pid_exists(pid)], timeout=60)[1]
 
 
 def test_a_command_that_no_node_has_is_named_with_the_node(nodes: Nodes, tmp_path: Path) -> None:
