@@ -18,6 +18,7 @@ from tuner.probe import DeviceSummary, OutputLine, ProbePlan
 from tuner.study.spec import ProbeSpec, StudySpec
 
 HOSTS = ("a", "b")
+UNMET = "The client socket has timed out after 10000ms while trying to connect to (gpu1, 29500)."
 SPEC = StudySpec.model_validate(
     {
         "name": "demo",
@@ -56,6 +57,7 @@ def test_a_plan_runs_on_each_node_and_all_is_heard(nodes: Nodes, tmp_path: Path)
     code = (
         "import json, os, sys, time\n"
         "print('node', sys.argv[1], flush=True)\n"
+        f"if sys.argv[1] == '1': print({UNMET!r}, flush=True)\n"
         "message = {'type': 'iteration', 'iteration': 0, 'rank': int(sys.argv[1]), 't_s': time.monotonic()}\n"
         "open(os.environ['TUNER_PROGRESS'], 'a').write(json.dumps(message) + chr(10))\n"
         "time.sleep(0.5)\n"
@@ -63,7 +65,9 @@ def test_a_plan_runs_on_each_node_and_all_is_heard(nodes: Nodes, tmp_path: Path)
     processes = nodes.start(plan(nodes, tmp_path, code))
     lines = everything_said(processes)
     assert processes.exit_code() == processes.end() == 0
-    assert sorted(line.text for line in lines if line.stream == "console") == ["node 0", "node 1"]
+    shown = [line.text for line in lines if line.stream == "console"]
+    assert {"node 0", "node 1"} < set(shown)
+    assert nodes.unmet == f"b: {UNMET}"
     told = [json.loads(line.text) for line in lines if line.stream == "progress"]
     assert sorted(message["rank"] for message in told) == [0, 1]
     assert {sample.device for sample in nodes.sample(1.0)} == {0, 1, 2, 3}

@@ -10,6 +10,7 @@ from tuner.devices.found import describe_machine
 from tuner.devices.nodes import Nodes, straggler
 from tuner.errors import DeviceError
 from tuner.probe import (
+    Blame,
     Clock,
     DeviceSource,
     Failure,
@@ -189,5 +190,7 @@ def _with_nodes(result: ProbeResult, nodes: Nodes) -> ProbeResult:
     if failure and nodes.quiet != failure.detail:
         host = nodes.host_of(failure.detail)
         detail = f"{f'{host}: ' if host else ''}{failure.detail}{f'; {nodes.quiet}' if nodes.quiet else ''}"
+        if result.iterations == 0 and failure.kind.blame in {Blame.HOST, Blame.UNKNOWN} and nodes.unmet:
+            detail = f"the ranks of the nodes do not meet: {nodes.unmet}"
         result = replace(result, failure=replace(failure, detail=detail))
     return replace(result, notes=(*result.notes, slow)) if slow else result
