@@ -4,8 +4,9 @@
 
 A process trains blocks of steps. In every second block, counting is taken away. So the two blocks of a pair lie a few
 milliseconds apart. The interval is of the mean difference over all pairs without the tenth that is largest and the
-tenth that is smallest, by bootstrap; the untrimmed mean stands beside it. Losses and graphs are compared between pairs
-of whole processes. A row for eager mode and one for `torch.compile`.
+tenth that is smallest, by bootstrap; the untrimmed mean stands beside it. On a CPU, the time is that of the training's
+own thread, because other programs may hold the core in between. Losses and graphs are compared between pairs of whole
+processes. A row for eager mode and one for `torch.compile`.
 """
 
 import argparse
