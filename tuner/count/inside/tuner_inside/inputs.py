@@ -1,5 +1,7 @@
 """How many samples a batch has, and what a sample looks like. Only shapes are read: no device is waited for."""
 
+import sys
+
 MOST_DEPTH = 4
 """Structures inside structures are followed so many levels down."""
 MAIN_INPUTS = ("input_ids", "inputs_embeds")
@@ -50,6 +52,16 @@ def samples(value):
         return int(size[0])
     tensor = first_tensor(value)
     return 0 if tensor is None else int(tensor.shape[0])
+
+
+def key_of_samples(value):
+    """Return where a list or a dictionary has the tensor that leads with the samples; None where that is not sure."""
+    tensor = first_tensor(value)
+    is_plain = type(tensor) is sys.modules["torch"].Tensor and tensor.dim() not in (0, PICTURE_DIMENSIONS)
+    if not is_plain or samples(value) != int(tensor.shape[0]):
+        return None
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if type(value) in (list, tuple) else ()
+    return next((key for key, part in parts if part is tensor), None)
 
 
 def is_without_batch(value):
