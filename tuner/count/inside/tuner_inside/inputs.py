@@ -23,12 +23,8 @@ def first_tensor(value, depth=MOST_DEPTH, dimensions=1):
 
 
 def is_tensor(value):
-    """Return whether a value has a shape, a number of dimensions and a type of elements, as a tensor has.
-
-    A TensorDict has them as well, and is a dictionary of tensors.
-    """
-    has_form = hasattr(value, "dim") and callable(value.dim) and hasattr(value, "dtype") and hasattr(value, "shape")
-    return has_form and not hasattr(value, "keys")
+    """Return whether a value is a tensor of torch. A TensorDict is none: it is a dictionary of tensors."""
+    return isinstance(value, sys.modules["torch"].Tensor)
 
 
 def samples(value):
