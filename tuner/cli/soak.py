@@ -123,9 +123,9 @@ def told(
     case = one_case(bench, cases)
     failure = reported(output_lines(log) if log else (), oom=oom, gpu=bench.kind == "gpu")
     view = open_reader(url, bench.spec.name).case(case.name)
-    if view is None or view.best is None:
+    if not settings and (view is None or view.best is None):
         raise StoreError(no_best(case.name))
-    config = config_with(bench.space_for(case), view.best.config, settings or [])
+    config = _named(bench, case, url, settings or [])
     with at_work(console, bench, [case], url) as job:
         optimize(telling(job, config, failure, ladder_of(bench.space_for(case))), [case])
     after = open_reader(url, bench.spec.name).case(case.name)

@@ -379,7 +379,8 @@ def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
         yield f"{view.name}: {in_words(passed[-1].trial.config)} lasts; the best is {in_words(best.config)}, not soaked"
     elif soaks:
         longer = "".join(f", or soak longer: {hint}" for hint in _longer_soak(soaks[-1]))
-        yield f"{view.name}: no config's memory is known to last; add smaller values to the ladder{longer}"
+        lasting = f"no config's memory lasts with {100 * SURE:.0f} % probability"
+        yield f"{view.name}: {lasting}; add smaller values to the ladder{longer}"
     if refused and (keeper := training.keeper):
         variable, slower = f"{keeper.variables[0]}: {keeper.value}", ", and be slower" if keeper.at_a_cost else ""
         yield (
