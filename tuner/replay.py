@@ -256,8 +256,8 @@ class ReplayedProber:
             so_far = restated(cut_short(result, count), self._objective, mean + noise, error)
             if (ended := _ended(so_far, stop(so_far), limits)) is not None:
                 return ended
-        whole = restated(result, self._objective, final_value + noise, final_error) if noise else result
-        return _ended(whole, stop(whole), limits) or whole
+        complete = restated(result, self._objective, final_value + noise, final_error) if noise else result
+        return _ended(complete, stop(complete), limits) or complete
 
 
 def _ended(so_far: probe.ProbeResult, answer: probe.Answer, limits: ProbeSpec) -> probe.ProbeResult | None:

@@ -178,6 +178,25 @@ def test_an_evaluation_and_a_save_are_told_as_pauses(counted: Any) -> None:
     assert kinds.index("pause") > kinds.index("start")
 
 
+COME_AND_GO = """
+    for _ in range(20):
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        train(model, steps=1)
+"""
+
+
+def test_optimizers_that_come_and_go_are_not_counted(forked: Callable[[str, Path], str], tmp_path: Path) -> None:
+    forked(dedent(BEGIN) + dedent(COME_AND_GO), tmp_path / "counts")
+    merger, kinds = Merger(), list[str]()
+    for process, record in told(tmp_path / "counts"):
+        merger.feed(process, record)
+        kinds.append(record["type"])
+    assert not list(merger.marks())
+    assert "a new optimizer every few steps" in (merger.why or "")
+    assert kinds.count("start") < 12
+
+
 def test_the_precision_skipped_steps_and_saves_are_told(counted: Any) -> None:
     _, records = counted("""
         scaler = torch.amp.GradScaler("cpu")

@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pynvml
 
@@ -43,22 +43,6 @@ def share_cores(nearby: Sequence[Collection[int]], allowed: Collection[int]) -> 
         shares.append(candidates[: len(candidates) // rivals])
         free = [core for core in free if core not in shares[-1]]
     return shares
-
-
-_SLOWED_BY = {
-    pynvml.nvmlClocksThrottleReasonApplicationsClocksSetting: "clocks set by hand",
-    pynvml.nvmlClocksThrottleReasonSwPowerCap: "power limit",
-    pynvml.nvmlClocksThrottleReasonHwSlowdown: "hardware slowdown",
-    pynvml.nvmlClocksThrottleReasonSyncBoost: "sync boost with a slower card",
-    pynvml.nvmlClocksThrottleReasonSwThermalSlowdown: "heat (driver)",
-    pynvml.nvmlClocksThrottleReasonHwThermalSlowdown: "heat (hardware)",
-    pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "power brake",
-    pynvml.nvmlClocksThrottleReasonDisplayClockSetting: "clocks set by the display",
-}
-"""NVML's reasons for clocks below the maximum (nvml.h, nvmlClocksThrottleReasons), each with a name for people.
-
-The reason "GPU idle" is left out, because an idle card speeds up as soon as it has work.
-"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,6 +85,21 @@ class Cards:
     Raises DeviceError when a card does not answer.
     """
 
+    SLOWED_BY: ClassVar = {
+        pynvml.nvmlClocksThrottleReasonApplicationsClocksSetting: "clocks set by hand",
+        pynvml.nvmlClocksThrottleReasonSwPowerCap: "power limit",
+        pynvml.nvmlClocksThrottleReasonHwSlowdown: "hardware slowdown",
+        pynvml.nvmlClocksThrottleReasonSyncBoost: "sync boost with a slower card",
+        pynvml.nvmlClocksThrottleReasonSwThermalSlowdown: "heat (driver)",
+        pynvml.nvmlClocksThrottleReasonHwThermalSlowdown: "heat (hardware)",
+        pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "power brake",
+        pynvml.nvmlClocksThrottleReasonDisplayClockSetting: "clocks set by the display",
+    }
+    """NVML's reasons for clocks below the maximum (nvml.h, nvmlClocksThrottleReasons), each with a name for people.
+
+    The reason "GPU idle" is left out, because an idle card speeds up as soon as it has work.
+    """
+
     def __init__(self, devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> None:
         self._devices = [device for device in devices if device.uuid is not None]
         if self._devices:
@@ -139,7 +138,7 @@ class Cards:
             device=device,
             sm_mhz=self._ask(device, library.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
             sm_max_mhz=self._ask(device, library.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM),
-            slowed_by=None if reasons is None else tuple(text for bit, text in _SLOWED_BY.items() if reasons & bit),
+            slowed_by=None if reasons is None else tuple(text for bit, text in self.SLOWED_BY.items() if reasons & bit),
         )
 
     def _ask(self, device: Device, call: Callable[..., Any], *arguments: Any) -> Any:

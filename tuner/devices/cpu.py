@@ -153,6 +153,7 @@ class DataPeak:
     def read(self, data_mib: float, resident: Memory, mapped: Memory) -> float:
         """Return the peak in MiB with a new reading of data, resident and mapped memory."""
         resident_peak_mib, mapped_peak_mib = resident.peak_mib or 0.0, mapped.peak_mib or 0.0
+        # the least that data has lately exceeded each of the two by holds for their peaks, too
         self.gaps_mib.append((data_mib - (resident.now_mib or 0.0), data_mib - (mapped.now_mib or 0.0)))
         beyond_resident_mib, beyond_mapped_mib = (min(gaps) for gaps in zip(*self.gaps_mib, strict=True))
         if resident_peak_mib > self.resident_mib:  # an older peak may have had another gap

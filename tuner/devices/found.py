@@ -50,14 +50,14 @@ def links(devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> tupl
         status = nvml.ask("a pair of cards", nvml.library.nvmlDeviceGetP2PStatus, *pair, capability)
         return None if status is None else status == pynvml.NVML_P2P_STATUS_OK
 
-    found: list[Link] = []
+    connections: list[Link] = []
     for (first, left), (second, right) in itertools.combinations(handles, 2):
         pair = (left, right)
         reads, writes = can(pair, read), can(pair, pynvml.NVML_P2P_CAPS_INDEX_WRITE)
         p2p = None if reads is None or writes is None else reads and writes
         nvlink = can(pair, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
-        found.append(Link(first=first, second=second, p2p=p2p, nvlink=nvlink))
-    return tuple(found)
+        connections.append(Link(first=first, second=second, p2p=p2p, nvlink=nvlink))
+    return tuple(connections)
 
 
 def nccl_variables(policy: Literal["auto", "on", "off"], links: Iterable[Link]) -> dict[str, str]:
@@ -70,7 +70,6 @@ def nccl_variables(policy: Literal["auto", "on", "off"], links: Iterable[Link]) 
     return {"NCCL_P2P_DISABLE": "1"} if without else {}
 
 
-_DEFAULT_CPU_RANKS = 2
 MOST_RANKS_PER_CORE = 8
 """The most CPU ranks per core that a study may name. No real study needs so many.
 
@@ -113,13 +112,13 @@ def open_devices(
     `MOST_RANKS_PER_CORE` ranks per core, or when the driver does not answer.
     """
     if cpu := re.fullmatch(r"cpu(?::([1-9]\d{0,9}))?", spec):
-        return _open_cpu(int(cpu[1] or _DEFAULT_CPU_RANKS), memory_mib)
+        return _open_cpu(int(cpu[1] or 2), memory_mib)
     if auto := re.fullmatch(r"auto(?::([1-9]\d{0,9}))?", spec):
         with suppress(NoDriverError):
             nvml = connect()
             if uuids := cuda_order(nvml.uuids()):
                 return NvmlSource(nvml, uuids[: int(auto[1] or len(uuids))], memory_mib)
-        return CpuSource(_DEFAULT_CPU_RANKS, memory_mib=memory_mib)
+        return CpuSource(2, memory_mib=memory_mib)
     if re.fullmatch(r"\d{1,9}(,\d{1,9})*", spec):
         nvml, uuids = _cards([int(index) for index in spec.split(",")], connect, cuda_order)
         return NvmlSource(nvml, uuids, memory_mib)

@@ -82,10 +82,6 @@ def reading(engine: Engine) -> Iterator[Connection]:
         ) from error
 
 
-MOST_UNREAD = 10_000
-"""More iterations than this between two reports of a probe, which come some times a second, are none."""
-
-
 def has_study(url: str, study: str) -> bool:
     """Return whether a database can be read and holds a study."""
     try:
@@ -130,9 +126,9 @@ class StudyReader:
                 {fact.key: read_json(fact.value_json) for fact in facts if fact.study_id == study_id}
             )
             name, record = study_name.removeprefix(f"{self.study}/"), kept.case or CaseRecord()
-            read = [self._trial(name, record, row, *rows) for row, rows in stored_trials if row.study_id == study_id]
-            trials = [trial for trial in read if trial]
-            left_out = len(read) - len(trials)
+            stored = [self._trial(name, record, row, *rows) for row, rows in stored_trials if row.study_id == study_id]
+            trials = [trial for trial in stored if trial]
+            left_out = len(stored) - len(trials)
             cases.append(
                 CaseView(study_id=study_id, name=name, kept=record, facts=kept, trials=trials, left_out=left_out)
             )
@@ -155,7 +151,8 @@ class StudyReader:
     def series(self) -> dict[tuple[str, int], list[float | None]]:
         """Case and trial number → the objective after each whole iteration of the window, None where unknown.
 
-        Trials whose steps jump by more than `MOST_UNREAD` are left out: an older version counted a trainer's own steps.
+        Trials whose steps jump by more than 10,000 are left out: an older version counted a trainer's own steps, and
+        reports come some times a second.
         """
         names = {case.study_id: case.name for case in self.cases}
         query = (
@@ -171,7 +168,7 @@ class StudyReader:
                 if not (isinstance(step, int) and isinstance(value, float | int | None)):
                     continue  # damaged
                 known = series.setdefault((names[study_id], number), [])
-                if step - len(known) > MOST_UNREAD:
+                if step - len(known) > 10_000:
                     jumping.add((names[study_id], number))
                 else:
                     known += [None] * (step - 1 - len(known))

@@ -105,7 +105,6 @@ _COLUMNS = {
     "series": pa.list_(pa.float64()),
     "devices": pa.string(),
 }
-_INVALIDITY = {OK: "correct", NO_READING: "correctness", **{kind: kind.invalidity for kind in FailureKind}}
 
 
 def export_tables(url: str, study: str, folder: Path) -> list[Path]:
@@ -189,7 +188,8 @@ def _row(trial: TrialRecord, series: list[float | None]) -> dict[str, Any]:
 
 def _invalidity(trial: TrialRecord) -> str:
     """Return whether the config counts, in T4's words: `correct`, or what was wrong."""
-    word = _INVALIDITY.get(trial.status or "", "runtime")
+    words = {OK: "correct", NO_READING: "correctness", **{kind: kind.invalidity for kind in FailureKind}}
+    word = words.get(trial.status or "", "runtime")
     return "constraints" if word == "runtime" and not trial.probe.launched else word
 
 
@@ -198,8 +198,6 @@ _AMOUNTS = (
     *("iterations", "samples", "samples_per_s", "samples_per_s_se", "iterations_per_s", "iterations_per_s_se"),
 )
 """The columns that hold no negative number; the result has fields of the same names."""
-_NEVER_UNKNOWN = ("started_at", "total_s", "iterations", "warm", "devices")
-"""The columns in which every probe has a value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -321,7 +319,7 @@ def _header(path: Path) -> Header:
 def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Recorded:
     """Return a row as a result; numbers that are not finite are unknown. Raises TypeError or ValueError if damaged."""
     row = storable(row)
-    if lost := [name for name in _NEVER_UNKNOWN if row[name] is None]:
+    if lost := [name for name in ("started_at", "total_s", "iterations", "warm", "devices") if row[name] is None]:
         raise ValueError(f"trial {row['trial']} has no {', '.join(lost)}")
     if odd := [name for name in _AMOUNTS if not 0 <= (row[name] or 0) <= MOST]:
         raise ValueError(f"trial {row['trial']}: {odd[0]} cannot be {row[odd[0]]}")

@@ -11,14 +11,6 @@ from tuner.errors import OutputError
 from tuner.export.reader import StudyReader, connect
 from tuner.export.tables import Sheet, all_trials, best_by_case, case_manifest, method_summary, pareto, tsv
 
-_REMEDIES = {
-    errno.ENOSPC: "free some disk space",
-    errno.EDQUOT: "free some of your disk quota",
-    errno.EACCES: "make the folder writable",
-    errno.EPERM: "make the folder writable",
-    errno.EROFS: "choose a folder on a writable file system",
-}
-
 
 def export_study(url: str, study: str, folder: Path) -> list[Path]:
     """Return the paths of all exports of `study`, which are written into `folder`, for their owner alone: they quote.
@@ -73,10 +65,17 @@ def _staged(path: Path, content: bytes) -> Iterator[Path]:
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
     """Turn an error of the file system into OutputError, which says what to do."""
+    remedies = {
+        errno.ENOSPC: "free some disk space",
+        errno.EDQUOT: "free some of your disk quota",
+        errno.EACCES: "make the folder writable",
+        errno.EPERM: "make the folder writable",
+        errno.EROFS: "choose a folder on a writable file system",
+    }
     try:
         yield
     except OSError as error:
-        remedy = _REMEDIES.get(error.errno or 0, "choose another folder")
+        remedy = remedies.get(error.errno or 0, "choose another folder")
         raise OutputError(
             f"cannot write {path}: {error.strerror}; {remedy}, then run the command again; earlier files are unchanged"
         ) from error

@@ -98,7 +98,7 @@ class Mask:
 
     def text(self, text: str) -> str:
         """Return a text with references in place of values, and without other keys."""
-        named = self._pattern.sub(lambda found: self._spelt[found[0]], text) if self._pattern else text
+        named = self._pattern.sub(lambda match: self._spelt[match[0]], text) if self._pattern else text
         return without_keys(named)
 
 

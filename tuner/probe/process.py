@@ -72,8 +72,8 @@ def _is_orphan(pid: int) -> bool:
 def _mark(pid: int) -> str:
     """Return the mark of a process; "" for a process without a mark, of another user, or gone."""
     with suppress(OSError), open(f"/proc/{pid}/environ", "rb", buffering=0) as file:  # noqa: PTH123 - three times faster
-        if found := _MARKED.search(file.read()):
-            return found[1].decode(errors="replace")
+        if match := _MARKED.search(file.read()):
+            return match[1].decode(errors="replace")
     return ""
 
 
@@ -155,9 +155,9 @@ class Process:
         try:
             return self._tail.read()
         except OSError as error:
-            said, self._is_unread = self._is_unread, True
+            was_unread, self._is_unread = self._is_unread, True
             detail = f"the reports in {error.filename} cannot be read: {error.strerror}"
-            return [] if said else [json.dumps({"type": "unread", "detail": detail, "missing": True})]
+            return [] if was_unread else [json.dumps({"type": "unread", "detail": detail, "missing": True})]
 
     def exit_code(self) -> int | None:
         """Return the trainer's exit code once no process of the probe is left; None before that."""

@@ -29,9 +29,6 @@ FORMS = tuple(
     for words in ("iteration|iter|step|batch", "epoch")
 )
 """The plain forms of progress, such as `iteration 12`. An epoch counts where nothing else does."""
-_COUNTS = ("iteration", "samples")
-"""The groups of counts that may start again at each epoch."""
-_SAVES = re.compile(r"(?i)(?<![a-z])(?:checkpoint|saving|saved)")
 
 
 class Unmatched:
@@ -64,6 +61,11 @@ class ProgressReader:
 
     `origin_s` is the monotonic time at which the probe's clock is 0.
     """
+
+    COUNTS = ("iteration", "samples")
+    """The groups of counts that may start again at each epoch."""
+    SAVES = re.compile(r"(?i)(?<![a-z])(?:checkpoint|saving|saved)")
+    """Words of lines that tell of a checkpoint."""
 
     def __init__(self, patterns: LinePatterns, origin_s: float) -> None:
         self.patterns = patterns
@@ -161,7 +163,7 @@ class ProgressReader:
         """Remember what a line that reports no iteration tells of; the end of an epoch goes before all else."""
         if self._pause is None and EVALUATES.search(text):
             self._pause = Pause("an evaluation")
-        elif self._pause is None and _SAVES.search(text):
+        elif self._pause is None and self.SAVES.search(text):
             self._pause = Pause("a checkpoint")
 
     def _note_score(self, t_s: float, printed: object) -> None:
@@ -202,7 +204,7 @@ class ProgressReader:
     def _over_epochs(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return printed fields with counts that go on where the trainer starts them again at a new epoch."""
         epoch, rank, name = number(fields.get("epoch")), fields.get("rank"), fields.get("name", "")
-        for count in _COUNTS:
+        for count in self.COUNTS:
             text, end, counter = fields.get(count, ""), fields.get(f"{count} end"), self._counters[rank, count]
             if (printed := number(text)) is None:
                 continue
@@ -231,7 +233,7 @@ class ProgressReader:
                 for group in (name for name, value in match.groupdict().items() if value is not None):
                     begin, end = match.span(group)
                     self._partial[group] = numeral(text, begin, end)
-                    if group in _COUNTS:
+                    if group in self.COUNTS:
                         self._partial[f"{group} end"] = printed_end(text, begin + len(self._partial[group]))
                     if group == "iteration":
                         self._partial |= {"name": text[:begin], "after": text[end:]}

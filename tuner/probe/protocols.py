@@ -52,13 +52,13 @@ def remembering(stop: Stop) -> Stop:
     def answer(so_far: ProbeResult | None) -> Answer:
         """Return the answer of `stop`, or that it is enough."""
         nonlocal was_last_announced
-        answer = stop(so_far)
+        given = stop(so_far)
         if so_far is None:
-            return answer
-        if was_last_announced and answer.next in {Next.GO, Next.MORE, Next.LAST_ITERATION}:
+            return given
+        if was_last_announced and given.next in {Next.GO, Next.MORE, Next.LAST_ITERATION}:
             return Answer(Next.ENOUGH)
-        was_last_announced = answer.next is Next.LAST_ITERATION
-        return answer
+        was_last_announced = given.next is Next.LAST_ITERATION
+        return given
 
     return answer
 

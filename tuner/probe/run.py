@@ -6,47 +6,35 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from tuner.probe import protocols, summaries
 from tuner.probe.metrics import spread
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import (
-    Clock,
-    Launch,
-    Next,
-    Recorder,
-    RunningTrainer,
-    Stop,
-    remembering,
-)
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult, other_training
 from tuner.probe.series import write_series
 from tuner.probe.steady import over
-from tuner.probe.summaries import (
-    Estimate,
-    busy_shares,
-    doubtful,
-    notes,
-    pace,
-    rate,
-    step_share,
-    summarise,
-    with_reported,
-)
 from tuner.probe.watch import ProbeEnd, Watch, idle_device
 from tuner.probe.window import Window, find_window
 
 _END_OF_ANSWER = {
-    Next.ENOUGH: ProbeEnd.ENOUGH,
-    Next.PRUNED: ProbeEnd.STOPPED,
-    Next.OTHER_TRAINING: ProbeEnd.OTHER_TRAINING,
-    Next.INTERRUPTED: ProbeEnd.INTERRUPTED,
+    protocols.Next.ENOUGH: ProbeEnd.ENOUGH,
+    protocols.Next.PRUNED: ProbeEnd.STOPPED,
+    protocols.Next.OTHER_TRAINING: ProbeEnd.OTHER_TRAINING,
+    protocols.Next.INTERRUPTED: ProbeEnd.INTERRUPTED,
 }
 """How an answer ends a probe; after any other one the probe goes on."""
 _HEALTHY = {ProbeEnd.ENOUGH, ProbeEnd.STOPPED, ProbeEnd.EXITED}
 """After these ends the session that served the probe may serve another probe."""
 
 
-def run(plan: ProbePlan, *, launch: Launch, recorder: Recorder, clock: Clock, stop: Stop) -> ProbeResult:
+def run(
+    plan: ProbePlan,
+    *,
+    launch: protocols.Launch,
+    recorder: protocols.Recorder,
+    clock: protocols.Clock,
+    stop: protocols.Stop,
+) -> ProbeResult:
     """Return the result of one probe, whatever happens to the trainer.
 
     When this returns or raises, no process of the trainer runs any more. There are two exceptions: a healthy session
@@ -69,7 +57,7 @@ class _Probe:
     POLL_S = 0.05
     """A probe waits at most this many seconds for a line before it asks again whether to go on."""
 
-    def __init__(self, plan: ProbePlan, recorder: Recorder, clock: Clock) -> None:
+    def __init__(self, plan: ProbePlan, recorder: protocols.Recorder, clock: protocols.Clock) -> None:
         self._plan = plan
         self._recorder = recorder
         self._clock = clock
@@ -88,13 +76,13 @@ class _Probe:
             },
         )
 
-    def run(self, launch: Launch, stop: Stop) -> ProbeResult:
+    def run(self, launch: protocols.Launch, stop: protocols.Stop) -> ProbeResult:
         """Return the result of the probe, once its trainer has ended or a session is free for the next probe."""
         oom_kills_before = _kernel_oom_kills()
         trainer = launch(self._plan)
         try:
             self._recorder.start(trainer.pid, self._origin_s)
-            end, why = self._follow(trainer, remembering(stop))
+            end, why = self._follow(trainer, protocols.remembering(stop))
             exit_code = trainer.release() if end in _HEALTHY else trainer.end()
         except BaseException:
             trainer.end()
@@ -139,7 +127,7 @@ class _Probe:
     def _now_s(self) -> float:
         return self._clock.now() - self._origin_s
 
-    def _follow(self, trainer: RunningTrainer, stop: Stop) -> _Ending:
+    def _follow(self, trainer: protocols.RunningTrainer, stop: protocols.Stop) -> _Ending:
         """Return how the probe ended, once it is over; read the trainer's lines until then."""
         while True:
             exited = trainer.exit_code() is not None  # first, so that the last lines before the exit are read below
@@ -147,7 +135,7 @@ class _Probe:
             now_s = self._now_s()  # before `stop`, because `stop` may wait for a database while the trainer goes on
             advanced = self._watch.feed(lines)
             answer = stop(self._measured(ran_out=False) if advanced else None)
-            wants_more = answer.next is Next.MORE
+            wants_more = answer.next is protocols.Next.MORE
             if end := _END_OF_ANSWER.get(answer.next):
                 return _Ending(end, answer.why)
             if advanced and self._watch.has_enough and not wants_more:
@@ -156,7 +144,7 @@ class _Probe:
                 return _Ending(end)
             if self._recorder.lost is not None:
                 return _Ending(ProbeEnd.LOST)
-            if answer.next is Next.LAST_ITERATION or (advanced and self._watch.next_is_last(more=wants_more)):
+            if answer.next is protocols.Next.LAST_ITERATION or (advanced and self._watch.next_is_last(more=wants_more)):
                 trainer.last_iteration(self._watch.marks[-1].iteration + 1)
             if exited:
                 return _Ending(ProbeEnd.EXITED)
@@ -169,10 +157,10 @@ class _Probe:
         window, known = self._window(ran_out=ran_out), self._known(self._now_s())
         if window is None or (window.is_queued and not ended):
             return known
-        shares = busy_shares(self._watch.progress, window, len(self._plan.slot.devices))
-        doubt = self._reader.doubt or doubtful(window)
-        speed, devices = Estimate() if doubt else rate(window), self._summaries(window, shares)
-        steps = Estimate() if self._reader.doubt or window.is_queued else pace(window)
+        shares = summaries.busy_shares(self._watch.progress, window, len(self._plan.slot.devices))
+        doubt = self._reader.doubt or summaries.doubtful(window)
+        speed, devices = summaries.Estimate() if doubt else summaries.rate(window), self._summaries(window, shares)
+        steps = summaries.Estimate() if self._reader.doubt or window.is_queued else summaries.pace(window)
         return replace(
             known,
             window_s=window.seconds,
@@ -183,12 +171,12 @@ class _Probe:
             samples_per_s_se=speed.error,
             iterations_per_s=steps.mean,
             iterations_per_s_se=steps.error,
-            step_share=step_share(window),
+            step_share=summaries.step_share(window),
             busy_spread_pct=over(spread, [share.mean for share in shares or ()]),
             alloc_retries=self._alloc_retries(),
             level_changed=window.last_level is not None,
             devices=devices,
-            notes=tuple(notes(window, shares, devices, doubt)),
+            notes=tuple(summaries.notes(window, shares, devices, doubt)),
         )
 
     def _known(self, total_s: float) -> ProbeResult:
@@ -218,13 +206,13 @@ class _Probe:
             queue=self._plan.progress.queue,
         )
 
-    def _summaries(self, window: Window, shares: list[Estimate] | None) -> tuple[DeviceSummary, ...]:
+    def _summaries(self, window: Window, shares: list[summaries.Estimate] | None) -> tuple[DeviceSummary, ...]:
         """Return the summary of each device. On the CPU, a busy share that ranks report replaces the utilisation."""
         source, last_s = self._recorder.source, self._watch.marks[-1].t_s
-        summaries = summarise(self._recorder.samples(), window, source.devices, source.label, until_s=last_s)
+        of_devices = summaries.summarise(self._recorder.samples(), window, source.devices, source.label, until_s=last_s)
         is_reported = any(report.busy_s is not None for report in self._watch.progress)
         is_cpu = not any(device.is_gpu for device in source.devices)
-        return with_reported(summaries, shares) if is_reported and is_cpu else summaries
+        return summaries.with_reported(of_devices, shares) if is_reported and is_cpu else of_devices
 
     def _alloc_retries(self) -> int | None:
         """Return the allocator retries of all ranks, as they report them or as they were counted; None without any."""

@@ -8,9 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from io import TextIOWrapper
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from threading import Event, Thread
+from typing import NamedTuple
 
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.probe_plan import Device
@@ -112,7 +114,6 @@ So the file of two cards has at most about 150 kB.
 """
 MEASURED = ("util_pct", "sm_pct", "occupancy_pct", "tensor_pct", "dram_pct", "power_w", "mem_used_mib")
 """The columns after `t_s`, `device`, `iterations` and `window`; they are fields of `DeviceSample`."""
-_PLACE = ("t_s", "device", "iterations", "window")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,6 +127,13 @@ class SeriesRow:
     """The iterations that all ranks had finished."""
     in_window: bool
     measured: dict[str, float]
+
+
+class Curve(NamedTuple):
+    """A quantity over time."""
+
+    times_s: list[float]
+    values: list[float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,8 +158,8 @@ class DeviceSeries:
         inside = [reading.t_s for reading in self.readings if reading.in_window]
         return (inside[0], inside[-1]) if inside else None
 
-    def of(self, device: str, quantity: str, most: int = MOST_ROWS) -> tuple[list[float], list[float]]:
-        """Return the times and the values of one quantity of `MEASURED` on one device.
+    def of(self, device: str, quantity: str, most: int = MOST_ROWS) -> Curve:
+        """Return one quantity of `MEASURED` on one device over time.
 
         Of more than `most` readings, those that follow each other are averaged.
         """
@@ -159,7 +167,7 @@ class DeviceSeries:
         every = max(1, math.ceil(len(known) / most))
         parts = [known[begin : begin + every] for begin in range(0, len(known), every)]
         means = [round(fmean(reading.measured[quantity] for reading in part), 1) for part in parts]
-        return [part[-1].t_s for part in parts], means
+        return Curve([part[-1].t_s for part in parts], means)
 
 
 def write_series(
@@ -175,13 +183,15 @@ def write_series(
     A trainer may have put a link there; it is replaced.
     A file that cannot be written is left out: the result of the probe counts more.
     """
-    rows = sorted(_rows(samples, devices, marks, window), key=lambda row: row[:2])
+    rows = sorted(_rows(samples, devices, marks, window), key=attrgetter("t_s"))
     if not rows:
         return
     with suppress(OSError), TextIOWrapper(open_anew(folder / SERIES_FILE), encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow([*_PLACE, *MEASURED])
-        table.writerows([t_s, devices[position].name, *values] for t_s, position, *values in rows)
+        table.writerow(["t_s", "device", "iterations", "window", *MEASURED])
+        for row in rows:
+            measured = (row.measured.get(name, "") for name in MEASURED)
+            table.writerow([row.t_s, row.device, row.iterations, int(row.in_window), *measured])
 
 
 def read_series(folder: Path) -> DeviceSeries | None:
@@ -218,21 +228,26 @@ def _finite(text: str) -> float:
 
 def _rows(
     samples: Sequence[DeviceSample], devices: Sequence[Device], marks: Sequence[Mark], window: Window | None
-) -> Iterator[tuple[float | str, ...]]:
-    """Yield the cells of each row: the time, the position of the device, iterations, window, and what was measured."""
+) -> Iterator[SeriesRow]:
+    """Yield the rows of one device after another; samples are averaged where they are more than `MOST_ROWS`."""
     ends_s = sorted(mark.t_s for mark in marks)
-    for position in range(len(devices)):
+    for position, device in enumerate(devices):
         own = [sample for sample in samples if sample.device == position]
         every = max(1, math.ceil(len(own) / MOST_ROWS))
         for begin in range(0, len(own), every):
             averaged = own[begin : begin + every]
             t_s = averaged[-1].t_s
-            is_inside = window is not None and window.first.t_s < t_s <= window.last.t_s
-            measured = (_mean(averaged, name) for name in MEASURED)
-            yield round(t_s, 2), position, bisect_right(ends_s, t_s), int(is_inside), *measured
+            means = {name: _mean(averaged, name) for name in MEASURED}
+            yield SeriesRow(
+                t_s=round(t_s, 2),
+                device=device.name,
+                iterations=bisect_right(ends_s, t_s),
+                in_window=window is not None and window.first.t_s < t_s <= window.last.t_s,
+                measured={name: mean for name, mean in means.items() if mean is not None},
+            )
 
 
-def _mean(samples: Sequence[DeviceSample], name: str) -> float | str:
-    """Return the mean of a quantity over some samples, or the largest where the quantity is memory."""
+def _mean(samples: Sequence[DeviceSample], name: str) -> float | None:
+    """Return the mean of a quantity over some samples, or the largest where it is memory; None where none is known."""
     value = over(max if name == "mem_used_mib" else fmean, (getattr(sample, name) for sample in samples))
-    return "" if value is None else round(value, 1)
+    return None if value is None else round(value, 1)

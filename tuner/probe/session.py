@@ -18,8 +18,6 @@ from tuner.probe.protocols import Clock, OutputLine, RunningTrainer, StartedProc
 from tuner.progress import PROGRESS, REQUESTS
 from tuner.study import escaped, open_at_once
 
-_REMEDY = "keep runs on a file system of this machine, or set probe.warm: false"
-
 
 class Requests:
     """Writes JSON lines into a named pipe. Data that does not fit yet waits in a buffer, so that no write blocks."""
@@ -32,7 +30,10 @@ class Requests:
             os.mkfifo(path)
             self._pipe = FileIO(path, "r+", opener=open_at_once)  # "r+": opening for writing only needs a reader
         except OSError as error:
-            raise OutputError(f"cannot create the named pipe {path}: {error.strerror}; {_REMEDY}") from error
+            raise OutputError(
+                f"cannot create the named pipe {path}: {error.strerror}; keep runs on a file system of this machine, "
+                "or set probe.warm: false"
+            ) from error
 
     def send(self, what: str, **fields: Any) -> None:
         """Send a message with `what` as its type."""

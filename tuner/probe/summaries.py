@@ -336,12 +336,12 @@ def _mean(
         return Estimate(over(fmean, map(read, _between(samples, window.first.t_s, window.last.t_s))))
     known = averages(_between(samples, window.first.t_s - AROUND_S, window.last.t_s), read, past_s)
     levels = [(piece.trained_s, level(known, piece)) for piece in pieces]
-    known_levels = [(seconds, part.mean, part.edge_error) for seconds, part in levels if part.mean is not None]
-    trained_s = sum(seconds for seconds, _, _ in known_levels)
-    if not trained_s:
+    weighted = [(trained_s, estimate) for trained_s, estimate in levels if estimate.mean is not None]
+    total_s = sum(trained_s for trained_s, _ in weighted)
+    if not total_s:
         return Estimate()
-    mean = sum(seconds * mean for seconds, mean, _ in known_levels) / trained_s
-    return Estimate(mean, edge_error=sum(seconds * edge for seconds, _, edge in known_levels) / trained_s)
+    mean = sum(trained_s * (estimate.mean or 0.0) for trained_s, estimate in weighted) / total_s
+    return Estimate(mean, edge_error=sum(trained_s * estimate.edge_error for trained_s, estimate in weighted) / total_s)
 
 
 def _between(samples: Sequence[DeviceSample], begin_s: float, end_s: float) -> Sequence[DeviceSample]:

@@ -1,7 +1,7 @@
 """The pictures of a case: its configs, its search, its best's probe, its ladder and its race, in their order."""
 
 import html
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -297,12 +297,7 @@ def over_time(case: CaseFacts) -> Picture | None:
     )
 
 
-PICTURES: tuple[Callable[[CaseFacts], Picture | None], ...] = (
-    *(choices, curves, history, over_time),
-    along_ladder,
-)
-
-
 def pictures(case: CaseFacts) -> list[Picture]:
     """Return the pictures of a case, as far as there is something to draw."""
-    return [picture for draw in PICTURES if (picture := draw(case))]
+    drawn = (draw(case) for draw in (choices, curves, history, over_time, along_ladder))
+    return [picture for picture in drawn if picture]

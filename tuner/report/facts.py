@@ -10,7 +10,7 @@ from tuner.export import CaseSummary, CaseView, StudyReader, summary
 from tuner.probe import DeviceSeries, FailureKind, folder_of, read_series
 from tuner.records.trial import INTERRUPTED, OK, TrialRecord, pooled
 from tuner.search.standing import Standing, of_both
-from tuner.study import open_regular, rung_of, without_keys
+from tuner.study import open_regular, without_keys
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,13 +151,12 @@ def _gain(case: CaseFacts) -> float:
 def _case(view: CaseView, folder: Path) -> CaseFacts:
     """Return the facts of one case; `folder` is the study's folder."""
     trials, best, devices = view.trials, view.best, max(1, len(view.kept.devices))
-    ladder = view.kept.ladder
     newest = pooled(best.trials) if best else None
     measured = tuple(sorted(view.configs, key=lambda point: -point.value))
-    walked = steps(trials, devices)
-    full = [rung_of(trial.config, ladder) for trial in trials if trial.status == FailureKind.GPU_OOM]
-    probe = folder_of(folder, newest.probe.out_dir) if newest else None
-    series = read_series(probe) if probe else None
+    search_steps = steps(trials, devices)
+    too_large = {view.rung(trial.config) for trial in trials if trial.status == FailureKind.GPU_OOM}
+    probe_folder = folder_of(folder, newest.probe.out_dir) if newest else None
+    series = read_series(probe_folder) if probe_folder else None
     failed = tuple(failures(trials, folder))
     return CaseFacts(
         view=view,
@@ -166,9 +165,9 @@ def _case(view: CaseView, folder: Path) -> CaseFacts:
         mem_peak_mib=newest.metrics.get("mem_peak_mib") if newest else None,
         points=measured,
         front=frozenset(point.launch for point in of_both(measured)),
-        steps=walked,
-        out_of_memory=tuple(sorted({rung for rung in full if rung is not None})),
-        first_best=next((step for step in walked if best and step.trial.launch == best.launch), None),
+        steps=search_steps,
+        out_of_memory=tuple(sorted(rung for rung in too_large if rung is not None)),
+        first_best=next((step for step in search_steps if best and step.trial.launch == best.launch), None),
         device_s=view.probe_s * devices,
         failures=failed,
         series=series,

@@ -5,40 +5,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from tuner import probe
 from tuner.devices.cards import Cards, Occupancy, grown, wait_until_idle
 from tuner.devices.found import describe_machine
 from tuner.devices.nodes import Nodes, straggler
 from tuner.errors import DeviceError
-from tuner.probe import (
-    Clock,
-    DeviceSource,
-    Failure,
-    MonotonicClock,
-    Next,
-    ProbePlan,
-    ProbeResult,
-    SamplingRecorder,
-    Sessions,
-    Slot,
-    Stop,
-    own_files,
-    reserved_out_dir,
-    reserved_port,
-    unlaunched,
-)
+from tuner.probe import own_files
 from tuner.probe.run import run
 from tuner.running.workbench import Workbench
 
 Outcome = TypeVar("Outcome")
 
 
-def run_in(slot: Slot, plan: Callable[[Slot], ProbePlan], run: Callable[[ProbePlan], Outcome]) -> Outcome:
+def run_in(
+    slot: probe.Slot, plan: Callable[[probe.Slot], probe.ProbePlan], run: Callable[[probe.ProbePlan], Outcome]
+) -> Outcome:
     """Return what `run` returns of a probe that is planned now.
 
     The probe gets a free port, and the folder `slot.out_dir`, or one beside it if that exists. Both are reserved until
     the probe has ended. Raises OutputError where the folder cannot be made, and the errors of `plan` and `run`.
     """
-    with reserved_out_dir(slot.out_dir) as out_dir, reserved_port() as port:
+    with probe.reserved_out_dir(slot.out_dir) as out_dir, probe.reserved_port() as port:
         return run(plan(replace(slot, out_dir=out_dir, port=port)))
 
 
@@ -54,11 +41,11 @@ class RealProber:
 
     def __init__(
         self,
-        source: DeviceSource,
+        source: probe.DeviceSource,
         *,
         occupied: Occupied,
-        sessions: Sessions,
-        clock: Clock,
+        sessions: probe.Sessions,
+        clock: probe.Clock,
         sleep: Callable[[float], None],
         say: Callable[[str], None] = lambda _: None,
         facts: Mapping[str, str] | None = None,
@@ -73,7 +60,7 @@ class RealProber:
         self._say = say
         self._said = self._has_warned = False
         self._source = source
-        self._recorder: SamplingRecorder | None = None
+        self._recorder: probe.SamplingRecorder | None = None
         self._clock = clock
         self._sleep = sleep
         self._occupied = occupied
@@ -87,15 +74,15 @@ class RealProber:
         """The key of the open session; None where no session is open."""
         return self._sessions.open_key
 
-    def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
+    def __call__(self, plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
         """Return the result of one probe. Raises OutputError or TrainerError when the tuner's own side fails."""
         warm = plan.request is not None
         if not (warm and plan.session_key == self.open_session):
             self.close()
             if busy := self._wait_until_idle(plan, stop):
-                return unlaunched(plan.config, busy, plan.digest)
+                return probe.unlaunched(plan.config, busy, plan.digest)
         self._warn_of_files(plan)
-        self._recorder = SamplingRecorder(self._source, self._clock, plan.slot.limits.sample_seconds)
+        self._recorder = probe.SamplingRecorder(self._source, self._clock, plan.slot.limits.sample_seconds)
         result = run(plan, launch=self._sessions, recorder=self._recorder, clock=self._clock, stop=stop)
         result = replace(result, warm=warm, ready_s=self._sessions.ready_s, host={**self._facts, **result.host})
         if result.failure or self._leaks():
@@ -103,7 +90,7 @@ class RealProber:
         self._say_what_is_left()
         return _with_nodes(result, self._source) if isinstance(self._source, Nodes) else result
 
-    def _warn_of_files(self, plan: ProbePlan) -> None:
+    def _warn_of_files(self, plan: probe.ProbePlan) -> None:
         """Say once how files are kept as they were, where no private view of them can be had."""
         if plan.protects_files and not self._has_warned:
             self._has_warned = True
@@ -127,7 +114,7 @@ class RealProber:
             self._say(f"{left} outlives its probe and cannot be killed; no other probe starts before it has ended")
         self._said = left is not None
 
-    def _wait_until_idle(self, plan: ProbePlan, stop: Stop) -> Failure | None:
+    def _wait_until_idle(self, plan: probe.ProbePlan, stop: probe.Stop) -> probe.Failure | None:
         """Return why the devices are not free for a probe; None once they are."""
         return wait_until_idle(
             self._occupied,
@@ -135,7 +122,7 @@ class RealProber:
             limit_s=plan.slot.limits.idle_seconds,
             clock=self._clock,
             sleep=self._sleep,
-            interrupted=lambda: stop(None).next is Next.INTERRUPTED,
+            interrupted=lambda: stop(None).next is probe.Next.INTERRUPTED,
             left=lambda: self._sessions.left,
         )
 
@@ -159,7 +146,7 @@ def open_prober(bench: Workbench, say: Callable[[str], None] = lambda _: None) -
 
 
 def prober_on(
-    source: DeviceSource,
+    source: probe.DeviceSource,
     say: Callable[[str], None] = lambda _: None,
     *,
     shared: bool = False,
@@ -171,11 +158,11 @@ def prober_on(
     Raises DeviceError when a card cannot be read.
     """
     own_files.clean_up()
-    clock = MonotonicClock()
+    clock = probe.MonotonicClock()
     return RealProber(
         source,
         occupied=tuple if shared or isinstance(source, Nodes) else Cards(source.devices).occupancy,
-        sessions=Sessions(clock, source.start if isinstance(source, Nodes) else None),
+        sessions=probe.Sessions(clock, source.start if isinstance(source, Nodes) else None),
         clock=clock,
         sleep=time.sleep,
         say=say,
@@ -183,11 +170,13 @@ def prober_on(
     )
 
 
-def _with_nodes(result: ProbeResult, nodes: Nodes) -> ProbeResult:
+def _with_nodes(result: probe.ProbeResult, nodes: Nodes) -> probe.ProbeResult:
     """Return a result that names the node that failed, and the one that holds the others up."""
     failure, slow = result.failure, straggler(result.devices, nodes.hosts)
     if failure and nodes.quiet != failure.detail:
         host = nodes.host_of(failure.detail)
         detail = f"{f'{host}: ' if host else ''}{failure.detail}{f'; {nodes.quiet}' if nodes.quiet else ''}"
+        if result.iterations == 0 and failure.kind.blame in {probe.Blame.HOST, probe.Blame.UNKNOWN} and nodes.unmet:
+            detail = f"the ranks of the nodes do not meet: {nodes.unmet}"
         result = replace(result, failure=replace(failure, detail=detail))
     return replace(result, notes=(*result.notes, slow)) if slow else result

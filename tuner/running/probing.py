@@ -233,8 +233,9 @@ class Probing:
         if self._job.purpose.settled:
             return self._job.purpose.settled(so_far)
         number = probe.value(so_far, objectives[0])
-        is_settled_level = number is not None and not so_far.level_changed
-        is_hopeless = is_settled_level and self._study.report(asked, so_far.iterations, number)
+        is_hopeless = (
+            number is not None and not so_far.level_changed and self._study.report(asked, so_far.iterations, number)
+        )
         is_competing = self._job.purpose.competing and not asked.repeats and not self._is_default(asked.config)
         if is_hopeless and is_competing and (so_far.window_s or 0.0) >= self._spec.probe.window_seconds:
             return probe.Answer(probe.Next.PRUNED, f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)")
