@@ -114,7 +114,7 @@ COMMANDS = {
         "typed.py",
     ),
 }
-LIFE_S = {"soak": 9.0, "typed": 25.0}
+LIFE_S = {"soak": 9.0, "typed": 50.0}
 """A command is killed this long after its first trainer has begun, at most."""
 USUAL_LIFE_S = 6.0
 """`LIFE_S` of the other commands."""

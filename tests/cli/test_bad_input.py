@@ -325,6 +325,14 @@ def test_a_limit_of_the_machine(tuner: Tuner, tmp_path: Path, monkeypatch: pytes
     refused(tuner("cases", "--study", study), LIMITS[cause], "run the command again")
 
 
+def test_an_error_without_the_memory_to_format_it(tuner: Tuner, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("tuner.cli.options.open_console", fail)
+    refused(tuner("cases", "--study", "reference"), "memory ran out")
+
+
 @pytest.mark.parametrize("command", ["status", "optimize", "report"])
 def test_links_that_lead_to_each_other(tuner: Tuner, tmp_path: Path, command: str) -> None:
     (tmp_path / "runs").symlink_to("runs")

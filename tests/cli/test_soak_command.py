@@ -162,3 +162,12 @@ def test_a_log_without_a_line_s_end_fills_no_memory_and_a_pipe_is_no_log(tuner: 
     os.mkfifo(tmp_path / "pipe")
     code, _, err = tuner("told", "--study", study, "--log", tmp_path / "pipe")
     assert (code, "it is no regular file" in err or "cannot be read" in err) == (2, True)
+
+
+def test_out_of_memory_is_told_of_a_named_config_although_none_is_the_best(tuner: Tuner, tmp_path: Path) -> None:
+    fails = {"name": "command", "options": {"command": [sys.executable, "-c", "1/0", "{num_envs}"], "cases": ["walk"]}}
+    study = study_file(tmp_path, trainer=fails, devices="cpu:1")
+    assert tuner("optimize", "--study", study, "--n-trials", "1")[0] != 0
+    assert "no best config yet" in tuner("told", "--study", study, "--oom")[2]
+    code, out, err = tuner("told", "--study", study, "--set", "num_envs=16", "--oom")
+    assert (code, "num_envs=16" in out, "no other config of walk may be the best" in err) == (2, True, True)

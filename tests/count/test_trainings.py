@@ -178,6 +178,25 @@ def test_an_evaluation_and_a_save_are_told_as_pauses(counted: Any) -> None:
     assert kinds.index("pause") > kinds.index("start")
 
 
+COME_AND_GO = """
+    for _ in range(20):
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        train(model, steps=1)
+"""
+
+
+def test_optimizers_that_come_and_go_are_not_counted(forked: Callable[[str, Path], str], tmp_path: Path) -> None:
+    forked(dedent(BEGIN) + dedent(COME_AND_GO), tmp_path / "counts")
+    merger, kinds = Merger(), list[str]()
+    for process, record in told(tmp_path / "counts"):
+        merger.feed(process, record)
+        kinds.append(record["type"])
+    assert not list(merger.marks())
+    assert "a new optimizer every few steps" in (merger.why or "")
+    assert kinds.count("start") < 12
+
+
 def test_the_precision_skipped_steps_and_saves_are_told(counted: Any) -> None:
     _, records = counted("""
         scaler = torch.amp.GradScaler("cpu")
@@ -352,16 +371,19 @@ def test_the_end_of_a_pass_is_told_as_a_pause(counted: Any) -> None:
     assert "pause" in [record["type"] for record in records]
 
 
-def test_a_step_takes_few_calls(counted: Any) -> None:
-    output, records = counted("""
+@pytest.mark.parametrize(
+    ("collate", "call"), [("None", "model(batch[0])"), ("lambda rows: {'given': torch.ones(5, 4)}", "model(**batch)")]
+)
+def test_a_step_takes_few_calls(counted: Any, collate: str, call: str) -> None:
+    output, records = counted(f"""
         calls = [0]
 
         def note(frame, event, _):
             calls[-1] += event == "call" and "tuner_inside" in frame.f_code.co_filename
 
-        for (batch,) in DataLoader(TensorDataset(torch.ones(500, 4)), batch_size=5):
+        for batch in DataLoader(TensorDataset(torch.ones(500, 4)), batch_size=5, collate_fn={collate}):
             optimizer.zero_grad()
-            model(batch).sum().backward()
+            {call}.sum().backward()
             optimizer.step()
             calls.append(0)
             sys.setprofile(note)

@@ -1,5 +1,6 @@
 """What a search tells the person who has typed the command."""
 
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,27 @@ def test_a_value_that_had_no_effect_before_is_not_told_as_a_change(tmp_path: Pat
     assert "  workers: 0 → 2" in told
     assert "  ahead: 4; it had no effect before" in told
     assert line == "train --workers 2 --ahead 4"
+
+
+def test_a_typed_folder_of_the_run_is_there_for_the_line_to_copy(tmp_path: Path) -> None:
+    typed = ["sh", "-c", "echo {workers} > {out_dir}/a"]
+    study = spec(
+        trainer={"name": "command", "options": {"command": typed, "cases": ["walk"]}},
+        space={"workers": {"choices": [1, 2]}},
+        objective="samples_per_s",
+        search={"trials": 2, "sampler": "random"},
+    )
+
+    def faster(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        return replace(measured(plan, 50.0), samples_per_s=100.0 * int(plan.config["workers"]))
+
+    desk = bench(tmp_path, study)
+    with opened(tmp_path) as database:
+        optimize(Job(bench=desk, database=database, probe=faster, watcher=Quiet(), interrupted=lambda: False), [CASE])
+    line = outcome_of(desk, view(tmp_path), typed).command
+    assert line is not None
+    subprocess.run(["/bin/sh", "-c", line], check=True)
+    assert (desk.folder / "best/walk/a").read_text() == "2\n"
 
 
 def test_more_environments_change_what_is_learnt(tmp_path: Path) -> None:

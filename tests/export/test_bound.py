@@ -57,6 +57,13 @@ def test_only_a_case_with_room_is_told_to_run_twice() -> None:
     assert "side by side" not in advice(Bound.HOST, large)
 
 
+def test_a_training_that_waits_for_data_is_told_to_load_faster_and_not_to_grow() -> None:
+    for on_gpu in (True, False):
+        said = advice(Bound.HOST, Profile(util_pct=4.0, data_pct=99.0, on_gpu=on_gpu))
+        assert ("99 %" in said, "data workers" in said, "batches" in said) == (True, True, False)
+    assert "batches" in advice(Bound.HOST, Profile(util_pct=4.0, data_pct=20.0))
+
+
 def test_a_processor_is_not_told_to_use_what_only_a_gpu_has() -> None:
     assert "GPU" not in advice(Bound.HOST, Profile(util_pct=30.0, mem_share_pct=10.0, on_gpu=False))
 

@@ -22,12 +22,12 @@ from tuner.search.memory_growth import lasts
 from tuner.study import Config
 from tuner.study.spec import StudySpec
 from tuner.tools.soaking.soak import SoakFollower, newest_soaks, reported, soaking, verdicts
-from tuner.tools.soaking.whole_training import KEEPERS, Training
+from tuner.tools.soaking.whole_training import KEEPERS, WholeTraining
 
 TOTAL_MIB = 1000.0
 HOURS = 1.0
-TRAINING = Training(hours=HOURS)
-PROVOKED = Training(hours=HOURS, provoked=True)
+TRAINING = WholeTraining(hours=HOURS)
+PROVOKED = WholeTraining(hours=HOURS, provoked=True)
 LADDER = {"space": {"num_envs": {"ladder": [64, 60, 56, 52, 48, 40, 32]}}}
 RANDOM = {"search": {"trials": 3, "sampler": "random"}, **LADDER}
 
@@ -95,7 +95,7 @@ def soaked(
         )
         if not searched:
             optimize(job, [CASE])
-        optimize(replace(job, purpose=soaking(job.bench, minutes, Training.of(job.bench, hours), first)), [CASE])
+        optimize(replace(job, purpose=soaking(job.bench, minutes, WholeTraining.of(job.bench, hours), first)), [CASE])
     return watcher
 
 
@@ -164,7 +164,7 @@ def test_what_flags_bring_into_a_soak_decides_from_then_on(tmp_path: Path) -> No
     assert prober.soaked[:2] == [64, 64]
     found = int(best(tmp_path / "demo").config["num_envs"])
     assert 40 <= found < 56
-    training = Training.of(bench(tmp_path, spec(**{**RANDOM, **flags})), HOURS)
+    training = WholeTraining.of(bench(tmp_path, spec(**{**RANDOM, **flags})), HOURS)
     assert not any("#3 " in line for line in verdicts(view(tmp_path / "demo"), training))
     prober.grows = {}  # a validation that needs less, with other flags
     soaked(tmp_path, prober, searched=True, study=spec(**RANDOM))
@@ -294,13 +294,13 @@ def test_a_training_that_is_told_in_iterations_grows_by_as_many_however_fast_the
         for seconds in (300.0, 600.0)
         for devices in [(device(500.0, growth_mib=50.0, seconds=seconds),)]
     )
-    told = [Training(hours=HOURS, iterations=501).lasts(one.devices, one) for one in (fast, slow)]
+    told = [WholeTraining(hours=HOURS, iterations=501).lasts(one.devices, one) for one in (fast, slow)]
     by_hours = [TRAINING.lasts(one.devices, one) for one in (fast, slow)]
     most = [one.most_mib if one else 0.0 for one in (*told, *by_hours)]
     assert most[0] == pytest.approx(most[1], rel=0.02)
     assert most[0] == pytest.approx(750.0, rel=0.05)
     assert most[2] > 1.3 * most[3]
-    assert str(Training(hours=HOURS, iterations=5000)) == "5,000 iterations"
+    assert str(WholeTraining(hours=HOURS, iterations=5000)) == "5,000 iterations"
 
 
 @pytest.mark.parametrize("name", KEEPERS["gpu"].variables)
@@ -312,7 +312,7 @@ def test_steps_get_less_room_where_the_environment_of_a_study_has_freed_memory_g
     desk = bench(tmp_path, spec(soak={"worse": False}))
     rises = (*((at, 500.0 + at / 2) for at in (0.0, 150.0, 250.0, 350.0, 500.0)), (600.0, 750.0))
     steps = replace(device(500.0), mem_rises=rises, mem_floors=(500.0,) * 12)
-    told = [Training.of(one, HOURS) for one in (desk, replace(desk, variables={name: "expandable_segments:True"}))]
+    told = [WholeTraining.of(one, HOURS) for one in (desk, replace(desk, variables={name: "expandable_segments:True"}))]
     assert [one.keeper for one in told] == [KEEPERS["gpu"], None]
     kept, given_back = (one.lasts((steps,), ProbeRecord()) for one in told)
     assert kept is not None
@@ -389,5 +389,5 @@ def test_a_soak_too_short_for_any_config_names_the_minutes_that_would_do(tmp_pat
     prober = Prober({}, needs_mib=(0.0, 15.4))
     soaked(tmp_path, prober, study=spec(probe={"headroom_pct": 0}, space={"num_envs": {"ladder": [64]}}), hours=300.0)
     *_, last = verdicts(view(tmp_path / "demo"), replace(PROVOKED, hours=300.0))
-    assert "no config's memory is known to last" in last
+    assert "no config's memory lasts with 95 % probability" in last
     assert "or soak longer: `--minutes " in last

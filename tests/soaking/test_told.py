@@ -12,7 +12,7 @@ from tuner.running.job import Job
 from tuner.running.loop import optimize
 from tuner.study import Config
 from tuner.tools.soaking.soak import reported, soaking, telling
-from tuner.tools.soaking.whole_training import Training
+from tuner.tools.soaking.whole_training import WholeTraining
 
 LOG = [
     "step 900 loss 0.1",
@@ -53,7 +53,7 @@ def test_no_larger_config_is_named_where_the_hosts_memory_ran_out(
             bench=bench(tmp_path, study), database=database, probe=busy, watcher=Quiet(), interrupted=lambda: False
         )
         optimize(job, [CASE])
-        optimize(replace(job, purpose=soaking(job.bench, 15.0, Training.of(job.bench, 1.0))), [CASE])
+        optimize(replace(job, purpose=soaking(job.bench, 15.0, WholeTraining.of(job.bench, 1.0))), [CASE])
         optimize(telling(job, told, reported((), oom=True, gpu=False), "num_envs"), [CASE])
     found = view(tmp_path / "demo").best
     assert (found and found.config["num_envs"]) == left

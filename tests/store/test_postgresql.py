@@ -121,3 +121,17 @@ def test_what_a_server_sets_for_its_sessions_is_replaced(server: str) -> None:
         assert database.storage.rows(text("show transaction_isolation")) == [("read committed",)]
     with connect(odd).connect() as reading:
         assert reading.exec_driver_sql("show client_encoding").scalar() == "UTF8"
+
+
+def test_work_whose_statement_is_cancelled_is_repeated(server: str) -> None:
+    tries: list[str] = []
+
+    def work() -> str:
+        if not tries:
+            tries.append("cancelled")
+            database.storage.rows(text("select set_config('statement_timeout', '1', true)"))
+            database.storage.rows(text("select pg_sleep(9)"))
+        return "done"
+
+    with opened(server) as database:
+        assert database.transact(work) == "done"

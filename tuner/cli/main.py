@@ -199,7 +199,10 @@ def _outside(error: Exception) -> str | None:
 
 
 def _refuse(message: str) -> NoReturn:
-    from tuner.cli.options import open_console  # noqa: PLC0415 - as above
+    try:
+        from tuner.cli.options import open_console  # noqa: PLC0415 - as above
 
-    open_console(stderr=True).print(f"tuner: {message}", style="red")
+        open_console(stderr=True).print(f"tuner: {message}", style="red")
+    except MemoryError:
+        sys.stderr.write(f"tuner: {message}\n")
     sys.exit(2)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -84,8 +84,15 @@ Member = Annotated[
 ]
 
 
-_Planned = tuple[Case, Config, str, Sequence[str]]
-"""A case, a config to print, the folder for its output below the study's folder, and the remarks to print with it."""
+class _Planned(NamedTuple):
+    """A config to print."""
+
+    case: Case
+    config: Config
+    folder: str
+    """The folder for its output, below the study's folder."""
+    remarks: Sequence[str]
+    """The lines to print before its script."""
 
 
 def plan(
@@ -158,7 +165,7 @@ def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member:
         chosen = _chosen(case, view.front or [view.best], member)
         remarks = [*_front_lines(view, chosen), *_origin(bench, case, view, chosen)]
         folder = f"best/{case.name}/{chosen.trial:04d}" if view.front else f"best/{case.name}"
-        yield case, chosen.config, folder, [f"{case.name}: {line}" for line in remarks]
+        yield _Planned(case, chosen.config, folder, [f"{case.name}: {line}" for line in remarks])
 
 
 def _chosen(case: Case, members: Sequence[Standing], number: int | None) -> Standing:
@@ -231,7 +238,7 @@ def _as_set(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) ->
             remarks.append(f"{case.name}: {to_be_made(calibrated_at(bench.space_for(case)))}")
         if batch := bench.batch_to_fit(case):
             remarks.append(f"{case.name}: {to_be_fitted(batch.parameter)}")
-        yield case, first_config(bench, case, settings), f"plans/{case.name}", remarks
+        yield _Planned(case, first_config(bench, case, settings), f"plans/{case.name}", remarks)
 
 
 def _slot(bench: Workbench, case: Case, folder: str, *, to_train: bool = False) -> Slot:

@@ -19,7 +19,7 @@ from tuner.running.loop import optimize
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import MOST_HOURS, Case, Config, ladder_of, literal_word
 from tuner.tools.soaking.soak import may_be_soaked, reported, soaking, telling, verdicts
-from tuner.tools.soaking.whole_training import Training
+from tuner.tools.soaking.whole_training import WholeTraining
 
 Minutes = Annotated[
     float,
@@ -62,7 +62,7 @@ def soak(
     chosen, url = chosen_cases(bench, cases), database_url(storage, bench.folder)
     if not settings:
         chosen = _searched(console, chosen, url, bench, study)
-    training = Training.of(bench, hours, iterations)
+    training = WholeTraining.of(bench, hours, iterations)
     first = _named(bench, one_case(bench, cases, "--set"), url, settings) if settings else None
     purpose = soaking(bench, minutes, training, first)
     with at_work(console, bench, chosen, url) as job:
@@ -81,7 +81,7 @@ def soak(
 def _searched(console: Console, cases: Sequence[Case], url: str, bench: Workbench, study: str) -> list[Case]:
     """Return the cases with something to soak, and name the others. Raises StoreError where there is none."""
     views = {view.name: view for view in open_reader(url, bench.spec.name).cases}
-    training = Training.of(bench)
+    training = WholeTraining.of(bench)
     ready = [case for case in cases if (view := views.get(case.name)) and may_be_soaked(view, training)]
     if missing := [case.name for case in cases if case not in ready]:
         instead = f"`tuner optimize --study {study}` searches first, and --set NAME=VALUE soaks a config of your choice"
@@ -123,9 +123,9 @@ def told(
     case = one_case(bench, cases)
     failure = reported(output_lines(log) if log else (), oom=oom, gpu=bench.kind == "gpu")
     view = open_reader(url, bench.spec.name).case(case.name)
-    if view is None or view.best is None:
+    if not settings and (view is None or view.best is None):
         raise StoreError(no_best(case.name))
-    config = config_with(bench.space_for(case), view.best.config, settings or [])
+    config = _named(bench, case, url, settings or [])
     with at_work(console, bench, [case], url) as job:
         optimize(telling(job, config, failure, ladder_of(bench.space_for(case))), [case])
     after = open_reader(url, bench.spec.name).case(case.name)

@@ -160,7 +160,10 @@ class Merger:
     def _decided(self) -> Witness | None:
         """Return what counts the samples; None before that is known, and where nothing does."""
         trainers = self.trainers
-        if self._witness is not None:
+        off = next((why for process in trainers for why in process.off if why.startswith("steps:")), None)
+        if off is not None:
+            self.why, self._witness = off, None
+        elif self._witness is not None:
             self.why = _contradiction(self._leads, self._witness)
             self._witness = None if self.why else self._witness
         elif (

@@ -8,6 +8,8 @@ from pathlib import Path
 
 NANO = 1e9
 """Nanoseconds in a second."""
+EVERY_S = 1.0
+"""The seconds between two readings: reading 31 threads takes half a millisecond."""
 MOST_PCT = 99.0
 """Clocks that are read one after the other may show more."""
 
@@ -38,12 +40,14 @@ class Delays:
     def __init__(self, read: Callable[[int], Mapping[str, ThreadTimes]] = thread_times) -> None:
         """`read` returns the times of a process's threads."""
         self._read = read
-        self._before: tuple[float, dict[int, Mapping[str, ThreadTimes]]] = math.inf, {}
+        self._before: tuple[float, dict[int, Mapping[str, ThreadTimes]]] = -math.inf, {}
+        self._own_s = self._others_s = 0.0
+        self._shares: dict[int, float] = {}
 
     def shares_pct(
         self, t_s: float, owners: Mapping[int, int], *, own_s: float, others_s: float | None
-    ) -> dict[int, float]:
-        """Return the percentage of the time since the last call in which others made each rank wait.
+    ) -> Mapping[int, float]:
+        """Return the percentage of the time in which others made each rank wait, as of the last whole second.
 
         Of a rank's threads, that with the longest wait counts. Threads wait for each other, too: others cause the share
         that they have of the time that all but the thread itself used.
@@ -51,22 +55,23 @@ class Delays:
         Args:
             t_s: the time now.
             owners: process → the rank that it works for.
-            own_s: the processors' time that all processes of the training used since then.
+            own_s: the processors' time that all processes of the training used since the last call.
             others_s: that of all other programs; None where it is unknown.
         """
         before_s, before = self._before
+        self._own_s, self._others_s = self._own_s + own_s, self._others_s + max(0.0, others_s or 0.0)
+        if t_s - before_s < EVERY_S:
+            return self._shares
         now = {pid: self._read(pid) for pid in owners}
-        self._before = t_s, now
-        if others_s is None or t_s <= before_s:
-            return {}
         shares: dict[int, float] = {}
-        for pid, threads in now.items():
-            then = before.get(pid, {})
+        for pid in now.keys() & before.keys() if others_s is not None else ():
             waits = (
-                _caused_s(then.get(name, ThreadTimes()), times, own_s, others_s) for name, times in threads.items()
+                _caused_s(before[pid].get(name, ThreadTimes()), times, self._own_s, self._others_s)
+                for name, times in now[pid].items()
             )
             share_pct = 100.0 * max(waits, default=0.0) / (t_s - before_s)
             shares[owners[pid]] = max(min(MOST_PCT, share_pct), shares.get(owners[pid], 0.0))
+        self._before, self._shares, self._own_s, self._others_s = (t_s, now), shares, 0.0, 0.0
         return shares
 
 

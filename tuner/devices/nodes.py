@@ -10,6 +10,7 @@ that clock is behind ours; the error is the time that this message travelled.
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -41,6 +42,8 @@ STRAGGLES_PCT = 10.0
 """A node that computes for so much longer than the fastest, in percent, is named."""
 SURE_ERRORS = 2.0
 """The standard errors by which its work has to differ."""
+UNMET = re.compile(r"Rendezvous(?:Connection|Timeout)Error|socket has timed out .* connect")
+"""What torch prints on a node whose ranks do not reach those of the first node."""
 _TIMES = ("t_s", "at_s", "thin_from_s")
 """The fields of a message that are times on a node's clock."""
 
@@ -382,6 +385,13 @@ class Nodes:
     def quiet(self) -> str | None:
         """Which nodes told nothing at the end of the last probe; None where all did."""
         return self._processes.quiet if self._processes else None
+
+    @property
+    def unmet(self) -> str | None:
+        """The first line of the last probe that tells of ranks that do not meet; None without one."""
+        watchers = self._processes.watchers if self._processes else []
+        lines = (f"{watcher.host}: {line}" for watcher in watchers for line in watcher.recent if UNMET.search(line))
+        return next(lines, None)
 
     def host_of(self, line: str) -> str | None:
         """Return the node whose console has shown a line in the last probe; None where none or several have."""

@@ -49,12 +49,12 @@ class Profile:
     """Whether the devices are GPUs, and not shares of the CPU."""
     others_pct: float | None = None
     """The share of the processors that other programs used."""
+    data_pct: float | None = None
+    """The share of the time that waits for a loader, as it is counted inside the training."""
 
     @classmethod
-    def of(
-        cls, metrics: Mapping[str, float | None], *, on_gpu: bool = True, others_pct: float | None = None
-    ) -> "Profile":
-        """Return the profile in the metrics of a trial."""
+    def of(cls, metrics: Mapping[str, float | None], *, on_gpu: bool = True, **shares: float | None) -> "Profile":
+        """Return the profile in the metrics of a trial; `shares` are `others_pct` and `data_pct`."""
         headroom = metrics.get("headroom_pct")
         return cls(
             util_pct=metrics.get("min_avg_util"),
@@ -64,7 +64,7 @@ class Profile:
             power_w=metrics.get("power_mean_w"),
             mem_share_pct=None if headroom is None else 100.0 - headroom,
             on_gpu=on_gpu,
-            others_pct=others_pct,
+            **shares,
         )
 
     def __str__(self) -> str:
@@ -94,6 +94,8 @@ def bound(profile: Profile) -> Bound | None:
 
 ROOM_FOR_TWO_PCT = 45.0
 """A second job of the same size fits beside the first where the first uses at most this share of the memory."""
+DATA_PCT = 50.0
+"""From this share of the time on, the wait for data is what limits a training."""
 IDLE_TENSOR_PCT = 10.0
 """Below this share the tensor cores count as unused."""
 
@@ -108,10 +110,17 @@ def advice(kind: Bound, profile: Profile) -> str:
                 return "the cards are near their limit; the tensor cores are idle, so bf16 or TF32 may still gain"
             return "the cards are near their limit; only less work per sample or more cards gain much"
         case Bound.HOST:
-            if not profile.on_gpu:
-                return "larger batches give the ranks more to do; they wait for data or for each other"
-            more = "larger batches, more data workers, CUDA graphs or torch.compile give the devices more to do"
-            fits = profile.mem_share_pct is not None and profile.mem_share_pct <= ROOM_FOR_TWO_PCT
-            return f"{more}; two single-GPU jobs side by side fit into the memory" if fits else more
+            return _while_waiting(profile)
         case Bound.BALANCED:
             return "no part is near its limit; larger batches gain while memory lasts, and torch.compile may gain"
+
+
+def _while_waiting(profile: Profile) -> str:
+    """Return what gives devices more to do that wait."""
+    if (profile.data_pct or 0.0) >= DATA_PCT:
+        return f"{profile.data_pct:.0f} % of the time waits for data: more data workers or a faster loader gain most"
+    if not profile.on_gpu:
+        return "larger batches give the ranks more to do; they wait for data or for each other"
+    more = "larger batches, more data workers, CUDA graphs or torch.compile give the devices more to do"
+    fits = profile.mem_share_pct is not None and profile.mem_share_pct <= ROOM_FOR_TWO_PCT
+    return f"{more}; two single-GPU jobs side by side fit into the memory" if fits else more

@@ -256,7 +256,13 @@ class CaseView:
             return None
         trial = pooled(self.best.trials)
         others_pct = over(max, (device.others_mean_pct for device in trial.devices))
-        return Profile.of(trial.metrics, on_gpu=self.kept.source == "nvml", others_pct=others_pct)
+        shares = trial.probe.training.shares if trial.probe.training else None
+        return Profile.of(
+            trial.metrics,
+            on_gpu=self.kept.source == "nvml",
+            others_pct=others_pct,
+            data_pct=100.0 * shares.data if shares else None,
+        )
 
 
 class BesideBest(NamedTuple):

@@ -176,5 +176,7 @@ def _with_nodes(result: probe.ProbeResult, nodes: Nodes) -> probe.ProbeResult:
     if failure and nodes.quiet != failure.detail:
         host = nodes.host_of(failure.detail)
         detail = f"{f'{host}: ' if host else ''}{failure.detail}{f'; {nodes.quiet}' if nodes.quiet else ''}"
+        if result.iterations == 0 and failure.kind.blame in {probe.Blame.HOST, probe.Blame.UNKNOWN} and nodes.unmet:
+            detail = f"the ranks of the nodes do not meet: {nodes.unmet}"
         result = replace(result, failure=replace(failure, detail=detail))
     return replace(result, notes=(*result.notes, slow)) if slow else result

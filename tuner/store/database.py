@@ -71,12 +71,17 @@ def wait_while_away(engine: sql.Engine, away_s: float, sleep: Callable[[float], 
             sleep(PAUSE_S)
 
 
+AGAIN = {"40001", "40P01", "57014"}
+"""What PostgreSQL says of work that may succeed if it is repeated: a conflict, a deadlock, a cancelled statement."""
+
+
 def notice_losses(engine: sql.Engine) -> None:
-    """Let an engine raise ConnectionLostError where a connection is lost during a statement or a commit."""
+    """Let an engine raise ConnectionLostError where a connection, or else the work, is lost during a statement."""
 
     @event.listens_for(engine, "handle_error")
     def lost(context: sql.ExceptionContext) -> None:
-        if context.is_disconnect and context.connection is not None:
+        is_lost = context.is_disconnect or getattr(context.original_exception, "sqlstate", None) in AGAIN
+        if is_lost and context.connection is not None:
             raise ConnectionLostError(str(context.original_exception)) from context.original_exception
 
 
@@ -134,6 +139,8 @@ class Transactions:
                 is_only_the_reply_lost = number is not None and self._has_committed(number)
                 if is_only_the_reply_lost:
                     return answers[0]
+                if end_s is not None:
+                    self._sleep(PAUSE_S)
                 end_s = self._now_s() + self._away_s if end_s is None else end_s
                 if self._now_s() >= end_s:
                     raise

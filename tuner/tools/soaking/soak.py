@@ -37,7 +37,7 @@ from tuner.search.resource_model import inherited
 from tuner.search.standing import leader, with_newest_soaks
 from tuner.search.trials import all_kept
 from tuner.study import Config, Space, Value, ladder_of, launch_digest, launched, without_keys
-from tuner.tools.soaking.whole_training import Training
+from tuner.tools.soaking.whole_training import WholeTraining
 from tuner.trainers.base import Trainer
 from tuner.trainers.registry import open_trainer
 
@@ -94,7 +94,9 @@ RUNG_RATIO = 1.015
 """From this ratio on, two rungs are worth a soak each."""
 
 
-def soaking(bench: Workbench, minutes: float, training: Training | None = None, first: Config | None = None) -> Purpose:
+def soaking(
+    bench: Workbench, minutes: float, training: WholeTraining | None = None, first: Config | None = None
+) -> Purpose:
     """Return the purpose: one config after another runs for up to so many minutes, until the memory of one lasts.
 
     Args:
@@ -106,7 +108,7 @@ def soaking(bench: Workbench, minutes: float, training: Training | None = None, 
     Raises:
         StudyError: where the study names flags for a soak, and its trainer takes none.
     """
-    training = training or Training.of(bench)
+    training = training or WholeTraining.of(bench)
     settings = replace(training.soak, minutes=minutes, hours=training.hours, iterations=training.iterations)
     return Purpose(
         strategy=lambda space, *_: Strategy(choosers=(SoakChooser(space, training, settings, first).choose,)),
@@ -133,7 +135,7 @@ def _provoking_trainer(bench: Workbench) -> Trainer | None:
     return open_trainer(bench.spec.trainer.model_copy(update={"options": changed}))
 
 
-def _ineligibility(result: ProbeResult, *, training: Training) -> str | None:
+def _ineligibility(result: ProbeResult, *, training: WholeTraining) -> str | None:
     """Return why a config that was soaked may not be the best; None where it may."""
     lasting = training.lasts(result.devices, result)
     return None if lasting is None or lasting.chance >= SURE else training.in_short(lasting)
@@ -142,7 +144,7 @@ def _ineligibility(result: ProbeResult, *, training: Training) -> str | None:
 class SoakFollower:
     """Follows soaks: ends each once it is known whether memory lasts, and how fast the training is."""
 
-    def __init__(self, seconds: float, training: Training, *, ends_when_good: bool = True) -> None:
+    def __init__(self, seconds: float, training: WholeTraining, *, ends_when_good: bool = True) -> None:
         """Follow soaks of up to `seconds` from the first mark on.
 
         `ends_when_good`: whether memory that lasts ends a soak of the worst batch early, and not only memory that
@@ -216,7 +218,7 @@ class Soak(NamedTuple):
         return asked.minutes <= made.minutes and (took_its_time or not is_longer)
 
 
-def newest_soaks(trials: Sequence[TrialRecord], training: Training) -> Mapping[str, Soak]:
+def newest_soaks(trials: Sequence[TrialRecord], training: WholeTraining) -> Mapping[str, Soak]:
     """Return the newest soak of each config that says something about it: launch key → soak, in their order.
 
     There are none where the newest one is of another kind than the training's.
@@ -232,7 +234,7 @@ def newest_soaks(trials: Sequence[TrialRecord], training: Training) -> Mapping[s
     }
 
 
-def may_be_soaked(view: CaseView, training: Training) -> bool:
+def may_be_soaked(view: CaseView, training: WholeTraining) -> bool:
     """Return whether the case has a best config, or has one where its soaks with other flags say nothing."""
     probed = [trial for trial in view.trials if not trial.soaks]
     return bool(view.best or newest_soaks(view.trials, training) or _best_config(probed))
@@ -241,7 +243,9 @@ def may_be_soaked(view: CaseView, training: Training) -> bool:
 class SoakChooser:
     """Chooses the config to soak: the best, then along the ladder towards the largest rung whose memory lasts."""
 
-    def __init__(self, space: Space, training: Training, settings: SoakSettings, first: Config | None = None) -> None:
+    def __init__(
+        self, space: Space, training: WholeTraining, settings: SoakSettings, first: Config | None = None
+    ) -> None:
         """`settings` are those of the soaks. `first`: the config to begin with, in place of the best."""
         self._space, self._training, self._settings = space, training, settings
         self._ladder, self._first = ladder_of(space), first
@@ -355,7 +359,7 @@ def _best_config(trials: Sequence[TrialRecord]) -> Config | None:
     return dict(best.best.trials[-1].config) if best else None
 
 
-def verdicts(view: CaseView, training: Training) -> Iterator[str]:
+def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
     """Yield a sentence about each config that was soaked, in their order, and what to use."""
     soaks = list(newest_soaks(view.trials, training).values())
     for soak in soaks:
@@ -375,7 +379,8 @@ def verdicts(view: CaseView, training: Training) -> Iterator[str]:
         yield f"{view.name}: {in_words(passed[-1].trial.config)} lasts; the best is {in_words(best.config)}, not soaked"
     elif soaks:
         longer = "".join(f", or soak longer: {hint}" for hint in _longer_soak(soaks[-1]))
-        yield f"{view.name}: no config's memory is known to last; add smaller values to the ladder{longer}"
+        lasting = f"no config's memory lasts with {100 * SURE:.0f} % probability"
+        yield f"{view.name}: {lasting}; add smaller values to the ladder{longer}"
     if refused and (keeper := training.keeper):
         variable, slower = f"{keeper.variables[0]}: {keeper.value}", ", and be slower" if keeper.at_a_cost else ""
         yield (
@@ -384,7 +389,7 @@ def verdicts(view: CaseView, training: Training) -> Iterator[str]:
         )
 
 
-def _outcome(soak: Soak, training: Training) -> str:
+def _outcome(soak: Soak, training: WholeTraining) -> str:
     """Return what a soak showed of memory and speed."""
     probe = soak.trial.probe
     if soak.lasting:

@@ -41,7 +41,7 @@ def keeper(kind: DeviceKind, variables: Mapping[str, str]) -> Keeper | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Training:
+class WholeTraining:
     """The training for which memory is to last."""
 
     hours: float
@@ -55,7 +55,7 @@ class Training:
     """What a soak meets, without its length and that of the training; by default the trainer's own command."""
 
     @classmethod
-    def of(cls, bench: Workbench, hours: float | None = None, iterations: int | None = None) -> "Training":
+    def of(cls, bench: Workbench, hours: float | None = None, iterations: int | None = None) -> "WholeTraining":
         """Return the training that a study means; `hours` replace its `search.training_hours`."""
         return cls(
             hours=hours or bench.spec.search.training_hours,

@@ -24,6 +24,10 @@ LOADER_COUNTS = ("rows", "batches", "feeds", "passes", "wait_s", "size", "each")
 """What is told of the loaders."""
 MOST_LEVELS = 6
 """So many levels of modules are tried, from the outermost one down, until one of them is called."""
+MOST_GONE = 8
+"""So many optimizers may come and go, however few steps they make: to look for what one trains takes 50 ms."""
+LEAST_STEPS = 10
+"""Beyond that, each makes so many steps, or nothing is counted."""
 COUNTS = ("steps", "rows", "forwards", "backwards", "joint", "again", "repeats", "unlearnt")
 """The counts of a tally that are told. They go on where another optimizer becomes the main one.
 
@@ -112,11 +116,13 @@ class Tally(calls.Watcher):
         self.last_mode = mode
         if self.steps < FIRST_STEPS:
             self.form = sample_form(given, self.form)
-        elif type(args[0] if args else None) is self.torch.Tensor and args[0].dim() > 1:
+        elif type(tensor) is self.torch.Tensor and tensor.dim() > 1 and rows == tensor.shape[self.is_second]:
+            self.key = next((name for name, value in kwargs.items() if value is tensor), None)
+            is_usual = args[0] is tensor if args else self.key is not None
+            self.usual_mode = mode if is_usual else None
             for other in _living(self.modules):
                 if other is not module:
                     self.forget(other)
-            self.usual_mode = mode
         if self.steps < LOSS_STEPS:
             after_input(tensor)
 
@@ -192,6 +198,8 @@ class Now:
         """The tally of the optimizer that has stepped last."""
         self.begun = None
         """The tally whose module is watched."""
+        self.gone = 0
+        """How often another optimizer has replaced the main one because that was no more."""
         self._compared = 0
         self._is_apart = False
 
@@ -202,7 +210,11 @@ class Now:
             work_through()
             tally, main = Tally(optimizer), self.main
             self.tallies[id(optimizer)] = tally
-            if main is None or main.optimizer() is None or tally.size >= main.size:
+            is_gone = main is not None and main.optimizer() is None
+            self.gone += is_gone
+            if self.gone > MOST_GONE and main.steps < LEAST_STEPS * self.gone:
+                raise RuntimeError("the training makes a new optimizer every few steps")
+            if main is None or is_gone or tally.size >= main.size:
                 self.main, Pace.due_s = tally, 0.0
                 if main is not None:
                     tally.follow(main)
