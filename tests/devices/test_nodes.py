@@ -12,9 +12,9 @@ import pytest
 from tests_nodes import fake_nodes
 from tests_replays import scripted_plan
 
-from tuner.devices.nodes import NodeProcesses, Nodes, allocated, on_our_clock, open_nodes, straggler
+from tuner.devices.nodes import NodeProcesses, Nodes, allocated, on_our_clock, open_nodes
 from tuner.errors import DeviceError, DeviceLostError, LaunchError
-from tuner.probe import DeviceSummary, OutputLine, ProbePlan
+from tuner.probe import OutputLine, ProbePlan
 from tuner.study.spec import ProbeSpec, StudySpec
 
 HOSTS = ("a", "b")
@@ -119,35 +119,3 @@ def test_too_few_nodes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_times_of_another_clock_become_ours(text: str, expected: dict[str, float]) -> None:
     assert json.loads(on_our_clock(text, 4.0)) == expected
     assert on_our_clock("no message", 4.0) == "no message"
-
-
-def summaries(*means: float | None, error: float = 0.5, kind: str = "cpu") -> list[DeviceSummary]:
-    return [
-        DeviceSummary(
-            device=f"{kind}:{rank}",
-            source="x",
-            window_s=5.0,
-            util_mean_pct=mean,
-            util_se_pct=error,
-            sm_mean_pct=mean,
-            sm_se_pct=error,
-        )
-        for rank, mean in enumerate(means)
-    ]
-
-
-def test_the_node_that_works_longest_in_a_step_is_named() -> None:
-    assert straggler(summaries(50, 50, 60, 58), HOSTS) == (
-        "b works 18 % longer in each step than a, which waits for it"
-    )
-    assert straggler(summaries(62, 50, kind="cuda"), HOSTS) == (
-        "a works 24 % longer in each step than b, which waits for it"
-    )
-
-
-@pytest.mark.parametrize("kind", ["cpu", "cuda"])
-def test_no_node_is_named_where_none_is_surely_slower(kind: str) -> None:
-    assert straggler(summaries(50, 52, kind=kind), HOSTS) is None
-    assert straggler(summaries(50, 60, error=8, kind=kind), HOSTS) is None
-    assert straggler(summaries(50, None, kind=kind), HOSTS) is None
-    assert straggler([], HOSTS) is None
