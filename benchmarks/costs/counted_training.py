@@ -93,7 +93,7 @@ class Training:
             self._optimizer.step()
         last = loss.item()  # waits for the device
         ended_s = self._clock()
-        self.losses.append(last.hex())
+        self.losses.append(float(last).hex())
         return 1e6 * (ended_s - began_s) / STEPS
 
 
