@@ -20,8 +20,7 @@ from tuner.export.case_view import CaseView, ConfigRow
 from tuner.export.reader import StudyReader, connect
 from tuner.export.tables import best_by_case
 from tuner.export.wording import with_error
-from tuner.report.facts import CaseFacts, gather
-from tuner.report.words import verdict
+from tuner.report.facts import CaseFacts, gather, verdict
 from tuner.tools.racing.entrants import Entrant, entrants
 
 DEFAULTS = [{"num_envs": rung, "batch": 1} for rung in (8, 16)]

@@ -14,8 +14,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
 from tuner.report.charts import along_ladder
-from tuner.report.facts import gather
-from tuner.report.words import memory_end
+from tuner.report.facts import gather, memory_end
 from tuner.running.events import CaseOutcome, Ending
 from tuner.running.job import RECOVER, SEARCH, Job
 from tuner.running.loop import optimize

@@ -103,8 +103,6 @@ COMMANDS = {
     "soak": ("soak", "--study", "study.yaml", "--minutes", "0.1"),
     "typed": (
         "optimize",
-        "--n-trials",
-        "12",
         "--search",
         "pause=" + ",".join(map(str, range(1, 25))),
         "--devices",
@@ -165,7 +163,7 @@ def attacked(folder: Path, command: str, kills: int) -> tuple[int, ...]:
         lost += sum((before - found).values())
         print(f"{command} {kill}: {sum(found.values())} results, {left} left", file=sys.stderr, flush=True)
     code = start(folder, command).wait()
-    left += remaining() + sum(1 for _ in temporary(folder).iterdir())
+    left += remaining() + sum(1 for _ in temporary(folder).glob("tuner-*"))
     before, found = found, results(folder, command)
     lost += sum((before - found).values()) + unfinished(folder, command)
     doubled = sum(count - 1 for count in found.values())
@@ -181,7 +179,7 @@ def start(folder: Path, command: str, number: int = 0) -> "subprocess.Popen[byte
 
 
 def temporary(folder: Path) -> Path:
-    """Return the folder of the commands' temporary files, which is empty in the end."""
+    """Return the folder of the commands' temporary files, in which nothing of the tuner is left in the end."""
     return folder.with_name(f"{folder.name}-temporary")
 
 

@@ -209,6 +209,11 @@ for iteration in range(600):
 def test_one_job_of_two_nodes_serves_all_probes_of_a_study(
     tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Both nodes are this machine, so they reach its server; `sinfo` counts one."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/sinfo").write_text("#!/bin/sh\necho 1\n")
+    (tmp_path / "bin/sinfo").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=":")
     with private_slurm(nodes=2) as config, private_server() as server:
         monkeypatch.setenv("SLURM_CONF", str(config))
         monkeypatch.setenv("TUNER_STORAGE", server)
@@ -218,7 +223,7 @@ def test_one_job_of_two_nodes_serves_all_probes_of_a_study(
             trainer={"name": "command", "options": {"command": command, "env": {"PYTHONPATH": PACKAGE}}},
             devices="cpu:1",
             objective="samples_per_s",
-            space={"num_envs": {"ladder": [2, 4, 6]}},
+            space={"num_envs": {"ladder": list(range(2, 22, 2))}},
             probe={"iterations": 4, "window_seconds": 1},
             search={"sampler": "random"},
             pruner={"name": "none"},
@@ -230,6 +235,6 @@ def test_one_job_of_two_nodes_serves_all_probes_of_a_study(
         (job,) = re.findall(r"job (\d+);", out)
         until_empty(config)
         code, out, _ = tuner("status", "--study", study)
-        assert "3 ok" in out, (tmp_path / f"runs/demo/slurm/{job}_0_log.out").read_text()
+        assert "10 ok" in out, (tmp_path / f"runs/demo/slurm/{job}_0_log.out").read_text()
         (console,) = (tmp_path / "runs/demo/probes/command/0000").glob("node-1")
         assert console.is_dir()

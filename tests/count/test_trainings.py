@@ -371,16 +371,19 @@ def test_the_end_of_a_pass_is_told_as_a_pause(counted: Any) -> None:
     assert "pause" in [record["type"] for record in records]
 
 
-def test_a_step_takes_few_calls(counted: Any) -> None:
-    output, records = counted("""
+@pytest.mark.parametrize(
+    ("collate", "call"), [("None", "model(batch[0])"), ("lambda rows: {'given': torch.ones(5, 4)}", "model(**batch)")]
+)
+def test_a_step_takes_few_calls(counted: Any, collate: str, call: str) -> None:
+    output, records = counted(f"""
         calls = [0]
 
         def note(frame, event, _):
             calls[-1] += event == "call" and "tuner_inside" in frame.f_code.co_filename
 
-        for (batch,) in DataLoader(TensorDataset(torch.ones(500, 4)), batch_size=5):
+        for batch in DataLoader(TensorDataset(torch.ones(500, 4)), batch_size=5, collate_fn={collate}):
             optimizer.zero_grad()
-            model(batch).sum().backward()
+            {call}.sum().backward()
             optimizer.step()
             calls.append(0)
             sys.setprofile(note)

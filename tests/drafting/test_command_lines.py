@@ -125,6 +125,12 @@ def test_placeholders_take_the_place_of_values(command: str, searched: dict[str,
     assert template(shlex.split(command), searched).words == tuple(shlex.split(expected))
 
 
+def test_a_flag_is_spelled_as_the_parser_knows_it() -> None:
+    flags = (Flag(names=("batch_size",), value="20"), Flag(names=("use-optimizer",), is_switch=True))
+    words = shlex.split("python main.py --use-optimizer")
+    assert template(words, {"batch_size": "{batch_size}"}, flags=flags).words[3:] == ("--batch_size", "{batch_size}")
+
+
 def test_a_placeholder_in_a_variable_is_enough() -> None:
     assert template(["train"], {"batch": "{batch}"}, ["{batch}"]).words == ("train",)
 

@@ -126,6 +126,12 @@ def test_the_flags_of_a_script_are_proposed_by_their_spelling() -> None:
     }
 
 
+def test_environments_that_nobody_typed_are_a_size() -> None:
+    flags = (Flag(names=("num-envs",), value="4"), Flag(names=("batch-size",), value="0"))
+    (size,) = found("ppo.py --total-timesteps 100", flags=flags, free=True).values()
+    assert (size.flag, size.typed, size.changes_learning) == ("num-envs", 4, True)
+
+
 @pytest.mark.parametrize(
     ("command", "flag", "ordered"),
     [

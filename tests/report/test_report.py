@@ -15,9 +15,8 @@ from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import markdown
 from tuner.records.case_record import RunRecord, StudyAttributes
 from tuner.report.charts import pictures
-from tuner.report.facts import CaseFacts, StudyFacts, gather
+from tuner.report.facts import CaseFacts, StudyFacts, explained, gather, headline, verdict, when_found
 from tuner.report.page import render
-from tuner.report.words import explained, headline, verdict, when_found
 
 
 def test_a_stranger_reads_what_is_best_and_what_else_there_is(cases: dict[str, CaseFacts]) -> None:

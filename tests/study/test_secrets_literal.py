@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.study.variables import literal_keys, masked_trainer
+from tuner.study.keys import literal_keys, masked_trainer
 
 KEY = "wk-0a1b2c3d4e5f67"
 
@@ -37,11 +37,11 @@ def test_an_environment_is_stored_without_its_keys() -> None:
 
 
 def test_literals_are_found_by_their_names_and_by_their_look() -> None:
-    words = ["train", "--token", KEY, "--commit", "0a" * 20, "--lr", "0.1", "--user", "sk-abcdefgh12"]
+    words = ["train", "--token", KEY, "--commit", "0a" * 20, "--lr", "0.1", "--user", "sk-abcdefghij12"]
     env = {"DB_PASSWORD": "hunter2!", "OMP_NUM_THREADS": "1", "HF_TOKEN": "${HF_TOKEN}"}
     assert literal_keys(words, env) == {
         "token": KEY,
         "commit": "0a" * 20,
-        "user": "sk-abcdefgh12",
+        "user": "sk-abcdefghij12",
         "DB_PASSWORD": "hunter2!",
     }

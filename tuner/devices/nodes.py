@@ -10,6 +10,7 @@ that clock is behind ours; the error is the time that this message travelled.
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -19,13 +20,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from io import TextIOWrapper
-from math import hypot
-from statistics import fmean
 from typing import IO, Any, cast
 
 from tuner.devices.node_agent import BEAT_S, SILENT_S, NodeJob
 from tuner.errors import DeviceError, DeviceLostError, LaunchError, TrainerError
-from tuner.probe import Clock, Device, DeviceSample, DeviceSummary, MonotonicClock, OutputLine, ProbePlan, record
+from tuner.probe import Clock, Device, DeviceSample, MonotonicClock, OutputLine, ProbePlan, record
 from tuner.probe.output import USUAL_BOUNDS, Bounds, Log, plain, unwritable
 from tuner.probe.process import prepare
 from tuner.probe.progress_files import CountFiles
@@ -37,10 +36,8 @@ LEAVE_S = 10.0
 """Seconds that the other nodes have to end after one has failed, so that the cause is heard and not only the echo."""
 QUIET_S = 5.0
 """Seconds without a sign of life after which a node is named where the probe fails for any reason."""
-STRAGGLES_PCT = 10.0
-"""A node that computes for so much longer than the fastest, in percent, is named."""
-SURE_ERRORS = 2.0
-"""The standard errors by which its work has to differ."""
+UNMET = re.compile(r"Rendezvous(?:Connection|Timeout)Error|socket has timed out .* connect")
+"""What torch prints on a node whose ranks do not reach those of the first node."""
 _TIMES = ("t_s", "at_s", "thin_from_s")
 """The fields of a message that are times on a node's clock."""
 
@@ -383,39 +380,18 @@ class Nodes:
         """Which nodes told nothing at the end of the last probe; None where all did."""
         return self._processes.quiet if self._processes else None
 
+    @property
+    def unmet(self) -> str | None:
+        """The first line of the last probe that tells of ranks that do not meet; None without one."""
+        watchers = self._processes.watchers if self._processes else []
+        lines = (f"{watcher.host}: {line}" for watcher in watchers for line in watcher.recent if UNMET.search(line))
+        return next(lines, None)
+
     def host_of(self, line: str) -> str | None:
         """Return the node whose console has shown a line in the last probe; None where none or several have."""
         watchers = self._processes.watchers if self._processes else []
         known = [watcher.host for watcher in watchers if line in watcher.recent]
         return known[0] if len(known) == 1 else None
-
-
-def straggler(devices: Sequence[DeviceSummary], hosts: Sequence[str]) -> str | None:
-    """Say which node holds the others up; None where none does, or where the devices do not show it.
-
-    Ranks that train together wait for the slowest in each step, so the node that works most of the time is the slowest.
-    A GPU that waits in a collective counts as busy, so there the SM activity decides.
-    """
-    each = len(devices) // len(hosts)
-    read = [
-        (device.sm_mean_pct, device.sm_se_pct)
-        if device.device.startswith("cuda")
-        else (device.util_mean_pct, device.util_se_pct)
-        for device in devices
-    ]
-    known = [(mean_pct, error_pct or 0.0) for mean_pct, error_pct in read if mean_pct]
-    if not known or len(known) < len(devices):
-        return None
-    parts = [known[number * each : (number + 1) * each] for number in range(len(hosts))]
-    nodes = [
-        (fmean(pct for pct, _ in part), hypot(*(error for _, error in part)) / each, place)
-        for place, part in enumerate(parts)
-    ]
-    (least, error_of_least, fast), (most, error_of_most, slow) = min(nodes), max(nodes)
-    longer_pct = 100.0 * (most / least - 1.0)
-    if longer_pct < STRAGGLES_PCT or most - least < SURE_ERRORS * hypot(error_of_least, error_of_most):
-        return None
-    return f"{hosts[slow]} works {longer_pct:.0f} % longer in each step than {hosts[fast]}, which waits for it"
 
 
 def open_nodes(spec: StudySpec) -> Nodes:

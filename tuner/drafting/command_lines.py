@@ -227,7 +227,7 @@ def template(
             literal[words.index(f"--{flag}")] = placeholder
             replaced.append((f"--{flag}", placeholder))
         elif not any(setting.is_called(flag) for setting in known) and not any(placeholder in word for word in written):
-            added = _added(flag, placeholder, words)
+            added = _added(_spelled(flag, words, flags), placeholder, words)
             literal += added
             replaced.append(("", " ".join(added)))
     return Template(words=tuple(_with_port(literal, replaced)), replaced=tuple(replaced))
@@ -269,12 +269,14 @@ def _added(flag: str, placeholder: str, words: Sequence[str]) -> list[str]:
     if any(map(_OVERRIDE.fullmatch, own)) and not any(map(_is_flag, own)):
         return [f"{flag}={placeholder}"]
     if (begun := [word for word in own if _is_flag(word)]) and all("=" in word for word in begun):
-        return [f"--{_spelled(flag, words)}={placeholder}"]
-    return [f"--{_spelled(flag, words)}", placeholder]
+        return [f"--{flag}={placeholder}"]
+    return [f"--{flag}", placeholder]
 
 
-def _spelled(flag: str, words: Sequence[str]) -> str:
-    """Return a flag with dashes between its words where the script's other flags are spelled so."""
+def _spelled(flag: str, words: Sequence[str], flags: Sequence[Flag]) -> str:
+    """Return a flag as the script spells it. Of an unknown flag, the typed ones tell whether dashes part its words."""
+    if any(flag in known.names for known in flags):
+        return flag
     own = [setting.name for setting in settings(words[program_place(words) or 0 :])]
     dashes = any("-" in name for name in own) and not any("_" in name for name in own)
     return flag.replace("_", "-") if dashes else flag

@@ -229,7 +229,7 @@ def _step_share(config: Standing) -> float | None:
 def _limits(own: Standing, best: Standing) -> Iterator[str]:
     """Yield what a gain does not hold."""
     if own.readings == 1:
-        yield "  your command ran once; if another program was busy then, the true gain is smaller"
+        yield "  your command ran once: ± holds how speeds scatter within a run, and other runs may differ by more"
     yield f"  {_over_time(own, best)}"
 
 

@@ -243,10 +243,15 @@ def _sizes(known: Known) -> list[Flag]:
     """
     sizes = [flag for flag in known.all if flag.number]
     typed = [flag for flag in sizes if flag.parameter in known.typed]
-    usual = [flag for flag in typed if Role.BATCH.has(flag.names[0]) or Role.ENVIRONMENTS.has(flag.names[0])]
+    usual = [flag for flag in typed if _is_usual_size(flag)]
     usual = usual or [flag for flag in typed if Role.SOME_BATCH.has(flag.names[0])]
-    usual = usual or [flag for flag in sizes if Role.BATCH.has(flag.names[0])][:1]
+    usual = usual or [flag for flag in sizes if _is_usual_size(flag)][:1]
     return [flag for flag in usual if re.search("micro|per_device", flag.parameter)] or usual
+
+
+def _is_usual_size(flag: Flag) -> bool:
+    """Return whether a flag says how many samples a step takes, or how many environments step together."""
+    return Role.BATCH.has(flag.names[0]) or Role.ENVIRONMENTS.has(flag.names[0])
 
 
 def _searched_size(flag: Flag, known: Known) -> SearchedFlag:

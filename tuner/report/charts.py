@@ -8,8 +8,7 @@ from typing import Any
 
 from tuner.export import in_words, race_row, runs_by_config, score_text, with_error
 from tuner.probe import FULL_PCT, METRICS
-from tuner.report.facts import CaseFacts
-from tuner.report.words import memory_end, when_found
+from tuner.report.facts import CaseFacts, memory_end, when_found
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
 from tuner.study import DEFAULT, VARIANT, launched, rung_of, written

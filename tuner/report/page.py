@@ -11,20 +11,20 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from tuner.export import code, fenced, in_words, markdown, trials, with_error
-from tuner.report import words
+from tuner.report import facts
 from tuner.report.charts import Picture, pictures, winner
 from tuner.report.facts import StudyFacts
 
 _FILTERS = {
     "winner": winner,
     "config": in_words,
-    "verdict": words.verdict,
-    "cost": words.cost,
+    "verdict": facts.verdict,
+    "cost": facts.cost,
     "trials": trials,
-    "memory": words.memory,
-    "count": words.count,
-    "when_found": words.when_found,
-    "memory_end": words.memory_end,
+    "memory": facts.memory,
+    "count": facts.count,
+    "when_found": facts.when_found,
+    "memory_end": facts.memory_end,
     "pictures": pictures,
     "code": lambda text: Markup(code(text)),  # noqa: S704 - of Markdown, and escaped
     "fenced": lambda text: Markup(fenced(text)),  # noqa: S704 - of Markdown, and escaped
@@ -40,8 +40,8 @@ def render(study: StudyFacts, *, form: str, commands: Mapping[str, str]) -> str:
         .render(
             study=study,
             cases=study.cases,
-            headline=words.headline(study),
-            explained=words.explained(study),
+            headline=facts.headline(study),
+            explained=facts.explained(study),
             commands=commands,
             with_error=with_error,
             most=5,

@@ -8,10 +8,11 @@ from typing import TypeVar
 from tuner import probe
 from tuner.devices.cards import Cards, Occupancy, grown, wait_until_idle
 from tuner.devices.found import describe_machine
-from tuner.devices.nodes import Nodes, straggler
+from tuner.devices.nodes import Nodes
 from tuner.errors import DeviceError
 from tuner.probe import own_files
 from tuner.probe.run import run
+from tuner.running.across_nodes import with_nodes
 from tuner.running.workbench import Workbench
 
 Outcome = TypeVar("Outcome")
@@ -88,7 +89,7 @@ class RealProber:
         if result.failure or self._leaks():
             self.close()
         self._say_what_is_left()
-        return _with_nodes(result, self._source) if isinstance(self._source, Nodes) else result
+        return with_nodes(result, self._source) if isinstance(self._source, Nodes) else result
 
     def _warn_of_files(self, plan: probe.ProbePlan) -> None:
         """Say once how files are kept as they were, where no private view of them can be had."""
@@ -168,13 +169,3 @@ def prober_on(
         say=say,
         facts=facts,
     )
-
-
-def _with_nodes(result: probe.ProbeResult, nodes: Nodes) -> probe.ProbeResult:
-    """Return a result that names the node that failed, and the one that holds the others up."""
-    failure, slow = result.failure, straggler(result.devices, nodes.hosts)
-    if failure and nodes.quiet != failure.detail:
-        host = nodes.host_of(failure.detail)
-        detail = f"{f'{host}: ' if host else ''}{failure.detail}{f'; {nodes.quiet}' if nodes.quiet else ''}"
-        result = replace(result, failure=replace(failure, detail=detail))
-    return replace(result, notes=(*result.notes, slow)) if slow else result

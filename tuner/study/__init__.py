@@ -2,7 +2,7 @@
 
 from tuner.study.batch import REASON, BatchFit, Tried, first_size, fit, next_size
 from tuner.study.cases import FILES, Case, lending_order, most_similar, select
-from tuner.study.keys import without_keys
+from tuner.study.keys import literal_keys, masked_trainer, without_keys
 from tuner.study.parameter import MOST_CASES, Number, ParameterSpec, PositiveInt, Strict
 from tuner.study.shell import (
     literal_line,
@@ -72,9 +72,7 @@ from tuner.study.variables import (
     escaped,
     expanded,
     is_expansion,
-    literal_keys,
     looked_up,
-    masked_trainer,
     parts,
     referring,
     refers,

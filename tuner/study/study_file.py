@@ -19,9 +19,10 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from tuner.errors import StudyError
+from tuner.study.keys import literal_keys
 from tuner.study.parameter import IN_WORDS
 from tuner.study.spec import RETIRED, Override, StudySpec
-from tuner.study.variables import expanded, literal_keys
+from tuner.study.variables import expanded
 
 MOST_BYTES = 256 * 1024
 MOST_VALUES = 20_000

@@ -1,4 +1,4 @@
-"""The variables of a study: references to them (`${NAME}`, `${NAME:-default}`), and keys that stand as literals.
+"""The variables of a study: references to them (`${NAME}`, `${NAME:-default}`).
 
 In a text with references, `$${NAME}` stands for a literal `${NAME}`: of several dollars before a name in braces, each
 two stand for one, and one that is left over begins a reference. All other dollars stand for themselves.
@@ -7,7 +7,6 @@ two stand for one, and one that is left over begins a reference. All other dolla
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 _DOLLARS = re.compile(r"(?<!\$)\$+(?=\{[A-Za-z_])")
 _BRACES = re.compile(r"\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}", re.ASCII)
@@ -118,85 +117,3 @@ def is_expansion(text: str, of: str) -> bool:
             return False
         place = at + len(literal)
     return True
-
-
-MASKED = "***"
-"""Stands for a literal key in everything that is stored."""
-KEY_NAME = (
-    r"(?<![A-Za-z])((api|access|secret|private|auth|license|service|account|encryption|wandb|openai|hf|aws|azure|ssh)"
-    r"[-_ ]?key|secret|password|passwd|pwd|passphrase|credentials?|bearer"
-    r"|(?<!pad[-_])(?<!eos[-_])(?<!bos[-_])(?<!unk[-_])(?<!sep[-_])(?<!cls[-_])"
-    r"(?<!mask[-_])(?<!per[-_])(?<!image[-_])token)(?![A-Za-z])"
-)
-"""The name of something secret, in letters of any case; `max_tokens` and `pad_token` are none."""
-_NAMED = re.compile(KEY_NAME, re.IGNORECASE)
-KEY_VARIABLE = r"[A-Z][A-Z0-9_]*_KEY"
-"""The name of a variable that holds a key. An option such as `--obs_key` usually names a column."""
-_LOOKS_SO = re.compile(
-    r"(sk|pk|rk|hf|gh[opsu]|glpat|xox[abp]|npm|pypi|wandb_v1|github_pat)[-_][\w-]{8,}"
-    r"|AKIA[0-9A-Z]{16}|[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}|eyJ[\w-]+\.[\w-]+\.[\w-]*"
-)
-"""What providers hand out: prefixes of their keys, hexadecimal digests, JSON web tokens."""
-_VARIABLE = re.compile(
-    r"(?P<before>(?:^|(?<=\s))(?P<name>[A-Za-z_]\w*)=)(?P<value>.*?)(?=\s[A-Za-z_]\w*=|$)", re.DOTALL
-)
-_OPTION = re.compile(r"(?P<before>'?-*(?P<name>[A-Za-z][\w.-]*)=)(?P<value>.*)", re.DOTALL)
-
-
-def literal_keys(words: Iterable[str], env: Mapping[str, str]) -> dict[str, str]:
-    """Return the literals that are keys by the name of their option or variable, or by their look: name → value."""
-    named = [*((name, value) for _, name, value in _named(words)), *env.items()]
-    literals = [pair for pair in named if _is_literal(pair[1]) and (_says_so(pair[0]) or _LOOKS_SO.fullmatch(pair[1]))]
-    return {name or "key": text for name, text in literals}
-
-
-def masked_trainer(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a trainer's fingerprint with `MASKED` in place of literals whose names say that they are keys.
-
-    Fingerprints of older versions have them unmasked, so both sides of a comparison are masked.
-    """
-    masks = {"command": _masked_command, "env": _masked_env}
-    return {
-        part: masks[part](text) if part in masks and isinstance(text, str) else text
-        for part, text in fingerprint.items()
-    }
-
-
-def _masked_env(text: str) -> str:
-    return _VARIABLE.sub(lambda match: match["before"] + _masked(match["name"], match["value"]), text)
-
-
-def _masked_command(text: str) -> str:
-    return " ".join(
-        before + _masked(name, value) for before, name, value in _named(re.findall(r"(?:'[^']*'|\S)+", text))
-    )
-
-
-def _masked(name: str, value: str) -> str:
-    """Return a value, masked where its name says that it is a key."""
-    return MASKED if _says_so(name) and _is_literal(value) else value
-
-
-def _named(words: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield for each word what stands before its value, the name of the value, and the value."""
-    name = ""
-    for word in words:
-        if match := _OPTION.fullmatch(word):
-            yield match["before"], match["name"], match["value"]
-            name = ""
-        elif word.startswith("-"):
-            yield word, "", ""
-            name = word.lstrip("-")
-        else:
-            yield "", name, word
-            name = ""
-
-
-def _says_so(name: str) -> bool:
-    """Return whether a name is that of a key."""
-    return bool(_NAMED.search(name) or re.fullmatch(KEY_VARIABLE, name))
-
-
-def _is_literal(text: str) -> bool:
-    """Return whether a text is a value itself, and no reference, placeholder or mask."""
-    return bool(text) and not refers(text) and "{" not in text and text != MASKED

@@ -51,9 +51,7 @@ def changed(path: Path, values: Mapping[str, Value]) -> str:
         _set(path, content, keys, value)
     if FORMS.get(path.suffix.lower()) == "json":
         return f"{json.dumps(content, indent=2)}\n"
-    written = StringIO()
-    _yaml().dump(content, written)
-    return written.getvalue()
+    return as_yaml(content)
 
 
 def copy_name(path: Path) -> Path:
@@ -78,11 +76,19 @@ def _with_copy(word: str, copies: Mapping[str, Path | str]) -> str:
     return word
 
 
-def _yaml() -> YAML:
+def round_trip() -> YAML:
+    """Return what reads and writes YAML so that order, comments, quotes and long lines stay as they are."""
     yaml = YAML()
     yaml.preserve_quotes = True
-    yaml.width = 10_000
+    yaml.width = 1 << 16
     return yaml
+
+
+def as_yaml(content: object) -> str:
+    """Return the text of what `round_trip` has read."""
+    written = StringIO()
+    round_trip().dump(content, written)
+    return written.getvalue()
 
 
 def _text(path: Path) -> str:
@@ -100,7 +106,7 @@ def _read(path: Path, text: str) -> Any:
         if FORMS.get(path.suffix.lower()) == "json":
             return json.loads(text)
         if FORMS.get(path.suffix.lower()) == "yaml":
-            return _yaml().load(text)
+            return round_trip().load(text)
         return tomllib.loads(text)
     except (ValueError, YAMLError, RecursionError) as error:
         raise TrainerError(f"{path} is not {path.suffix[1:]}: {error}") from error

@@ -266,7 +266,10 @@ def diagnose_record(record: StudyRecord, given: Setup | None = None) -> Diagnosi
 
 
 def _read(engine: Engine, study: str) -> StudyRecord:
-    """Return what the database says of a study of any Optuna program. Raises EmptyStoreError if there is none."""
+    """Return what the database says of a study of any Optuna program. Raises EmptyStoreError if there is none.
+
+    A study of the tuner is one of Optuna's for each of its cases, which have the fact `CASE`; `study` may name one.
+    """
     is_case = and_(FACTS.c.study_id == STUDIES.c.study_id, FACTS.c.key == CASE)
     named = select(STUDIES.c.study_id, FACTS.c.key).outerjoin_from(STUDIES, FACTS, is_case)
     name, _, case = study.partition("/")
@@ -276,12 +279,13 @@ def _read(engine: Engine, study: str) -> StudyRecord:
         workers = loader_workers(connection, [row.study_id for row in cases])
     if not cases:
         raise EmptyStoreError(f"{shown(engine.url)} has no study {study!r}; {studies_in(engine)}")
-    if exact and not exact.key:
+    is_of_another_program = exact is not None and not exact.key
+    if exact and is_of_another_program:
         return read_plain(engine, study, exact.study_id)
     own = read_own(engine, name, case if exact else None)
     ranks = own.setup.gpus_per_trial.value if own.setup.gpus_per_trial else 1
-    of_trial = workers and replace(workers, value=workers.value * ranks)
-    return replace(own, setup=own.setup.or_else(Setup(loader_workers=of_trial)))
+    all_workers = workers and replace(workers, value=workers.value * ranks)
+    return replace(own, setup=own.setup.or_else(Setup(loader_workers=all_workers)))
 
 
 def studies_in(engine: Engine) -> str:

@@ -251,19 +251,23 @@ class SoakChooser:
         self._ladder, self._first = ladder_of(space), first
 
     def choose(self, history: History, price: Price) -> Choice | Done:
-        """Return the next soak; done once the best config has passed, or none is left that may."""
+        """Return the next soak: that of the best config, and after one that failed that of a smaller rung.
+
+        Done where the best config has passed, or no rung is left that may pass.
+        """
         trials = all_kept(history.trials)
         soaked = newest_soaks(trials, self._training)
         known = {launch: soak for launch, soak in soaked.items() if soak.suffices(self._settings)}
-        probed = [trial for trial in trials if not trial.soaks]
         refused = [soak for soak in known.values() if not soak.passed]
+        probed = [trial for trial in trials if not trial.soaks]
         first = self._first or (None if refused else _best_config(trials if soaked else probed))
         config: Config | None = None
         if first and launch_digest(first) not in known:
             config = first
         elif refused:
             config = self._next_rung(refused[-1].trial.config, known, history)
-            if config is None and len(refused) == len(known):
+            none_has_passed = len(refused) == len(known)
+            if config is None and none_has_passed:
                 config = self._best_below(probed, known)
         if config is None:
             return Done(reason="each config is soaked" if known else "no config has run yet, so none is soaked")

@@ -1,6 +1,5 @@
 """Reads a checkout of MimicKit: its packages, its cases, and the agent files that a config changes."""
 
-import io
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -8,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.study import FILES, VARIANT, Case, Value
 from tuner.trainers.base import Dependencies, LadderEnd, Limit
+from tuner.trainers.config_files import as_yaml, round_trip
 
 
 def parse(text: str) -> dict[str, tuple[str, ...]]:
@@ -152,7 +151,7 @@ def adapted(text: str, config: Mapping[str, Value], source: str) -> str:
     changes = _changes(agent, variant, config, source)
     for mapping, key, value in changes:
         mapping[key] = value
-    return _written(agent) if changes else text
+    return as_yaml(agent) if changes else text
 
 
 def check_value(parameter: str, value: Value) -> None:
@@ -238,22 +237,9 @@ def _positive(value: object, what: str) -> float:
 def _mapping(text: str, source: str) -> dict[Any, Any]:
     """Return the keys and values of an agent file. Raises TrainerError for any other text."""
     try:
-        agent = _yaml().load(text)
+        agent = round_trip().load(text)
     except (YAMLError, ValueError) as error:
         raise TrainerError(f"agent file {source} is not YAML: {error}; restore it from the checkout") from error
     if not isinstance(agent, dict):
         raise TrainerError(f"agent file {source} holds no mapping; it should start with `agent_name:`")
     return agent
-
-
-def _written(agent: Mapping[Any, Any]) -> str:
-    stream = io.StringIO()
-    _yaml().dump(agent, stream)
-    return stream.getvalue()
-
-
-def _yaml() -> YAML:
-    yaml = YAML()
-    yaml.preserve_quotes = True
-    yaml.width = 1 << 16  # so that no line of an agent file is folded
-    return yaml

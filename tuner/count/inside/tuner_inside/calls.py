@@ -22,6 +22,8 @@ class Watcher:
 
     usual_mode = None
     """Whether the module is in training mode where a call needs only a note; None where all are looked at."""
+    key = None
+    """The name of the first tensor where a module takes no other inputs than named ones."""
     is_second = False
     """Whether the samples are the second dimension of the inputs, as in `[sequence, batch]`."""
 
@@ -68,7 +70,7 @@ def _wrap(kind):
         if not is_compiling() and type(self) is kind:
             for watcher in _watched.get(id(self), ()):
                 try:
-                    tensor = args[0]
+                    tensor = args[0] if args else kwargs[watcher.key]
                     is_usual = self.training is watcher.usual_mode and type(tensor) is Tensor and tensor.dim() > 1
                     if is_usual and is_grad_enabled() and graph_task() == NO_TASK:
                         note((watcher.take, tensor.shape[watcher.is_second], ref(tensor), tensor._version))

@@ -1,5 +1,7 @@
 """How many samples a batch has, and what a sample looks like. Only shapes are read: no device is waited for."""
 
+import sys
+
 MOST_DEPTH = 4
 """Structures inside structures are followed so many levels down."""
 MAIN_INPUTS = ("input_ids", "inputs_embeds")
@@ -21,12 +23,8 @@ def first_tensor(value, depth=MOST_DEPTH, dimensions=1):
 
 
 def is_tensor(value):
-    """Return whether a value has a shape, a number of dimensions and a type of elements, as a tensor has.
-
-    A TensorDict has them as well, and is a dictionary of tensors.
-    """
-    has_form = hasattr(value, "dim") and callable(value.dim) and hasattr(value, "dtype") and hasattr(value, "shape")
-    return has_form and not hasattr(value, "keys")
+    """Return whether a value is a tensor of torch. A TensorDict is none: it is a dictionary of tensors."""
+    return isinstance(value, sys.modules["torch"].Tensor)
 
 
 def samples(value):
@@ -50,6 +48,16 @@ def samples(value):
         return int(size[0])
     tensor = first_tensor(value)
     return 0 if tensor is None else int(tensor.shape[0])
+
+
+def key_of_samples(value):
+    """Return where a list or a dictionary has the tensor that leads with the samples; None where that is not sure."""
+    tensor = first_tensor(value)
+    is_plain = type(tensor) is sys.modules["torch"].Tensor and tensor.dim() not in (0, PICTURE_DIMENSIONS)
+    if not is_plain or samples(value) != int(tensor.shape[0]):
+        return None
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if type(value) in (list, tuple) else ()
+    return next((key for key, part in parts if part is tensor), None)
 
 
 def is_without_batch(value):

@@ -7,9 +7,12 @@ from math import inf
 from time import perf_counter
 
 from tuner_inside.imports import when_imported
-from tuner_inside.inputs import PICTURE_DIMENSIONS, first_tensor, samples
+from tuner_inside.inputs import first_tensor, key_of_samples, samples
 from tuner_inside.notes import Pace, note, work_through
 from tuner_inside.tell import guarded, tell_pause
+
+FEED, LEARNS = 0, 3
+"""The places in a batch of its feed, and of whether it was fetched where gradients are computed."""
 
 
 class Loaders:
@@ -34,8 +37,8 @@ class Loaders:
         self._is_over = False
         """Whether a pass's last batch was given. Who knows the length of a loader may never ask for more."""
         self._held = []
-        """The batches since the last step that may have trained: feed, samples, seconds of waiting, whether it was
-        fetched where gradients are computed, unlike most of an evaluation, and whether it is the last of its pass."""
+        """The batches since the last step that may have trained: feed, samples, seconds of waiting, whether gradients
+        are computed where it was fetched, unlike in most evaluations, and whether it is the last of its pass."""
         self._given = []
         """Those that the module has not been called after."""
         self.trains = self._evaluates = False
@@ -58,7 +61,7 @@ class Loaders:
     def evaluates(self):
         """Note that the trained module is called to evaluate."""
         self._evaluates = True
-        self._given = [batch for batch in self._given if batch[3]]
+        self._given = [batch for batch in self._given if batch[LEARNS]]
 
     def gave(self, feed, rows, wait_s, learns, is_last):
         """Take a batch into account, and what those before were for."""
@@ -76,9 +79,9 @@ class Loaders:
         if not held:
             return
         self._held, self._given = [], []
-        held = [batch for batch in held if batch[3]] or held
-        datasets = {batch[0].dataset for batch in held}
-        self._training |= datasets & self._before | {held[-1][0].dataset}
+        held = [batch for batch in held if batch[LEARNS]] or held
+        datasets = {batch[FEED].dataset for batch in held}
+        self._training |= datasets & self._before | {held[-1][FEED].dataset}
         self._before = datasets
         self.feeds += 1
         for feed, rows, wait_s, _, is_last in held:
@@ -96,7 +99,7 @@ class Loaders:
     def ended(self, feed):
         """Note that a pass is over, where it was one of the training."""
         feed.left, feed.is_over = feed.batches, True
-        if feed.trains or (self._given and self._given[-1][0] is feed):
+        if feed.trains or (self._given and self._given[-1][FEED] is feed):
             self.passes += 1
             self._is_over = False
             tell_pause()
@@ -124,9 +127,9 @@ class Feed:
         """The batches that are left of this pass."""
         self.is_over = False
         self.trains = False
-        first = batch[0] if type(batch) in (list, tuple) and batch else None
-        self.is_plain = type(first) is sys.modules["torch"].Tensor and first.dim() not in (0, PICTURE_DIMENSIONS)
-        """Whether batches begin with a tensor whose leading dimension is that of the samples."""
+        self.key = key_of_samples(batch)
+        """Where batches have the tensor whose leading dimension is that of the samples; None where it must be looked
+        for in each batch."""
         self.is_by_sampler = self._is_other_form(batch)
         """Whether the sampler tells the samples of a batch, because batches have another shape. A collate function may
         join the samples of a batch into one sequence, or put the sequence's dimension first."""
@@ -183,8 +186,8 @@ def _wrap(module):
         wait_s = perf_counter() - begin_s
         try:
             feed = self._tuner_feed
-            if feed.is_plain and feed.left > 1:
-                note((gave, feed, batch[0].shape[0], wait_s, torch.is_grad_enabled(), False))
+            if feed.key is not None and feed.left > 1:
+                note((gave, feed, batch[feed.key].shape[0], wait_s, torch.is_grad_enabled(), False))
                 feed.left -= 1
                 return batch
         except Exception:

@@ -116,11 +116,13 @@ class Tally(calls.Watcher):
         self.last_mode = mode
         if self.steps < FIRST_STEPS:
             self.form = sample_form(given, self.form)
-        elif type(args[0] if args else None) is self.torch.Tensor and args[0].dim() > 1:
+        elif type(tensor) is self.torch.Tensor and tensor.dim() > 1 and rows == tensor.shape[self.is_second]:
+            self.key = next((name for name, value in kwargs.items() if value is tensor), None)
+            is_usual = args[0] is tensor if args else self.key is not None
+            self.usual_mode = mode if is_usual else None
             for other in _living(self.modules):
                 if other is not module:
                     self.forget(other)
-            self.usual_mode = mode
         if self.steps < LOSS_STEPS:
             after_input(tensor)
 
