@@ -333,10 +333,9 @@ def test_an_error_without_the_memory_to_format_it(tuner: Tuner, monkeypatch: pyt
     refused(tuner("cases", "--study", "reference"), "memory ran out")
 
 
-@pytest.mark.parametrize("command", ["status", "optimize", "report"])
-def test_links_that_lead_to_each_other(tuner: Tuner, tmp_path: Path, command: str) -> None:
+def test_links_that_lead_to_each_other(tuner: Tuner, tmp_path: Path) -> None:
     (tmp_path / "runs").symlink_to("runs")
-    refused(tuner(command, "--study", study_file(tmp_path)), "runs/demo")
+    refused(tuner("status", "--study", study_file(tmp_path)), "runs/demo")
 
 
 def test_a_folder_in_the_place_of_a_table(tuner: Tuner, tmp_path: Path) -> None:

@@ -177,7 +177,8 @@ def test_what_a_person_trains_after_a_crash_is_not_put_back(folder: Path, store:
         (left_behind / "0").write_text(WORK)
         index = left_behind / "index"
         index.write_text(json.dumps({str(folder / "model.pt"): [0, 1, 1]}))
-        os.utime(index, (index.stat().st_mtime - age_s,) * 2)
+        at_s = index.stat().st_mtime - age_s
+        os.utime(index, (at_s, at_s))
         (folder / "model.pt").write_text("three more weeks")
         clean_up([store])
         assert (folder / "model.pt").read_text() == "three more weeks", "its tuner lives"
