@@ -221,6 +221,7 @@ def test_one_job_of_two_nodes_serves_all_probes_of_a_study(
         study = study_file(
             tmp_path,
             trainer={"name": "command", "options": {"command": command, "env": {"PYTHONPATH": PACKAGE}}},
+            cases=["command"],
             devices="cpu:1",
             objective="samples_per_s",
             space={"num_envs": {"ladder": list(range(2, 22, 2))}},
