@@ -91,9 +91,9 @@ class Training:
             loss = self.module(batch.to(self._device)).square().mean()
             loss.backward()
             self._optimizer.step()
-        last = loss.item()  # waits for the device
+        last = float(loss.item())  # waits for the device
         ended_s = self._clock()
-        self.losses.append(last.hex())
+        self.losses.append(float(last).hex())
         return 1e6 * (ended_s - began_s) / STEPS
 
 

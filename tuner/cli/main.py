@@ -39,7 +39,7 @@ _COMMANDS = {
     "plan": "Print a shell script with the files, environment and command of one config per case. Nothing is started.",
     "dashboard": "Serve optuna-dashboard on a study, to this machine only, until Ctrl-C.",
     "scale": "Measure one GPU and several, alone and together, over each route; say how much is lost and where.",
-    "compare": "Compare machines: speed-up, efficiency, and what to choose.",
+    "compare": "Compare machines: speed-up, efficiency, samples for the money, and what to choose.",
     "decide": "Say whether a training on one card is worth a move to a job on several, and until when.",
     "schema": "Print the JSON schema of study files.",
 }

@@ -269,8 +269,12 @@ class TrialRecord:
 
 
 def attributes(probe: ProbeRecord, *, retry: bool, error: float | None) -> dict[str, Any]:
-    """Return the user attributes of a trial that has ended: name → value of JSON. `read` reads them back."""
-    facts = {schema.PROBE: encode(probe), schema.RETRY: retry, schema.ERROR: error}
+    """Return the user attributes of a trial that has ended: name → value of JSON. `read` reads them back.
+
+    Some facts of the record stand beside it, for people who look at the trial in optuna-dashboard.
+    """
+    facts = {schema.PROBE: encode(probe), schema.RETRY: retry, schema.ERROR: error, "verdict": probe.status}
+    facts |= {name: probe.metrics.get(name) for name in ("samples_per_s", "mem_peak_mib")}
     return {name: fact for name, fact in facts.items() if fact}
 
 

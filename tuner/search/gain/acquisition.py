@@ -26,12 +26,16 @@ UNSURE_UNTIL = 60
 """The fewest configs that are measured before the search ends without a promise."""
 LEAST_BOUND = 0.025
 """The smallest share of the best that a search says that it may have missed, unless it has measured all."""
-LIKELY = 0.5
+LIKELY = 0.7
 """A neighbour of the best is probed before the end if it fits into memory and time with more than this probability."""
-DOUBT = 0.1
+DOUBT = 0.2
 """The best is measured again beside its rivals while they are better by more than `WITHIN` with this probability."""
-MOST_AGAIN = 10
+NOISY = 0.02
+"""Only where the usual standard error of a reading is above this share of the best are the last few measured again."""
+MOST_AGAIN = 6
 """So many readings are spent on this at most: where configs are alike, no number of them tells which is the best."""
+STEEP = math.log(1.3)
+"""After a step that raised the logarithm of the speed by more than this, the next may leave values out."""
 _RIVALS = 60
 
 
@@ -95,9 +99,9 @@ class Acquisition:
         """Return the expected loss and a bound on it, as far as the model's record lets it be believed.
 
         The bound is at least 0.3 of what the model says, and at least `LEAST_BOUND` of the best. The loss is believed
-        by a power of the record, because a record of a few gains is too low. All three numbers were chosen on the
-        tables to develop on, so that 95 of 100 bounds hold and that the mean loss is as expected
-        (`benchmarks/results/search.md`).
+        by a power of the record, because a record of a few gains is too low. All three numbers were chosen on scripts,
+        ladders and kernels to develop on, so that 95 of 100 bounds hold and that the mean loss is as expected. On
+        launches of large models fewer hold (`benchmarks/results/search.md`).
         """
         lost, bound = expected_gain.shortfall(self._contest(price, self._chances)[1])
         believed = bound * min(1.0, max(0.3, math.sqrt(self._realised_ratio)))
@@ -150,7 +154,8 @@ class Acquisition:
         Algorithms for Best-Arm Identification", 2020, calls this top-two sampling).
         """
         order = sorted((place for place in self._rivals if self._open[place]), key=lambda place: -self._mean[place])
-        if self.best is None or len(order) < 2 or order[0] != self.best:
+        is_exact = self._readings.error < NOISY * self._scale
+        if self.best is None or len(order) < 2 or order[0] != self.best or is_exact:
             return None
         places = np.array(order[:_RIVALS])
         mean, covariance = self._surrogate.joint_prediction(self._pool.codes[places])
@@ -228,7 +233,8 @@ class Acquisition:
         if self._needs_repeat and self._is_surprising:
             return self.best
         if self._untried:
-            return min(self._untried, key=lambda place: (self._flat[at := self._apart(place)], at, -gain[place]))
+            neighbour = min(self._untried, key=lambda place: (self._flat[at := self._apart(place)], at, -gain[place]))
+            return max(self._onward(neighbour), key=lambda place: gain[place])
         by_rule = self._to_repeat if self._rarely_tried is None else self._rarely_tried
         if by_rule is not None and not self._prospect(price).pays:
             return by_rule
@@ -261,6 +267,25 @@ class Acquisition:
 
         neighbours = (place for place in self._pool.neighbours(self.best) if place not in self._seen)
         return [place for place in neighbours if self._open[place] and self._runs[place] > LIKELY and new(place)]
+
+    def _onward(self, neighbour: int) -> list[int]:
+        """Return a neighbour of the best and, if the last step towards it was `STEEP`, what lies beyond and may run.
+
+        Where each doubling of a batch has nearly doubled the speed, the next probe may so leave doublings out.
+        """
+        codes, best, at = self._pool.codes, self.best or 0, self._apart(neighbour)
+        values = self._pool.space.parameters[at].values
+        if any(isinstance(value, str) for value in values):
+            return [neighbour]
+        numbers = np.array([*values, np.nan], dtype=float)[codes[:, at]]
+        ahead = np.sign(numbers[neighbour] - numbers[best]) * (numbers - numbers[best])
+        alike = (np.delete(codes, at, axis=1) == np.delete(codes[best], at)).all(axis=1)
+        behind = [place for place in self._seen if alike[place] and ahead[place] < 0.0]
+        before = max(behind, key=lambda place: ahead[place], default=best)
+        if self._mean[best] - self._mean[before] <= STEEP:
+            return [neighbour]
+        beyond = alike & (ahead > ahead[neighbour]) & self._new
+        return [neighbour, *np.flatnonzero(beyond).tolist()]
 
     @cached_property
     def _flat(self) -> list[bool]:
