@@ -213,8 +213,8 @@ def test_one_job_of_two_nodes_serves_all_probes_of_a_study(
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/sinfo").write_text("#!/bin/sh\necho 1\n")
     (tmp_path / "bin/sinfo").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=":")
     with private_slurm(nodes=2) as config, private_server() as server:
+        monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=":")
         monkeypatch.setenv("SLURM_CONF", str(config))
         monkeypatch.setenv("TUNER_STORAGE", server)
         command = f"{{python}} {tmp_path}/two.py {{num_envs}} {{node_rank}}"

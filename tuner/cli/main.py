@@ -149,7 +149,7 @@ def _ended_alike() -> Iterator[None]:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line: errors that a user or the machine causes end in one line and exit code 2."""
     try:
         with _ended_alike():
             app(prog_name="tuner")

@@ -141,12 +141,17 @@ def _is_meant(value: Value, given: str) -> bool:
 
 
 def with_fixed_values(bench: Workbench, url: str) -> Workbench:
-    """Return the bench with the rungs and the batch sizes that the database has for `auto`, if it has the study."""
+    """Return the bench with what an earlier search has worked out, and the database keeps, for each case.
+
+    That is the sizes of a ladder `auto`, and the batch size `auto`. Without such a study, the bench stays as it is.
+    """
     rungs, batches = dict(bench.rungs), dict(bench.batches)
     with suppress(EmptyStoreError):
         for case in StudyReader(connect(url), bench.spec.name).cases:
-            rungs |= {case.name: case.facts.rungs} if case.facts.rungs else {}
-            batches |= {case.name: case.facts.batch} if case.facts.batch else {}
+            if case.facts.rungs:
+                rungs[case.name] = case.facts.rungs
+            if case.facts.batch:
+                batches[case.name] = case.facts.batch
     return replace(bench, rungs=rungs, batches=batches)
 
 

@@ -278,20 +278,23 @@ def _usual(totals: Sequence[tuple[int, float]]) -> float:
 
 
 def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]]:
-    """Return the ranks that train on the same samples, together; none where that is not known.
+    """Return groups of ranks that train on the same samples; none where these are not known.
 
-    Sums of inputs tell it where no process group does. Inputs that are alike at each step tell nothing.
+    Ranks of a process group tell their place among the data-parallel ones. Where one does not, or where the processes
+    form no group, ranks with the same sums of inputs are taken together. Inputs that never change tell nothing.
+    The first of a group has counted samples, if any of it has: later stages of a pipeline see no inputs.
     """
     keys: dict[str, Hashable] = {process.name: process.data_rank for process in trainers}
-    if trainers[0].world == 1 < len(trainers) or None in keys.values():
+    form_no_group = trainers[0].world == 1 < len(trainers)
+    if form_no_group or None in keys.values():
         steps = sorted(set.intersection(*(set(process.inputs) for process in trainers)))
         sums = {process.name: tuple(process.inputs[step] for step in steps) for process in trainers}
         if any(len(set(inputs)) < 2 for inputs in sums.values()):
             return []
         keys = {**sums}
     groups: dict[Hashable, list[ProcessCounts]] = {}
-    for process in sorted(trainers, key=lambda process: not process.points[-1].get("rows")):  # later stages of a
-        groups.setdefault(keys[process.name], []).append(process)  # pipeline see no inputs, so none of them leads
+    for process in sorted(trainers, key=lambda process: not process.points[-1].get("rows")):
+        groups.setdefault(keys[process.name], []).append(process)
     return list(groups.values())
 
 

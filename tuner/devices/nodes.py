@@ -167,7 +167,10 @@ class NodeProcesses:
             raise
 
     def _await_start(self) -> None:
-        """Wait until each node has started its part, or cannot be watched. Raises LaunchError or TrainerError."""
+        """Wait until each node has started its part, or until `lost` says which one cannot be watched.
+
+        What nodes print meanwhile is kept for `lines`. Raises LaunchError or TrainerError where a node refuses.
+        """
         waiting = {watcher.number: watcher.host for watcher in self.watchers}
         for watcher, heard_s, message in until(self._inbox, self._clock, START_S):
             if message["kind"] == "refused":

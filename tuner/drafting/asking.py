@@ -26,7 +26,8 @@ def searches(
         known: what is known of the command.
         asked: the options, such as `num_workers=0,2,4`.
         say: shows a line.
-        ask: shows a question, and returns the line that a person types; None where nobody is asked.
+        ask: shows a question, and returns the line that a person types; None where nobody is asked. Then precision
+            stays as it is, unless `known` allows it to vary: it may change what is learnt.
 
     Raises:
         StudyError: for an option that cannot be used, and where there is nothing to search.

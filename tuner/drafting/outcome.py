@@ -40,7 +40,7 @@ def told(bench: Workbench, view: CaseView, command: Sequence[str]) -> Told:
     loaded = [f"  not sure, because of {view.loaded}"] if view.loaded else []
     is_own_best = own is not None and own.launch == best.launch
     if is_own_best or not _has_speeds(own, best, view):
-        return Told((*lines, *_stays(own, best, view), *loaded))
+        return Told((*lines, _stays(own, best, view), *loaded))
     lines += _compared(own, best, view)
     to_copy = _to_copy(bench, trainer, view, own_values, command)
     lines += [*_changed_values(bench, trainer, view, own_values), *to_copy.lines]
@@ -168,15 +168,22 @@ def _has_speeds(own: Standing | None, best: Standing, view: CaseView) -> bool:
     return view.objective in SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
 
 
-def _stays(own: Standing | None, best: Standing, view: CaseView) -> Iterator[str]:
-    """Yield why the command stays as it is."""
-    by = "" if view.objective in SPEEDS else f" by {view.objective}, and speeds are unknown"
-    why = f"no other config is better{by}" if len(view.configs) > 1 else "no other config was measured"
-    if own is None or own.launch != best.launch:
-        why = f"{_speed(best, view)} were reached, but speeds are unknown, so there is no line to copy"
+def _stays(own: Standing | None, best: Standing, view: CaseView) -> str:
+    """Return why the command stays as it is.
+
+    Either the best is another config, whose speed is unknown, or the best is the command itself.
+    """
     if unlike := next(filter(None, map(view.unlike_best, view.configs)), None):
         why = f"which config is faster is unknown, because {unlike}"
-    yield f"{why}; your command stays as it is"
+    elif own is None or own.launch != best.launch:
+        reached = f"{view.objective} of {best.value:.1f}"
+        why = f"{reached} was reached, but speeds are unknown, so there is no line to copy"
+    elif len(view.configs) == 1:
+        why = "no other config was measured"
+    else:
+        by = "" if view.objective in SPEEDS else f" by {view.objective}, and speeds are unknown"
+        why = f"no other config is better{by}"
+    return f"{why}; your command stays as it is"
 
 
 class SpeedGain(NamedTuple):

@@ -101,8 +101,9 @@ def _constants(source: str) -> Iterator[tuple[str, Value]]:
 def widened(searches: Sequence[SearchedFlag], uses: Sequence[Used]) -> list[SearchedFlag]:
     """Return the flags with values that are worth a probe by how the devices were used.
 
-    Sizes that may grow do so until memory is used up. More workers than cores, 64 at most, help where all devices are
-    less than half busy. There the flags of the loader come first, because a search tries the first flags first.
+    Sizes that may grow double until the next one needs more than all memory. Where all devices are less than half busy,
+    two and four times as many workers may help, 64 at most. There the flags of the loader come first, because a search
+    tries the first flags first.
     """
     waits = all(use.util_pct is not None and use.util_pct < 50.0 for use in uses)
     totals = [(use.device.mem_total_mib, use.mem_peak_mib) for use in uses if use.device.is_gpu]

@@ -277,12 +277,13 @@ def used(reports: Sequence[Progress], samples: Sequence[DeviceSample], devices: 
 
 
 def _used(device: Device, samples: Sequence[DeviceSample], begin_s: float) -> Used:
-    """Return how a command used one device, from `begin_s` on."""
+    """Return how a command used one device: its share of busy time from `begin_s` on, and its memory from the start."""
     shares = [sample.util_pct for sample in samples if sample.util_pct is not None and sample.t_s >= begin_s]
     memory = [sample.mem_used_mib for sample in samples if sample.mem_used_mib is not None]
     util_pct = fmean(shares) if shares else None
     grew = bool(memory) and max(memory) - memory[0] > 300.0  # MiB: the least that a process of CUDA takes
-    worked = (util_pct or 0.0) > 0 or grew if device.is_gpu else (util_pct or 0.0) >= IDLE_PCT
+    is_busy = (util_pct or 0.0) > 0 if device.is_gpu else (util_pct or 0.0) >= IDLE_PCT
+    worked = is_busy or (device.is_gpu and grew)
     return Used(device=device, util_pct=util_pct, mem_peak_mib=max(memory, default=None), worked=worked)
 
 

@@ -198,7 +198,10 @@ class StudyReader:
     def _trial(
         self, case: str, record: CaseRecord, row: Row[Any], values: Rows, attributes: Rows
     ) -> TrialRecord | None:
-        """Return a trial; None for a trial of another program, or one whose record is damaged."""
+        """Return a trial; None for a trial of another program, or one whose record is damaged.
+
+        A trial that runs, though no living process holds it, has failed.
+        """
         facts = stored_facts(attributes)
         state = FAIL if row.state == RUNNING and not self._is_held(facts.get(schema.LEASE)) else row.state
         stored = (row.value for row in sorted(values, key=lambda row: row.objective))

@@ -49,10 +49,10 @@ def _groups(durations_s: Sequence[float], shortest_s: float = 0.05) -> list[rang
 
 
 def change_point(values: Sequence[float], *, least: float = math.log(1.25), chance: float = 0.001) -> int | None:
-    """Return the position at which the mean of the values changes most clearly; None where no change is certain.
+    """Return the position at which the mean of some logarithms of durations changes most clearly; None if at none.
 
-    A change below `least` is left to the scatter. A change is certain if `chance` is the most with which mere chance
-    would show one as clear.
+    A change of less than `least` is left to the scatter. A clear change is one that pure scatter would show with a
+    probability of at most `chance`.
 
     The test is the likelihood ratio test for one change of a normal mean (Worsley, Journal of the American Statistical
     Association 74, 1979): the largest t statistic over all positions. Bonferroni's inequality bounds its probability.

@@ -217,7 +217,8 @@ class Window:
     def spans(self, known: Callable[[Mark], bool] = lambda _: True) -> list["Window"]:
         """Return the spans of the window: from mark to mark, each of at least `LEAST_SPAN_S` and one round.
 
-        The last has the rest. Only marks that are `known` cut the window.
+        A span is also longer than the pause at its last mark, and of marks at the same time only the last cuts. The
+        last span has what is left. Only marks that are `known` cut the window.
         """
         cuts = [0]
         for place, mark in enumerate(self.marks):

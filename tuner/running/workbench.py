@@ -87,12 +87,12 @@ class Workbench:
         return spec.model_copy(update={"pruner": spec.pruner.model_copy(update={"name": "none"})})
 
     def space_for(self, case: Case) -> Space:
-        """Return the space that is really searched.
+        """Return the space that is really searched for a case.
 
-        It has the configs that `holds` and the trainer's rules admit, without the parameters of `not_searched`, with a
-        ladder that ends where `cut_for` says. An `auto` ladder has the rungs in `rungs` or, before they are fixed, its
-        first doublings. Raises StudyError when no parameter is left, TrainerError for a value that the trainer cannot
-        use.
+        It lacks the parameters of `not_searched`, and the configs that `holds`, or a rule of the trainer, refuses. Its
+        ladder, the sizes that decide memory, ends where `cut_for` says. An `auto` ladder has the sizes in `rungs` or,
+        before these are worked out, its first doublings. Raises StudyError when no parameter is left, TrainerError for
+        a value that the trainer cannot use.
         """
         spec = self.spec_for(case)
         space = spec.build_space()
@@ -225,7 +225,7 @@ def open_workbench(
 ) -> Workbench:
     """Return a study with its trainer and devices, opened; `devices` overrides the study file's, see `devices_for`.
 
-    Raises StudyError, TrainerError or DeviceError.
+    On several nodes, each node adds the variables of its own devices. Raises StudyError, TrainerError or DeviceError.
     """
     spec = load(study)
     check_metrics(spec)

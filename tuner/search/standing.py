@@ -247,8 +247,9 @@ def all_measured(trials: Sequence[TrialRecord]) -> list[Standing]:
 def leader(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Leader | None:
     """Return the best config; None where none may be the best. `defaults`: the default config of each rung.
 
-    The plain command decides: a config that only sessions have measured is the best only in two cases. Either the plain
-    command has measured no config, or the config has a higher value and more samples/s than the best in sessions, too.
+    The plain command decides, whose trials are cold. A config that only sessions have measured, which are warm, is the
+    best only in two cases. Either nothing is cold, or in sessions the config has a higher value and more samples/s than
+    the best, and than every other config that is both cold and warm.
     """
     cold, warm = ways(trials)
     waiting = [standing for launch, standing in warm.items() if launch not in cold]
@@ -256,9 +257,9 @@ def leader(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Le
         return _led(waiting, defaults, unconfirmed=True) if waiting else None
     first = _led(list(cold.values()), defaults)
     own = warm.get(first.best.launch)
-    refuted = [standing for launch, standing in warm.items() if launch in cold]
+    measured_both_ways = [standing for launch, standing in warm.items() if launch in cold]
     ahead = [rival for rival in waiting if own and _beats(rival, own)]
-    if ahead := [rival for rival in ahead if not any(_beats(standing, rival) for standing in refuted)]:
+    if ahead := [rival for rival in ahead if not any(_beats(each, rival) for each in measured_both_ways)]:
         return _led(ahead, defaults, unconfirmed=True)
     return replace(first, unconfirmed=_strongest(waiting, cold, warm))
 

@@ -68,7 +68,7 @@ class RaceRuns:
                 self._write_claim()
 
             self._beat_s = time.monotonic()
-            with suppress(FileLockedError):  # perhaps by the trainer, which must not wait for this process
+            with suppress(FileLockedError):  # the trainer may hold the lock, and must not wait for this process
                 self._database.transact(renewed, hurried=True)
 
     def release(self) -> None:

@@ -44,7 +44,7 @@ def literal_line(words: Iterable[str]) -> str:
 
 
 def literal_words(line: str) -> list[str]:
-    """Return the words of which `literal_line` made a line. Raises ValueError for an unclosed quote."""
+    """Return the words of a line that `literal_line` has made, its inverse. Raises ValueError for an unclosed quote."""
     words: list[str] = []
     for match in _WORD.finditer(line):
         if match["stray"]:

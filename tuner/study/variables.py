@@ -105,14 +105,17 @@ def looked_up(texts: Iterable[str], environ: Mapping[str, str]) -> dict[str, str
 
 def is_expansion(text: str, of: str) -> bool:
     """Return whether a text may be `of` with values in place of its references, of which there is at least one."""
-    between = [""]
+    literals = [""]  # the texts before, between and after the references
     for part in parts(of):
-        between += [""] if part.is_reference else [between.pop() + part.source]
-    begin, end = between[0], between[-1]
-    if len(between) == 1 or not (text.startswith(begin) and text[len(begin) :].endswith(end)):
+        if part.is_reference:
+            literals.append("")
+        else:
+            literals[-1] += part.source
+    begin, end = literals[0], literals[-1]
+    if len(literals) == 1 or not (text.startswith(begin) and text[len(begin) :].endswith(end)):
         return False
     place, stop = len(begin), len(text) - len(end)
-    for literal in between[1:-1]:
+    for literal in literals[1:-1]:
         if (at := text.find(literal, place, stop)) < 0:
             return False
         place = at + len(literal)

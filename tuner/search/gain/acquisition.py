@@ -103,7 +103,8 @@ class Acquisition:
         ladders and kernels to develop on, so that 95 of 100 bounds hold and that the mean loss is as expected. On
         launches of large models fewer hold (`benchmarks/results/search.md`).
         """
-        lost, bound = expected_gain.shortfall(self._contest(price, self._chances)[1])
+        _, rivals = self._contest(price, self._chances)
+        lost, bound = expected_gain.shortfall(rivals)
         believed = bound * min(1.0, max(0.3, math.sqrt(self._realised_ratio)))
         least = LEAST_BOUND if len(self._seen) < len(self._pool.configs) else 0.0
         expected = self._realised_ratio**0.8 * lost
@@ -337,7 +338,10 @@ class Acquisition:
         return int(np.where(possible, promise, -np.inf).argmax()) if possible.any() else None
 
     def _prospect(self, price: Price) -> expected_gain.Prospect:
-        """Return what the series of probes promises that pays best, once there is a best."""
+        """Return the series of probes that pays best, with what it gains and takes. There must be a best config.
+
+        Only configs that promise a gain are in a series; the best ones so far are their rivals.
+        """
         places, rivals = self._contest(price, self._runs)
         return expected_gain.most_rewarding(
             rivals,

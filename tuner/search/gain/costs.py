@@ -210,18 +210,21 @@ def unsuspected(ran: Codes, failed: Codes, codes: Codes) -> Floats:
 
 
 def causes(ran: Sequence[Config], failed: Sequence[Config]) -> list[Choice]:
-    """Return the choices that failed in at least two settings and never ran, although one of these settings ran.
+    """Return the choices that must be a cause of failures: each failed beside two settings of the others or more.
 
-    In that setting a config ran which differs in nothing else. Without it, other choices may be the cause.
+    It never ran, and beside one of these settings another value of the same parameter ran. Without that, the other
+    choices may be the cause.
     """
     choices = []
     for name, value in dict.fromkeys(item for config in failed for item in config.items()):
-        settings = {_others(config, name) for config in failed if config.get(name) == value}
+        failed_beside = {_others(config, name) for config in failed if config.get(name) == value}
         never_ran = all(config.get(name) != value for config in ran)
-        if len(settings) >= 2 and never_ran and settings & {_others(config, name) for config in ran if name in config}:
+        ran_beside = {_others(config, name) for config in ran if name in config}
+        if len(failed_beside) >= 2 and never_ran and failed_beside & ran_beside:
             choices.append((name, value))
     return choices
 
 
 def _others(config: Mapping[str, Value], name: str) -> frozenset[Choice]:
+    """Return the choices of a config without that of one parameter."""
     return frozenset(item for item in config.items() if item[0] != name)

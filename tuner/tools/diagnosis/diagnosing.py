@@ -234,7 +234,7 @@ def diagnose_journal(path: Path, study: str, given: Setup | None = None) -> Diag
 
 
 def of_journal(journal: "JournalStudy", study: str) -> StudyRecord:
-    """Return what a journal says of a study."""
+    """Return what a journal says of a study. Trials that one process ran at the same time were threads (`n_jobs`)."""
     workers = [
         float(value)
         for trial in journal.trials

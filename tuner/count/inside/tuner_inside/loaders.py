@@ -172,6 +172,7 @@ def _ended(iterator):
 
 
 def _wrap(module):
+    """Wrap the step of a loader's iterator: it notes the usual batch of a known form, and looks at every other one."""
     base = module._BaseDataLoaderIter
     given, gave, torch = base.__next__, loaders.gave, sys.modules["torch"]
 

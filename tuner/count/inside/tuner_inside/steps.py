@@ -267,7 +267,10 @@ def after_step(optimizer, *_):
 
 
 def _worked_through(tally, optimizer, now_s):
-    """Tell what was counted where it is time, and look for the trained module in the first steps."""
+    """Tell what was counted where it is time, and look for the trained module in the first steps.
+
+    Where no call of the outermost modules was seen, the modules one level further in are watched instead.
+    """
     if tally is not _now.begun:
         _now.begun = tally
         _begin(tally, optimizer)

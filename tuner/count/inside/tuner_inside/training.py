@@ -22,16 +22,17 @@ class Training:
     def __init__(self):
         self.steps = 0
         self.losses = {}
-        """The step → readings of the losses whose gradients it adds up."""
+        """Step → readings of the losses whose gradients that step adds up, as numbers that are read later."""
         self.inputs = {}
-        """The step → readings of the sums of inputs, by which ranks with the same samples are known."""
+        """Step → readings of the sums of its inputs, by which ranks with the same samples are known."""
         self.autocast = set()
         """The types in which autocast has computed."""
         self.is_scaled = False
         """Whether a gradient scaler makes losses larger."""
         self.skipped = 0
-        """The steps that it has skipped."""
+        """The optimizer steps that the gradient scaler has skipped."""
         self.saves_s = 0.0
+        """The seconds that saving has taken."""
 
 
 training = Training()

@@ -85,13 +85,14 @@ def _masked(option):
 
 
 def mark_typed(options, words):
-    """Mark the options that words name: in full, shortened, or as the first of some letters."""
+    """Mark the options that a command line names: `--workers 4`, shortened as `--work 4`, or `-w4` with its value."""
     by_name = {name: option for option in options for name in option["names"] + option["off"]}
     for word in words:
         name = word.split("=", 1)[0]
         if name.startswith("--") and name not in by_name:
             longer = [known for known in by_name if known.startswith(name)]
-            name = longer[0] if len({id(by_name[known]) for known in longer}) == 1 else name
+            is_of_one_option = len({id(by_name[known]) for known in longer}) == 1
+            name = longer[0] if is_of_one_option else name
         for known in (name, name[:2]):
             if known in by_name:
                 by_name[known]["typed"] = True

@@ -27,11 +27,12 @@ def _done(parse, _):
 
 
 def _of_param(param, ctx):
+    """Return a parameter of click as the one option that it is; `each` takes lists."""
     source = getattr(ctx.get_parameter_source(param.name), "name", None)
-    if hasattr(param, "type_descriptor"):  # typer without click
+    if hasattr(param, "type_descriptor"):  # of a newer typer, which brings a click of its own
         choices = param.type_descriptor.choices
     else:
         choices = [getattr(choice, "name", choice) for choice in getattr(param.type, "choices", ())] or None
-    switch = param.is_flag or param.count or getattr(param, "_flag_needs_value", False)
+    may_lack_value = param.is_flag or param.count or getattr(param, "_flag_needs_value", False)
     value, typed = ctx.params.get(param.name), source == "COMMANDLINE"
-    return [option(param.opts, value, switch, param.secondary_opts, choices, typed)]
+    return [option(param.opts, value, may_lack_value, param.secondary_opts, choices, typed)]
