@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, reader, spec, states, view, watched
@@ -15,10 +16,11 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Next, Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded, ProbeRunning
-from tuner.running.job import Job, Pulse
+from tuner.running.job import SEARCH, Job, Pulse
 from tuner.running.loop import optimize
+from tuner.search.choosing import Strategy
 from tuner.study.cases import Case
-from tuner.study.space import Config
+from tuner.study.space import Config, Space
 from tuner.study.spec import StudySpec
 
 pytestmark = pytest.mark.early
@@ -97,21 +99,30 @@ def test_the_watcher_hears_of_the_running_probe_as_often_as_it_wants_to(tmp_path
 
 
 def test_a_later_case_that_cannot_be_searched_is_reported_before_the_first_probe(tmp_path: Path) -> None:
-    template = {"command": "train {num_envs} {agent_variant} {first} {second} {out_dir}", "cases": ["walk", "run"]}
-    huge = {name: {"range": [1, 1000]} for name in ("first", "second")}
-    small = {name: {"choices": [1]} for name in huge}
+    template = {"command": "train {num_envs} {agent_variant} {first} {out_dir}", "cases": ["walk", "run"]}
     study = spec(
         trainer={"name": "command", "options": template},
-        space={"num_envs": {"ladder": [8]}, "agent_variant": {"choices": ["default"]}, **small},
+        space={"num_envs": {"ladder": [8]}, "agent_variant": {"choices": ["default"]}, "first": {"choices": [1]}},
         search={"sampler": "gain"},
-        overrides=[{"match": {"cases": ["run"]}, "space": huge}],
+        overrides=[{"match": {"cases": ["run"]}, "space": {"first": {"range": [1, 1000]}}}],
     )
+
+    def strategy(space: Space, *given: Any) -> Strategy:
+        if len(space.values("first")) > 1:
+            raise StudyError("no sampler for this space")
+        return SEARCH.strategy(space, *given)
+
     watcher = Quiet()
     with opened(tmp_path) as database:
         job = Job(
-            bench=bench(tmp_path, study), database=database, probe=busy, watcher=watcher, interrupted=lambda: False
+            bench=bench(tmp_path, study),
+            database=database,
+            probe=busy,
+            watcher=watcher,
+            interrupted=lambda: False,
+            purpose=replace(SEARCH, strategy=strategy),
         )
-        with pytest.raises(StudyError, match="case run: the space holds more than 100,000 configs"):
+        with pytest.raises(StudyError, match="case run: no sampler for this space"):
             optimize(job, [CASE, Case(name="run")])
     assert watcher.launched == []
 

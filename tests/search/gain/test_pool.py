@@ -8,7 +8,7 @@ import pytest
 
 from tuner.errors import StudyError
 from tuner.search.gain.pool import Levels, Pool
-from tuner.study.space import Condition, Parameter, Space
+from tuner.study.space import Condition, Config, Parameter, Space
 
 SPACE = Space(
     (
@@ -24,9 +24,27 @@ SPACE = Space(
 POOL = Pool(SPACE)
 
 
-def test_a_space_that_is_too_large_is_refused() -> None:
-    huge = Space(tuple(Parameter(name=f"p{number}", values=tuple(range(100))) for number in range(3)))
-    with pytest.raises(StudyError, match=r"more than 100,000 configs.* search\.sampler: tpe"):
+def test_a_large_space_is_drawn_from_and_its_constraints_are_kept() -> None:
+    huge = Space(
+        tuple(Parameter(name=f"p{number}", values=tuple(range(100))) for number in range(4)),
+        holds=lambda config: sum(map(float, config.values())) < 60.0,
+    )
+    pool = Pool(huge)
+    assert pool.is_part
+    assert all(map(huge.holds, pool.configs))
+    assert pool.configs == Pool(huge).configs
+    best: Config = {"p0": 14, "p1": 14, "p2": 14, "p3": 14}
+    beside = pool.beside([best], [best])
+    place = beside.find(best)
+    assert place is not None
+    assert len(beside.neighbours(place)) == 8
+
+
+def test_a_large_space_of_which_no_config_keeps_the_constraints_is_refused() -> None:
+    huge = Space(
+        tuple(Parameter(name=f"p{number}", values=tuple(range(100))) for number in range(4)), holds=lambda _: False
+    )
+    with pytest.raises(StudyError, match="keeps the constraints"):
         Pool(huge)
 
 

@@ -117,6 +117,8 @@ class Acquisition:
     def _with_causes(self, reason: str) -> str:
         ends = [] if self.best is None else ranges.largest_of(self._pool, self._pool.configs[self.best])
         limits = [f"within these values, of which {' and '.join(ends)} is the largest"] if ends else []
+        if self._pool.is_part:
+            limits.append(f"among {len(self._pool.configs):,} configs drawn of a larger space")
         failed = (f"every config with {name}={written(value)} failed" for name, value in self._costs.causes)
         return "; ".join([reason, *limits, *failed])
 

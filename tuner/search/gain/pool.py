@@ -1,7 +1,9 @@
-"""All configs of a space in one list, as points in a box, and how near they are to each other. Pure."""
+"""The configs of a space in one list, as points in a box, and how near they are to each other. Pure."""
 
 import math
+import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -86,21 +88,29 @@ def _squares(line: Floats | None, rows: Codes, columns: Codes, unused: int) -> F
 
 
 MOST = 100_000
-"""The largest number of configs in a pool. To compare this many takes about a second of CPU time, and 0.2 GB."""
+"""The largest number of configs that are listed. To compare this many takes about a second of CPU time, and 0.2 GB."""
+DRAWN = 20_000
+"""So many configs are drawn of a space that has more."""
+_COMBINED = 5_000_000
+"""The most combinations of values that are looked through for those that keep the constraints: some seconds."""
+UNCHANGED = 0.7
+"""The probability that a changed config keeps a value."""
+_DRAWS = 200_000
+"""The most draws, where few combinations keep the constraints: some seconds."""
 
 
 class Pool:
-    """All configs of a space. The place in the list names a config."""
+    """All configs of a space, or a part of a large one. The place in the list names a config."""
 
-    def __init__(self, space: Space) -> None:
-        """Raises StudyError if the space has more than `MOST` configs."""
+    def __init__(self, space: Space, part: Sequence[Config] = ()) -> None:
+        """Without a `part` of its configs, the space is listed, or drawn from if it has more than `MOST`.
+
+        Raises StudyError if no config is found that keeps the constraints of a large space.
+        """
+        listed = [] if part else _listed(space)
         self.space = space
-        self.configs = list(islice(space.configs(), MOST + 1))
-        if len(self.configs) > MOST:
-            raise StudyError(
-                f"the space holds more than {MOST:,} configs, too many for search.sampler: gain; leave values out, or "
-                "set search.sampler: tpe"
-            )
+        self.is_part = bool(part) or len(listed) > MOST
+        self.configs = list(part) or (_drawn(space) if self.is_part else listed)
         self.levels = Levels(space)
         self.codes = self.levels.codes(self.configs)
         self.heights = self.levels.heights(self.codes)
@@ -114,6 +124,13 @@ class Pool:
         """Return the place of a config; None where it is none of the space."""
         return self._places.get(config_digest(config))
 
+    def beside(self, configs: Iterable[Config], best: Iterable[Config]) -> "Pool":
+        """Return the pool with these configs, and with all that differ from one of the best in one parameter."""
+        near = [changed for config in best for changed in self._changed(config) if self.space.holds(changed)]
+        more = {config_digest(config): config for config in (*configs, *near)}
+        new = [config for digest, config in more.items() if digest not in self._places]
+        return Pool(self.space, [*self.configs, *new])
+
     def neighbours(self, place: int) -> list[int]:
         """Return the places of the configs that differ in one parameter: by the next number, or by any other word."""
         digests = map(config_digest, self._changed(self.configs[place]))
@@ -124,6 +141,39 @@ class Pool:
             for value in _next_to(parameter, config[parameter.name]) if parameter.name in config else ():
                 wanted = {**config, parameter.name: value}
                 yield self.space.draw(lambda active, wanted=wanted: wanted.get(active.name, active.values[0]))
+
+
+def _listed(space: Space) -> list[Config]:
+    """Return the configs of a space; where there are more than `MOST`, only some, but more than `MOST`."""
+    free = list(islice(replace(space, holds=lambda _: True).configs(), MOST + 1))
+    if len(free) <= MOST:
+        return list(filter(space.holds, free))
+    combined = math.prod(len(parameter.values) for parameter in space.parameters)
+    return list(islice(space.configs(), MOST + 1)) if combined <= _COMBINED else free
+
+
+def _drawn(space: Space) -> list[Config]:
+    """Draw configs of a space, always the same ones; every second draw changes a config that was found before."""
+    draw = random.Random(0)  # noqa: S311 - choosing configs is no cryptography
+    found = {} if space.own is None else {config_digest(space.own): space.own}
+    known = list(found.values())
+    for number in range(_DRAWS):
+        start = draw.choice(known) if number % 2 and known else {}
+        config = space.draw(
+            lambda parameter, start=start: (
+                start[parameter.name]
+                if parameter.name in start and draw.random() < UNCHANGED
+                else draw.choice(parameter.values)
+            )
+        )
+        if space.holds(config) and (digest := config_digest(config)) not in found:
+            found[digest] = config
+            known.append(config)
+            if len(known) == DRAWN:
+                break
+    if not known:
+        raise StudyError(f"none of {_DRAWS:,} combinations of values keeps the constraints; leave values out")
+    return known
 
 
 def first(pool: Pool, may_run: NDArray[np.bool_], closed: Sequence[int], failed: Codes) -> int:
