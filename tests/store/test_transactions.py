@@ -24,7 +24,7 @@ pytestmark = pytest.mark.early
 
 @pytest.fixture
 def database(postgresql_server: str) -> Iterator[Database]:
-    with opened(postgresql_server) as database:
+    with opened(postgresql_server, sleep=lambda _: None) as database:
         yield database
 
 

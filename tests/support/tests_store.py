@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -71,8 +72,8 @@ def case_study(
 
 
 @contextmanager
-def opened(url: str) -> Iterator[Database]:
-    database = Database(url)
+def opened(url: str, sleep: Callable[[float], None] = time.sleep) -> Iterator[Database]:
+    database = Database(url, sleep=sleep)
     try:
         yield database
     finally:
