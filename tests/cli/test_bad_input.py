@@ -3,6 +3,8 @@
 import errno
 import os
 import sqlite3
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from optuna.trial import TrialState
 from sqlalchemy import create_engine
 from tests_cli import Tuner, study_file
+from tests_docs import ROOT
 from tests_postgresql import GUARDED
 
 from tuner.records.schema import LEASE
@@ -323,6 +326,23 @@ def test_a_limit_of_the_machine(tuner: Tuner, tmp_path: Path, monkeypatch: pytes
     study = study_file(tmp_path)
     monkeypatch.setattr(Path, "is_file", fail)
     refused(tuner("cases", "--study", study), LIMITS[cause], "run the command again")
+
+
+def test_a_library_that_cannot_be_loaded(tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path) -> bool:
+        raise ImportError("libarrow.so: failed to map segment from shared object")
+
+    study = study_file(tmp_path)
+    monkeypatch.setattr(Path, "is_file", fail)
+    refused(tuner("cases", "--study", study), "libarrow.so: failed to map segment", "ulimit -a")
+
+
+def test_python_without_its_packages_is_told_in_one_line() -> None:
+    words = [sys.executable, "-S", "-m", "tuner", "status"]
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "No module named" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_an_error_without_the_memory_to_format_it(tuner: Tuner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,7 +155,7 @@ def main() -> None:
             app(prog_name="tuner")
     except TunerError as error:
         _refuse(str(error))
-    except (OSError, RuntimeError, MemoryError) as error:
+    except (OSError, RuntimeError, MemoryError, ImportError) as error:
         if (reason := _outside(error)) is None:
             raise
         if isinstance(error, OSError) and error.errno in _FULL:
@@ -181,6 +181,9 @@ def _outside(error: Exception) -> str | None:
     match error:
         case MemoryError():
             text = f"memory ran out; see `ulimit -a` and `free`, {again} to resume"
+        case ImportError() if not (error.name or "").startswith("tuner"):
+            last = [line for line in str(error).splitlines() if line.strip()][-1]
+            text = f"a library cannot be loaded: {last}; install tuner anew, or raise the limit that `ulimit -a` shows"
         case RuntimeError() if str(error).startswith("Symlink loop"):  # Path.resolve(), before Python 3.13
             text = f"{error}; remove the link, or name another path"
         case OSError(filename=str() as name) if error.errno in out_of_reach:
