@@ -197,6 +197,24 @@ def test_optimizers_that_come_and_go_are_not_counted(forked: Callable[[str, Path
     assert kinds.count("start") < 12
 
 
+MORE_THAN_IS_NOTED = """
+    train(model, steps=20)
+    for _ in range(20_001):
+        model(torch.ones(5, 4))
+    train(model, steps=20)
+"""
+
+
+def test_more_between_two_steps_than_is_noted_ends_the_counts(
+    forked: Callable[[str, Path], str], tmp_path: Path
+) -> None:
+    forked(dedent(BEGIN) + dedent(MORE_THAN_IS_NOTED), tmp_path / "counts")
+    records = [record for _, record in told(tmp_path / "counts")]
+    (off,) = (record for record in records if record["type"] == "off")
+    assert "more happened between two steps" in off["why"]
+    assert last(records)["steps"] <= 20
+
+
 def test_the_precision_skipped_steps_and_saves_are_told(counted: Any) -> None:
     _, records = counted("""
         scaler = torch.amp.GradScaler("cpu")

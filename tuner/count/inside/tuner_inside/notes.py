@@ -10,7 +10,8 @@ from collections import deque
 from tuner_inside.tell import switch_off
 
 MOST_NOTES = 20000
-"""The oldest notes are lost beyond so many, as in a process that computes gradients and has no optimizer of torch."""
+"""The oldest notes are lost beyond so many. A process without an optimizer of torch works none through; elsewhere,
+nothing is counted from then on."""
 
 _notes = deque(maxlen=MOST_NOTES)
 _working = allocate_lock()
@@ -30,6 +31,8 @@ def work_through():
     """Call the functions that were noted. Where another thread does so now, nothing is left to do."""
     if _working.acquire(False):
         try:
+            if len(_notes) == MOST_NOTES:
+                raise OverflowError("more happened between two steps than is noted")
             while _notes:
                 function, *arguments = _notes.popleft()
                 function(*arguments)
