@@ -154,6 +154,11 @@ class DeviceSummary:
     energy_j: float | None = None
     """The energy that the window's iterations take in training."""
 
+    @property
+    def is_gpu(self) -> bool:
+        """Whether this is a GPU rather than a share of the CPU."""
+        return self.device.startswith("cuda")
+
 
 @dataclass(frozen=True, slots=True)
 class Change:

@@ -126,8 +126,8 @@ class Pool:
 
     def beside(self, configs: Iterable[Config], best: Iterable[Config]) -> "Pool":
         """Return the pool with these configs, and with all that differ from one of the best in one parameter."""
-        near = [changed for config in best for changed in self._changed(config) if self.space.holds(changed)]
-        more = {config_digest(config): config for config in (*configs, *near)}
+        neighbours = [changed for config in best for changed in self._changed(config) if self.space.holds(changed)]
+        more = {config_digest(config): config for config in (*configs, *neighbours)}
         new = [config for digest, config in more.items() if digest not in self._places]
         return Pool(self.space, [*self.configs, *new])
 
@@ -155,8 +155,8 @@ def _listed(space: Space) -> list[Config]:
 def _drawn(space: Space) -> list[Config]:
     """Draw configs of a space, always the same ones; every second draw changes a config that was found before."""
     draw = random.Random(0)  # noqa: S311 - choosing configs is no cryptography
-    found = {} if space.own is None else {config_digest(space.own): space.own}
-    known = list(found.values())
+    known = [] if space.own is None else [space.own]
+    digests = set(map(config_digest, known))
     for number in range(_DRAWS):
         start = draw.choice(known) if number % 2 and known else {}
         config = space.draw(
@@ -166,8 +166,8 @@ def _drawn(space: Space) -> list[Config]:
                 else draw.choice(parameter.values)
             )
         )
-        if space.holds(config) and (digest := config_digest(config)) not in found:
-            found[digest] = config
+        if space.holds(config) and (digest := config_digest(config)) not in digests:
+            digests.add(digest)
             known.append(config)
             if len(known) == DRAWN:
                 break

@@ -120,9 +120,9 @@ class Tally(calls.Watcher):
             self.key = next((name for name, value in kwargs.items() if value is tensor), None)
             is_usual = args[0] is tensor if args else self.key is not None
             self.usual_mode = mode if is_usual else None
-            for other in _living(self.modules):
-                if other is not module:
-                    self.forget(other)
+            for watched in _living(self.modules):
+                if watched is not module:
+                    self.forget(watched)
         if self.steps < LOSS_STEPS:
             after_input(tensor)
 
