@@ -177,10 +177,11 @@ def test_a_script_of_several_lines_stays_whole() -> None:
 
 
 def test_all_that_is_asked_for_stands_in_the_study() -> None:
-    asked = ("num_envs=256..65536", "num-workers=0,2", "prefetch-factor=2,4", "opt=adam,sgd 2")
+    asked = ("num_envs=512..65536", "num-workers=0,2", "prefetch-factor=2,4", "opt=adam,sgd 2")
     spec = study("A=b python train.py --num_envs 256 --name 'it''s'", COUNTED, asked)
     assert spec.space["num_envs"].ladder == "auto"
-    assert (spec.space["num_envs"].min, spec.space["num_envs"].max) == (256, 65536)
+    envs = spec.space["num_envs"]
+    assert (envs.min, envs.max, envs.own) == (256, 65536, 256)  # the typed number is probed, too
     assert spec.space["prefetch_factor"].when["num_workers"].model_dump() == {"min": 1}  # type: ignore[union-attr]
     assert spec.space["opt"].choices == ("adam", "sgd 2")
     assert spec.trainer.options["env"] == {"A": "b"}

@@ -13,9 +13,8 @@ from tuner.drafting.command_lines import TypedCommand, text_of
 from tuner.drafting.draft import Draft
 from tuner.drafting.searches import Known, Role, SearchedFlag
 from tuner.drafting.watching import Used, Watched
-from tuner.study import Value
+from tuner.study import Expression, Value
 from tuner.trainers.config_files import is_config, is_named, values_in
-from tuner.trainers.template import Expression
 
 
 def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free_precision: bool = False) -> Known:
