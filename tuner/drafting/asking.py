@@ -39,8 +39,10 @@ def searches(
             raise StudyError(f"--search {twice[0]} is given more than once; write all its values in one option")
     elif ask:
         chosen = _answered(known, say, ask)
-    elif not (chosen := [search for search in proposed(known) if known.free_precision or not search.is_precision]):
-        raise StudyError(nothing_known(known))
+    else:
+        chosen = [search for search in proposed(known) if known.free_precision or not search.is_precision]
+        if not (chosen or known.launch):
+            raise StudyError(nothing_known(known))
     return balanced(known, chosen)
 
 

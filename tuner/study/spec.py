@@ -156,6 +156,13 @@ class Override(Strict):
     """some keys of `search`"""
 
 
+LaunchName = Literal["megatron", "torchtitan", "deepspeed", "accelerate_fsdp", "nccl"]
+
+
+def _listed(names: object) -> object:
+    return (names,) if isinstance(names, str) else names
+
+
 RANKS = "ranks"
 """The placeholder of rules that is no parameter: the number of devices of a probe."""
 
@@ -344,6 +351,8 @@ class StudySpec(Strict):
     trainer: TrainerSpec
     fallback: Name | None = None
     """the study to run instead if `trainer.root` is empty"""
+    launch: Annotated[tuple[LaunchName, ...], BeforeValidator(_listed)] = ()
+    """ready-made spaces, one or a list; each adds its parameters and rules to those of the file"""
     cases: Cases = ("*",)
     """globs over the trainer's cases"""
     devices: Devices = "auto"
