@@ -66,6 +66,7 @@ def open_search(
     cases: Sequence[str] | None = None,
     devices: str | None = None,
     replay: Path | None = None,
+    prices: Path | None = None,
     runs: Path,
     say: Callable[[str], None] = lambda _: None,
 ) -> Search:
@@ -74,14 +75,14 @@ def open_search(
     Raises StudyError, TrainerError or DeviceError where the study, a case or a device cannot be used.
     """
     if replay is None:
-        bench = open_workbench(study, devices=devices, runs=runs)
+        bench = open_workbench(study, devices=devices, prices=prices, runs=runs)
         if spare := spare_cards(bench.spec.devices_for(devices)):
             each = len(bench.devices)
             more = f"; `tuner optimize --workers {spare // each + 1}` searches on them, too" if spare >= each else ""
             say(f"the study wants {each} card(s), so {spare} more stay free{more}")
         prober = open_prober(bench, say)
-    elif cases or devices:
-        raise StudyError("--replay takes case and devices from the table; leave out --cases and --devices")
+    elif cases or devices or prices:
+        raise StudyError("--replay takes case, devices and prices from the table; leave out the options for them")
     else:
         table = Table.load(replay)
         bench = replay_bench(table, study, runs=runs)

@@ -4,6 +4,7 @@ from tuner.study.batch import REASON, BatchFit, Tried, first_size, fit, next_siz
 from tuner.study.cases import FILES, Case, lending_order, most_similar, select
 from tuner.study.keys import literal_keys, masked_trainer, without_keys
 from tuner.study.parameter import MOST_CASES, Number, ParameterSpec, PositiveInt, Strict
+from tuner.study.prices import price_of_all, read_prices
 from tuner.study.shell import (
     literal_line,
     literal_word,
@@ -35,6 +36,7 @@ from tuner.study.space import (
     written,
 )
 from tuner.study.spec import (
+    INVERSES,
     MOST_HOURS,
     NAME,
     RETIRED,
@@ -42,6 +44,7 @@ from tuner.study.spec import (
     Constraint,
     EnvironmentSpec,
     Name,
+    Prices,
     ProbeSpec,
     PrunerSpec,
     SearchSpec,
