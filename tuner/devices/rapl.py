@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+COUNTERS = "/sys/class/powercap"
+"""Where the kernel shows the counters."""
+
 
 class Rapl:
     """The counters of all processor packages together. Memory and other devices are not in them.
@@ -13,7 +16,7 @@ class Rapl:
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
-        zones = [zone for zone in sorted((root / "sys/class/powercap").glob("intel-rapl:*")) if _is_package(zone)]
+        zones = [zone for zone in sorted((root / COUNTERS.lstrip("/")).glob("intel-rapl:*")) if _is_package(zone)]
         self._counters = [_Counter(zone) for zone in zones]
 
     def total_j(self) -> float | None:
