@@ -9,6 +9,7 @@ from operator import attrgetter
 from statistics import fmean, stdev
 from typing import NamedTuple
 
+from tuner.probe.energy import COUNTER, RAPL, SAMPLED, Power, by_counter
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample, DeviceSummary, Progress
 from tuner.probe.steady import (
@@ -151,8 +152,13 @@ def _summary(
         return _estimate(lambda part: _mean(samples, part, read, past_s), window, spans, varies)
 
     util, sm = measure("util_pct", NVML_PAST_S if device.is_gpu else None), measure("sm_pct", varies=OF_SM)
-    power_w = mean("power_w", NVML_PAST_S)
     memory = memory_parts(samples, from_s, until_s)
+    counted, of_power = by_counter(samples), attrgetter("power_w")
+    power = (
+        Power.over(window, spans, counted, COUNTER if device.is_gpu else RAPL)
+        if counted
+        else Power.over(window, spans, lambda part: _mean(samples, part, of_power, NVML_PAST_S).mean, SAMPLED)
+    )
     return DeviceSummary(
         device=device.name,
         source=source,
@@ -172,11 +178,13 @@ def _summary(
         mem_rises=rises(samples, from_s),
         mem_floors=tuple(map(min, memory)),
         mem_tops=tuple(map(max, memory)),
-        power_mean_w=power_w,
+        power_mean_w=mean("power_w", NVML_PAST_S),
         others_mean_pct=mean("others_pct"),
         delayed_mean_pct=mean("delayed_pct"),
         power_max_w=over(max, (sample.power_w for sample in samples)),
-        energy_j=None if power_w is None else power_w * window.trained_s,
+        energy_j=power and power.mean_w * window.trained_s,
+        energy_se_j=power and power.error_w * window.trained_s,
+        energy_source=power and power.source,
     )
 
 
@@ -388,6 +396,8 @@ def notes(
     yield from _costs(window)
     if shares and any(share.mean is None for share in shares):
         yield "utilisation is unknown: a rank reports more `busy_s` than the time that has passed"
+    if any(device.energy_source == SAMPLED for device in devices):
+        yield "energy is integrated from sampled power, because a card has no counter of its own"
     others_pct = over(max, (device.others_mean_pct for device in devices)) or 0.0
     if others_pct >= BUSY_PCT:
         yield f"{LOADED} {min(others_pct, 100):.0f} % of the processors, so another run may give another value"
