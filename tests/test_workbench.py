@@ -260,6 +260,28 @@ def test_a_space_in_which_a_rule_forbids_everything_is_refused(tmp_path: Path) -
         bench.space_for(bench.trainer.cases()[0])
 
 
+COMMAND = {"name": "command", "options": {"command": "train.py --tp {tp} --pp {pp}", "progress": "tqdm"}}
+DEGREES = {"tp": {"choices": [1, 2, 4]}, "pp": {"choices": [1, 2, 4]}}
+
+
+def test_rules_leave_out_configs_and_values_that_no_config_has(tmp_path: Path) -> None:
+    rules = ["{ranks} % ({tp} * {pp}) == 0", "{tp} <= {ranks}", "{pp} <= {ranks}"]
+    bench = opened(tmp_path, trainer=COMMAND, space=DEGREES, rules=rules)
+    space = bench.space_for(Case(name="command"))
+    assert [tuple(config.values()) for config in space.configs()] == [(1, 1), (1, 2), (2, 1)]
+    assert space.values("tp") == (1, 2)
+    assert bench.identity_for(Case(name="command"))["rules"] == rules
+
+
+def test_a_huge_space_whose_rules_leave_nothing_ends_with_the_rule(tmp_path: Path) -> None:
+    space = {f"p{place}": {"range": [1, 1000]} for place in range(4)}
+    words = " ".join(f"{{{name}}}" for name in space)
+    trainer = {"name": "command", "options": {"command": f"train.py {words}", "progress": "tqdm"}}
+    bench = opened(tmp_path, trainer=trainer, space=space, rules=["{p0} + {p3} < {p1} - {p2} - 998"])
+    with pytest.raises(StudyError, match=r"no config can run; .*the rule .* leaves it out"):
+        bench.space_for(Case(name="command"))
+
+
 def test_the_price_of_all_devices_is_the_study_s_or_that_of_a_file(tmp_path: Path) -> None:
     model = cpu_model()
     study = str(study_file(tmp_path, prices={"per_hour": {model: 2.0}}, objective="cost_per_million_samples"))

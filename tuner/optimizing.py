@@ -219,5 +219,5 @@ def optimize(
 def result_of(ready: Search, url: str, outcomes: Sequence[CaseOutcome], command: Sequence[str] = ()) -> Result:
     """Return the result of a search that has ended; `command` is what a person typed, if the study was made of it."""
     study = StudyReader(connect(url), ready.bench.spec.name)
-    found = told(ready.bench, study.cases[0], command) if command and study.cases else Told()
-    return Result(study=study, outcomes=tuple(outcomes), lines=found.lines, command=found.command)
+    best = told(ready.bench, study.cases[0], command) if command and study.cases else Told()
+    return Result(study=study, outcomes=tuple(outcomes), lines=best.lines, command=best.command)

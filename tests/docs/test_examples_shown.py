@@ -46,8 +46,10 @@ def test_a_file_of_prices_is_accepted(piece: Shown, tmp_path: Path) -> None:
 @pytest.mark.parametrize("piece", STUDIES, ids=lambda piece: piece.place)
 def test_a_study_file_is_accepted(piece: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    own = YAML(typ="safe").load(piece.text)
+    around = {key: part for key, part in AROUND.items() if not ("launch" in own and key == "space")}
     with Path("shown.yaml").open("w", encoding="utf-8") as file:
-        YAML(typ="safe").dump(AROUND | YAML(typ="safe").load(piece.text), file)
+        YAML(typ="safe").dump(around | own, file)
     spec = load("shown.yaml", {"MIMICKIT_ROOT": "x"})
     assert split_parameters(open_trainer(spec.trainer), spec.space) == (tuple(spec.space), {})
     assert narrowed(spec, "amp_pi_plus", "gpu").build_space().names

@@ -4,6 +4,7 @@ import heapq
 import math
 import os
 import platform
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -262,7 +263,7 @@ class Others:
         `trainer_s` is the CPU time that the trainer has used since then. A short interval may give less than 0.
         """
         before_s, busy_before_s, own_before_s = self._before
-        busy_s, own_s = self._busy_s(), _cpu_time(psutil.Process()).own_s
+        busy_s, own_s = self._busy_s(), time.process_time()
         self._before = t_s, busy_s, own_s
         if not self._knows or t_s <= before_s:
             return None

@@ -160,6 +160,11 @@ class DeviceSummary:
     energy_source: str | None = None
     """What measured it: `counter`, `rapl` or `sampled_power`."""
 
+    @property
+    def is_gpu(self) -> bool:
+        """Whether this is a GPU rather than a share of the CPU."""
+        return self.device.startswith("cuda")
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
