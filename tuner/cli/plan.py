@@ -4,7 +4,6 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -16,8 +15,19 @@ from tuner.cli.hints import cut_ladders, to_be_fitted, to_be_made
 from tuner.cli.slurm import job_bench
 from tuner.cli.work import Cases, Settings, first_config, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
-from tuner.errors import EmptyStoreError, StoreError, StudyError, TrainerError
-from tuner.export import CaseView, StudyReader, Topic, connect, findings, in_words, no_best, summary, with_error
+from tuner.errors import StoreError, StudyError, TrainerError
+from tuner.export import (
+    CaseView,
+    StudyReader,
+    Topic,
+    connect,
+    findings,
+    has_study,
+    in_words,
+    no_best,
+    summary,
+    with_error,
+)
 from tuner.probe import HEAD, ProbePlan, Slot, reserved_port
 from tuner.records.trial import pooled
 from tuner.records.urls import DATABASE, database_url
@@ -182,9 +192,8 @@ def _chosen(case: Case, members: Sequence[Standing], number: int | None) -> Stan
 
 def _foreseen(bench: Workbench, case: Case, config: Config, storage: str | None) -> Iterator[str]:
     """Yield what memory and samples/s a config is expected to have, from the study's probes or else without a run."""
-    view = None
-    with suppress(EmptyStoreError):
-        view = StudyReader(connect(database_url(storage, bench.folder)), bench.spec.name).case(case.name)
+    url, name = database_url(storage, bench.folder), bench.spec.name
+    view = StudyReader(connect(url), name).case(case.name) if has_study(url, name) else None
     (expected,) = foresee(bench.space_for(case), view.trials if view else (), [config])
     if share := expected.memory_share:
         yield f"memory {100 * share.mean:.1f} % of a device, 90 % sure {100 * share.low:.1f} to {100 * share.high:.1f}"
