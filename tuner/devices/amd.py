@@ -161,5 +161,6 @@ class AmdSource:
 
 def _number(value: object) -> float | None:
     """Return a number of AMD SMI; None for what it does not know: "N/A", or all bits of 16 or 32 set."""
-    known = isinstance(value, int | float) and not isinstance(value, bool) and value not in {0xFFFF, 0xFFFFFFFF}
-    return float(value) if known else None
+    if isinstance(value, int | float) and value not in {0xFFFF, 0xFFFFFFFF}:
+        return float(value)
+    return None
