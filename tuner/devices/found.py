@@ -212,6 +212,11 @@ def memory_variables(memory_mib: float | None, devices: Sequence[Device]) -> dic
     return {guard.MEMORY: str(round(memory_mib or 0))} if limited else {}
 
 
+def power_variables(power_limit_w: float | None) -> dict[str, str]:
+    """Return the environment variable by which the guard sets the power limit of the cards."""
+    return {} if power_limit_w is None else {guard.POWER: f"{power_limit_w:g}"}
+
+
 def launch_variables(
     spec: StudySpec, source: DeviceSource, inherited: Mapping[str, str] | None = None
 ) -> dict[str, str]:
@@ -225,6 +230,7 @@ def launch_variables(
         **({THREADS: threads} if threads and not source.devices[0].is_gpu else {}),
         **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
         **memory_variables(spec.environment.memory_mib, source.devices),
+        **power_variables(spec.environment.power_limit_w),
         **spec.environment.variables,
     }
 
