@@ -59,3 +59,9 @@ def test_equal_speeds_hardly_ever_alarm(spread: float) -> None:
         then, *now = runs(5, spread, seed=seed)
         alarms += compared(now, then).is_below(1.0)
     assert alarms <= 400 * 3 * FALSE_ALARM
+
+
+def test_more_runs_are_not_needed_where_the_error_is_small_or_comes_from_the_study() -> None:
+    assert compared(runs(6, 0.001), Reading(100.0, 0.1)).is_fine
+    assert not compared(runs(4, 0.02), Reading(100.0, 0.1)).is_fine
+    assert compared(runs(6, 0.001), Reading(100.0, 2.0)).is_fine

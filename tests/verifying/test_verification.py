@@ -118,8 +118,8 @@ def test_a_slower_own_command_alone_is_no_slowdown_of_the_best(bed: Bed) -> None
 
 def test_runs_go_on_until_they_are_fine_or_the_time_is_over(bed: Bed) -> None:
     bed.times = lambda workers, run: 1.0 + 0.01 * (-1) ** run
-    rounds = [bed.verified(minutes=minutes).rounds for minutes in (0.1, 4.0)]
-    assert rounds == [2, 6]
+    rounds = [bed.verified(minutes=minutes).rounds for minutes in (0.1, 3.0)]
+    assert rounds == [2, 4]
     bed.times = lambda workers, run: 1.0
     assert bed.verified(minutes=60.0).rounds < 6
 

@@ -20,6 +20,8 @@ Chosen.
 """
 FINE = 0.02
 """A test needs no more runs once it sees a slowdown that is so much larger than the one that is allowed. Chosen."""
+MOSTLY = 0.9
+"""More runs hardly reduce an error of which so much comes from the study: the other part is less than half. Chosen."""
 COARSE = 0.10
 """A test that would not see even a slowdown so much larger than the one that is allowed says nothing. Chosen."""
 
@@ -64,8 +66,10 @@ class Slowdown:
     times: float
     error: float
     """The standard error of `times`."""
+    of_study: float
+    """The part of this error that comes from the study, and that more runs do not reduce."""
     freedom: int
-    """The degrees of freedom of this error."""
+    """The degrees of freedom of the error."""
 
     @classmethod
     def of(cls, now: Sequence[Reading], then: Reading, readings: int, scatter: Scatter) -> "Slowdown":
@@ -77,7 +81,7 @@ class Slowdown:
         then_share = max((then.error or 0.0) / then.value, scatter.share / math.sqrt(readings))
         times = mean_now.value / then.value
         error = times * math.hypot((mean_now.error or 0.0) / mean_now.value, then_share)
-        return cls(times=times, error=error, freedom=scatter.freedom)
+        return cls(times=times, error=error, of_study=times * then_share, freedom=scatter.freedom)
 
     def is_below(self, at_least: float, waits: float = 0.0) -> bool:
         """Return whether the config is surely slower than `at_least` times its speed in the study (Student's t test).
@@ -94,6 +98,11 @@ class Slowdown:
     def seen(self) -> float:
         """By how much slower than allowed a config must be for the test to see it with the promised probability."""
         return (self._limit + NormalDist().inv_cdf(USUALLY_SEEN)) * self.error
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether more runs are not needed, or would hardly reduce the error."""
+        return self.seen <= FINE or self.of_study > MOSTLY * self.error
 
     def power(self, slowdown: float, at_least: float) -> float:
         """Return the probability with which such a test sees a slowdown, such as 0.03 for 3 %."""

@@ -17,7 +17,7 @@ from tuner.running.prober import run_in
 from tuner.search.standing import Standing
 from tuner.search.verdict import settled
 from tuner.study import Case, Config, launch_digest
-from tuner.tools.verifying.slowdown import COARSE, FINE, Reading, Slowdown, scatter
+from tuner.tools.verifying.slowdown import COARSE, Reading, Slowdown, scatter
 
 LEAST_RUNS = 4
 """The fewest runs in all, however long they take: fewer do not show how far runs scatter."""
@@ -140,7 +140,7 @@ class Findings:
     @property
     def is_fine(self) -> bool:
         """Whether more runs are not needed."""
-        return all(self.slowdown(subject).seen <= FINE for subject in self.subjects)
+        return all(self.slowdown(subject).is_fine for subject in self.subjects)
 
 
 class Verification:
