@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from tuner.export.bound import Bound, Profile, bound
-from tuner.probe import ITERATIONS_PER_S, LOADED, SAMPLES_PER_S, duration, over, student_tail
+from tuner.probe import LOADED, SAMPLES_PER_S, duration, over, student_tail
 from tuner.records.case_record import RECORDED, CaseRecord, RunRecord, StudyAttributes, newest_scored
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord, pooled
@@ -30,8 +30,8 @@ from tuner.search.standing import rival as find_rival
 from tuner.study import LADDER, Config, grouped, launch_digest, launched, rung_of
 
 NO_TRIALS = "no_trials"
-SPEEDS = {SAMPLES_PER_S, ITERATIONS_PER_S}
-"""The objectives of a study that looks for speed, not for busy devices."""
+BUSY = ("min_avg_util", "min_avg_sm")
+"""The objectives of a study that looks for busy devices, not for speed."""
 CLEAR = 0.05
 """A score is ahead if two equal configs would differ so in at most this share of races."""
 
@@ -115,11 +115,11 @@ class CaseView:
 
     @cached_property
     def fastest_as_default(self) -> Standing | None:
-        """The fastest config that learns what the default does; None in a study that maximises a speed.
+        """The fastest config that learns what the default does; None where busy devices alone are not the objective.
 
         None also where it makes no more samples/s than the best, as both were measured in the same way.
         """
-        if SPEEDS & {*self.objectives}:
+        if not {*self.objectives} <= {*BUSY}:
             return None
         first = fastest(config for config in self.configs if not self.changes_learning(config.config))
         pair = self.alike(first) if first and self.best and first.launch != self.best.launch else None

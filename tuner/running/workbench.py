@@ -30,6 +30,8 @@ from tuner.study import (
     lending_order,
     load,
     narrowed,
+    price_of_all,
+    read_prices,
     select,
 )
 from tuner.trainers.base import LadderEnd, Trainer
@@ -211,9 +213,15 @@ class Workbench:
 
     def slot(self, case: Case, folder: str | Path) -> Slot:
         """Return where a probe of a case runs, in a folder of the study's folder; `run_in` reserves its port."""
-        limits = self.spec_for(case).probe
-        out_dir, nodes = self.folder / folder, self.spec.slurm.nodes
-        return Slot(devices=self.devices, out_dir=out_dir, limits=limits, variables=self.variables, nodes=nodes)
+        prices, models = self.spec.prices, [("", device.model) for device in self.devices]
+        return Slot(
+            devices=self.devices,
+            out_dir=self.folder / folder,
+            limits=self.spec_for(case).probe,
+            variables=self.variables,
+            nodes=self.spec.slurm.nodes,
+            price_per_hour=prices and price_of_all(prices, models, "`prices`"),
+        )
 
     def study_name(self, case: Case) -> str:
         """Return the name of the case's study in the database."""
@@ -248,19 +256,25 @@ def open_workbench(
     study: str,
     *,
     devices: str | None = None,
+    prices: Path | None = None,
     runs: Path = Path("runs"),
     source_of: Callable[[StudySpec], DeviceSource] = open_source,
 ) -> Workbench:
     """Return a study with its trainer and devices, opened; `devices` overrides the study file's, see `devices_for`.
 
-    On several nodes, each node adds the variables of its own devices. Raises StudyError, TrainerError or DeviceError.
+    `prices`: a file with prices that replace those of the study. On several nodes, each node adds the variables of its
+    own devices. Raises StudyError, TrainerError or DeviceError.
     """
     spec = load(study)
+    if prices:
+        spec = spec.model_copy(update={"prices": read_prices(prices)})
     check_metrics(spec)
     trainer = open_trainer(spec.trainer)
     if spec.slurm.nodes > 1:
         spec = _over_nodes(spec, trainer)
     source = source_of(spec.model_copy(update={"devices": spec.devices_for(devices)}))
+    if spec.prices:  # before anything is measured that would lack its price
+        price_of_all(spec.prices, [("", device.model) for device in source.devices], prices or study)
     return Workbench(
         spec=spec,
         asked_for=study,

@@ -6,6 +6,7 @@ from tuner.study.expression import Expression, Rule
 from tuner.study.keys import literal_keys, masked_trainer, without_keys
 from tuner.study.launches import LAUNCHES, shown_launch, with_launches
 from tuner.study.parameter import MOST_CASES, Number, ParameterSpec, PositiveInt, Strict
+from tuner.study.prices import price_of_all, read_prices
 from tuner.study.shell import (
     literal_line,
     literal_word,
@@ -37,6 +38,7 @@ from tuner.study.space import (
     written,
 )
 from tuner.study.spec import (
+    INVERSES,
     MOST_HOURS,
     NAME,
     RANKS,
@@ -45,6 +47,7 @@ from tuner.study.spec import (
     Constraint,
     EnvironmentSpec,
     Name,
+    Prices,
     ProbeSpec,
     PrunerSpec,
     SearchSpec,

@@ -103,11 +103,14 @@ def compare_with_default(constraints: Iterable[Constraint]) -> bool:
 def read_objectives(text: str) -> tuple[str, ...]:
     """Return the full names of the objectives in a comma-separated list, in the same order.
 
-    `util` is short for `min_avg_util`, and `sm` for `min_avg_sm`.
+    `util` is short for `min_avg_util`, and `sm` for `min_avg_sm`. A metric of `INVERSES` stands for its inverse.
     """
     names = (name.strip() for name in text.split(","))
-    return tuple({"util": "min_avg_util", "sm": "min_avg_sm"}.get(name, name) for name in names)
+    return tuple({"util": "min_avg_util", "sm": "min_avg_sm", **INVERSES}.get(name, name) for name in names)
 
+
+INVERSES = {"joules_per_sample": "samples_per_joule", "cost_per_million_samples": "samples_per_price"}
+"""A metric of which less is better → its inverse, which an objective maximises instead."""
 
 Objective = Annotated[str, AfterValidator(lambda text: ",".join(read_objectives(text)))]
 """The type of one or several objectives in a study file. The value always has the full names, without spaces."""
@@ -132,6 +135,19 @@ class EnvironmentSpec(Strict):
     memory_mib: Annotated[Number, Field(gt=0)] | None = None
     """the memory of each device in MiB, where the trainer gets less than the device has. On the CPU no process of the
     trainer gets more; on a GPU the trainer itself must keep to it"""
+
+
+class Prices(Strict):
+    """The prices of one device for one hour."""
+
+    currency: str = "USD"
+    """the currency of all prices"""
+    per_hour: dict[str, Annotated[Number, Field(gt=0)]] = Field(min_length=1)
+    """the model of a device, or for `tuner compare` the name of a result file without its ending → its price"""
+
+    def of(self, machine: str, model: str) -> float | None:
+        """Return the price of a device; that of the machine comes before that of the model. None where neither is."""
+        return self.per_hour.get(machine, self.per_hour.get(model))
 
 
 class Match(Strict):
@@ -362,7 +378,8 @@ class StudySpec(Strict):
     rules: tuple[Annotated[str, AfterValidator(_read_rule)], ...] = Field(default=(), max_length=100)
     """what each config keeps, such as `"{tp} * {pp} <= {ranks}"`; all other configs are left out"""
     objective: Objective = "min_avg_util"
-    """what to maximise: `min_avg_util`, `min_avg_sm`, `samples_per_s`, `iterations_per_s`, or several"""
+    """what to improve: `min_avg_util`, `min_avg_sm`, `samples_per_s`, `iterations_per_s`, `joules_per_sample`,
+    `cost_per_million_samples`, or several"""
     constraints: dict[str, Bound] = Field(default_factory=dict)
     """metric → bound that the best must keep: `">= 10"`, `"<= 20000"` or `">= 0.8 * default"`"""
     probe: ProbeSpec = ProbeSpec()
@@ -370,6 +387,7 @@ class StudySpec(Strict):
     pruner: PrunerSpec = PrunerSpec()
     soak: SoakSpec = SoakSpec()
     environment: EnvironmentSpec = EnvironmentSpec()
+    prices: Prices | None = None
     slurm: SlurmSpec = SlurmSpec()
     overrides: tuple[Override, ...] = Field(default=(), max_length=200)
     """changes for some cases or devices, in this order"""

@@ -419,10 +419,10 @@ def exposed(spec: StudySpec) -> list[str]:
     """Return a line for each key that stands as a literal in the trainer's command or variables."""
     env = spec.trainer.options.get("env")
     texts = {str(name): str(text) for name, text in env.items()} if isinstance(env, dict) else {}
-    found = literal_keys(spec.trainer.command, {**spec.environment.variables, **texts})
+    names = literal_keys(spec.trainer.command, {**spec.environment.variables, **texts})
     return [
         f"study file: the value of {name} looks like a key; write a reference such as "
         f"${{{re.sub(r'[^A-Za-z0-9_]', '_', name).upper()}}} and "
         "export that variable, so that the study file and the trainer's own output need not hold it"
-        for name in found
+        for name in names
     ]

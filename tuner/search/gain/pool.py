@@ -123,8 +123,8 @@ class Pool:
 
     def beside(self, configs: Iterable[Config], best: Iterable[Config]) -> "Pool":
         """Return the pool with these configs, and with all that differ from one of the best in one parameter."""
-        near = [changed for config in best for changed in self._changed(config) if self.space.holds(changed)]
-        more = {config_digest(config): config for config in (*configs, *near)}
+        neighbours = [changed for config in best for changed in self._changed(config) if self.space.holds(changed)]
+        more = {config_digest(config): config for config in (*configs, *neighbours)}
         new = [config for digest, config in more.items() if digest not in self._places]
         return Pool(self.space, [*self.configs, *new])
 
