@@ -10,6 +10,7 @@ from tuner.probe.metrics import (
     ITERATIONS_PER_S,
     METRICS,
     OBJECTIVES,
+    SAMPLES_PER_JOULE,
     SAMPLES_PER_S,
     check_metrics,
     edge_error,
@@ -23,8 +24,10 @@ from tuner.probe.metrics import (
 )
 from tuner.probe.output import LineSplitter, folder_of, make_private, plain, record, reserved_out_dir
 from tuner.probe.probe_plan import (
+    AMD,
     HEAD,
     NODE_RANK,
+    NVIDIA,
     SCORE_GROUP,
     Device,
     LinePatterns,

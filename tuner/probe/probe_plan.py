@@ -12,6 +12,9 @@ from typing import Any, Literal
 from tuner.count import counting
 from tuner.study import Config, ProbeSpec, escaped, expanded, literal_keys, looked_up
 
+NVIDIA, AMD = "nvidia", "amd"
+"""The makers of cards."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Device:
@@ -21,6 +24,8 @@ class Device:
     model: str
     uuid: str | None = None
     mem_total_mib: float | None = None
+    maker: str = NVIDIA
+    """Whose driver knows a card."""
 
     @property
     def label(self) -> str:
@@ -56,6 +61,8 @@ class Slot:
     to_train: bool = False
     """Whether the command is for training by hand. Such a command has none of a probe's limits, such as its end."""
 
+    price_per_hour: float | None = None
+    """The price of all devices for an hour; None where the study has no prices."""
     seed: int | None = None
     """The seed of the trainer's random numbers; None for the seed that the trainer takes by itself."""
     nodes: int = 1

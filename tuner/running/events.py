@@ -167,7 +167,7 @@ class ProbeEnded:
     counts: bool
     """Whether the trial counts towards `target`."""
     left_s: float | None
-    """The seconds until `target`, if probes go on to take the usual time; a search may end before."""
+    """The seconds after which the search probably ends, as it said when the probe began; None where unknown."""
 
     @classmethod
     def of(

@@ -169,7 +169,9 @@ class Probing:
                 best=self._study.best,
                 finished=finished,
                 target=target,
-                left_s=None if target is None else self._takes_s(max(0, target - finished), 1 + self._study.running),
+                left_s=None
+                if asked.left is None
+                else self._takes_s(max(0.0, asked.left - 1.0), 1 + self._study.running),
             )
         self._job.watcher(ended)
 
