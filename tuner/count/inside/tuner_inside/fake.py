@@ -22,8 +22,7 @@ CAPABILITY = (9, 0)
 
 def install(path):
     """Use fake tensors from torch's import on, and write to the file `path` how much memory they would take."""
-    for name in ("PYTORCH_JIT", "TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"):
-        os.environ[name] = "0" if name == "PYTORCH_JIT" else "1"
+    os.environ.update(PYTORCH_JIT="0", TORCH_COMPILE_DISABLE="1", TORCHDYNAMO_DISABLE="1")
     when_imported("torch", lambda torch: _begin(torch, path))
 
 
@@ -130,7 +129,6 @@ def _redirection(torch, memory):
     reads = {getattr(torch.Tensor, name): answer for name, answer in READ.items()}
     in_float = {functional.layer_norm, functional.group_norm, functional.softmax, functional.log_softmax}
     in_float |= {torch.softmax, torch.log_softmax, torch.Tensor.softmax, torch.Tensor.log_softmax, torch.layer_norm}
-    kept = {torch.Tensor.pin_memory, torch.Tensor.is_pinned}
 
     def card_in(values):
         """Return whether a device among some values is a card; None where no value is a device."""
@@ -146,7 +144,7 @@ def _redirection(torch, memory):
             kwargs = dict(kwargs or {})
             if function in reads:
                 return 0 if function is torch.Tensor.item and not args[0].is_floating_point() else reads[function]
-            if function in kept:
+            if function is torch.Tensor.pin_memory:
                 return args[0]
             if function is torch.Tensor.tolist:
                 return _zeros(args[0].shape)
@@ -325,10 +323,10 @@ def _pretend_loaders():
         own = module.DataLoader.__init__
 
         def init(self, *args, **kwargs):
-            kwargs.update({name: 0 for name in ("num_workers",) if name in kwargs or len(args) <= 5})
+            kwargs.pop("num_workers", None)
             for name in ("pin_memory", "persistent_workers", "prefetch_factor", "multiprocessing_context"):
                 kwargs.pop(name, None)
-            own(self, *args, **kwargs)
+            own(self, *args[:5], **kwargs)  # the next positional one is the number of workers
 
         module.DataLoader.__init__ = init
 
