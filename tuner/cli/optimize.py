@@ -221,6 +221,6 @@ def _show(
         screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(options.plain, rows))))
     for line in () if is_typed else closing(bench, ready.cases, rows):
         console.print(line)
-    written = export_study(url, bench.spec.name, bench.folder)
+    written = export_study(url, bench.spec.name, bench.folder, ready.cases)
     console.print(whereabouts(report_at_the_end(console, url, bench, command=command), written))
     return rows
