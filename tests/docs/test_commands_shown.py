@@ -52,6 +52,8 @@ PARSED = {
     "tuner diagnose --storage sqlite:///optuna.db --study-name mine",  # tests/cli/test_diagnose.py runs it
     "tuner worker --study S",
     "tuner worker --study pi_plus --devices 0,1",
+    "tuner verify --study train",
+    "tuner verify --study S",  # tests/cli/test_verify_command.py runs it
     "tuner race --study S",
     "tuner race --study pi_plus --cases amp_pi_plus --train-hours 2",
     "tuner race --study pi_plus --cases amp_pi_plus --dry-run",  # tests/cli/test_race_command.py runs it

@@ -57,7 +57,9 @@ def _begun(event: events.CaseStarted) -> str:
     saved = f", {event.saved} of them saved only now" if event.saved else ""
     retried = f", {event.to_repeat} interrupted trial(s) will be repeated" if event.to_repeat else ""
     of_target = "" if event.target is None or event.finished > event.target else f" of {event.target}"
-    return f"{event.finished}{of_target} trials done{saved}{retried}"
+    since = f"; since the newest: {', '.join(event.changed)}" if event.changed else ""
+    verify = "; speeds may differ, and `tuner verify` measures the best again" if event.changed else ""
+    return f"{event.finished}{of_target} trials done{saved}{retried}{since}{verify}"
 
 
 def _trial(event: events.ProbeEnded) -> str:

@@ -64,6 +64,8 @@ class CaseStarted:
     """The trials of an earlier run whose results are stored only now."""
     to_repeat: int
     """The interrupted trials of an earlier run that will be repeated."""
+    changed: tuple[str, ...] = ()
+    """What has changed since the newest measurement beside configs, such as the driver."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
