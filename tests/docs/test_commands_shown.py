@@ -62,7 +62,7 @@ PARSED = {
     "tuner failed --study S --oom",  # tests/cli/test_soak_command.py runs it
     "tuner recover --study S",
     "tuner recover --study pi_plus",  # tests/test_recovering.py runs it
-    "tuner optimize --study reference",
+    "tuner optimize --study demo",
     "tuner record --study S",
     "tuner record --study pi_plus --configs 60",
     "tuner record --study pi_plus --configs 60 --hours 2",
