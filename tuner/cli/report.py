@@ -9,13 +9,13 @@ from rich.console import Console
 
 from tuner.cli import options
 from tuner.cli.hints import plan_best
+from tuner.cli.status import selected_cases
 from tuner.errors import TunerError
 from tuner.export import StudyReader, connect, write_files
 from tuner.export.served import LOOPBACK, serve
 from tuner.report.facts import gather
 from tuner.running.workbench import Workbench, chosen_cases
-from tuner.study import StudySpec, literal_line, select
-from tuner.trainers.registry import open_trainer
+from tuner.study import literal_line
 
 Format = Annotated[Literal["html", "md"], typer.Option("--format", help="html: one file with pictures; md: Markdown.")]
 Out = Annotated[Path | None, typer.Option(dir_okay=False, help="The file; default: runs/STUDY/report.html or .md.")]
@@ -34,16 +34,9 @@ def report(
     spec, folder, url = options.open_shown(console, study, storage, runs)
     command = plan_best(study, storage=storage, runs=runs)
     path = out or folder / f"report.{form}"
-    names = _trainable(spec)
+    known = selected_cases(spec)
+    names = None if known is None else [case.name for case in known]
     options.written(console, [write_report(path, url, spec.name, folder, trainable=names, form=form, command=command)])
-
-
-def _trainable(spec: StudySpec) -> list[str] | None:
-    """Return the trainable cases of a study; None where the trainer is not on this machine."""
-    try:
-        return [case.name for case in select(open_trainer(spec.trainer).cases(), spec.cases)]
-    except TunerError:
-        return None
 
 
 def write_report(
