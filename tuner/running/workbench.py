@@ -89,9 +89,15 @@ class Workbench:
         facts = {name: fact for name, fact in describe_machine(self.source).items() if name != "kernel"}
         if commit := self.commit:
             facts["trainer"] = commit
-        if script := self.trainer.script:
-            facts["script"] = f"{script.name} {sha256(script.read_bytes()).hexdigest()[:12]}"
+        if script := self.script:
+            facts["script"] = script
         return facts
+
+    @property
+    def script(self) -> str | None:
+        """The name and a digest of the file whose code trains; None where it is unknown."""
+        file = self.trainer.script
+        return file and f"{file.name} {sha256(file.read_bytes()).hexdigest()[:12]}"
 
     @property
     def kind(self) -> DeviceKind:
@@ -116,7 +122,7 @@ class Workbench:
         spec = self.spec_for(case)
         space = spec.build_space()
         left_out = not_searched(spec, self.trainer)
-        searched = space.restricted_to(set(space.names) - left_out.keys())
+        searched = replace(space.restricted_to(set(space.names) - left_out.keys()), holds=self.holds)
         refusal = self._refusal_of(spec)
         if spec.rules or self.trainer.has_rules:
             searched = replace(searched, holds=lambda config: self.holds(config) and refusal(config) is None)
