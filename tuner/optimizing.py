@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from tuner.devices.found import spare_cards
 from tuner.drafting.making import Wanted, made_study
-from tuner.drafting.outcome import SpeedGain, Told, gain, told
+from tuner.drafting.outcome import Told, told
 from tuner.errors import StudyError
-from tuner.export import StudyReader, connect, export_study, in_use, prepare_folder
+from tuner.export import SpeedGain, StudyReader, connect, export_study, gain, in_use, prepare_folder
 from tuner.export.recorded_table import Table
 from tuner.export.tables import all_trials
 from tuner.probe import MonotonicClock, Prober

@@ -1,8 +1,8 @@
 """`tuner report`, one page about a study for anybody; `tuner dashboard`, optuna-dashboard on a study."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NoReturn
 
 import typer
 from rich.console import Console
@@ -11,13 +11,15 @@ from tuner.cli import options
 from tuner.cli.hints import plan_best
 from tuner.errors import TunerError
 from tuner.export import StudyReader, connect, write_files
-from tuner.export.served import LOOPBACK, serve
-from tuner.report.facts import gather
+from tuner.export.served import LOOPBACK, check_free, serve, serve_forever
+from tuner.report.facts import StudyFacts, gather
 from tuner.running.workbench import Workbench, chosen_cases
 from tuner.study import StudySpec, literal_line, select
 from tuner.trainers.registry import open_trainer
 
 Format = Annotated[Literal["html", "md"], typer.Option("--format", help="html: one file with pictures; md: Markdown.")]
+Serve = Annotated[bool, typer.Option("--serve", help="Serve the page, which follows the study, until Ctrl-C.")]
+Port = Annotated[int, typer.Option(min=1, max=65535, help="On this machine's loopback interface.")]
 Out = Annotated[Path | None, typer.Option(dir_okay=False, help="The file; default: runs/STUDY/report.html or .md.")]
 
 
@@ -25,17 +27,49 @@ def report(
     study: options.Study,
     form: Format = "html",
     out: Out = None,
+    served: Serve = False,
+    port: Port = 8080,
     storage: options.Storage = None,
     runs: options.Runs = options.RUNS,
 ) -> None:
-    """Write one page about a study: the best configs, how certain they are, the failures, and the cost."""
+    """Write one page about a study: the gain, the line to copy, all configs, the failures, and the cost."""
     console = options.open_console()
-    options.need_report("tuner report")
     spec, folder, url = options.open_shown(console, study, storage, runs)
     command = plan_best(study, storage=storage, runs=runs)
     path = out or folder / f"report.{form}"
     names = _trainable(spec)
+    if served:
+        _serve(console, url, spec.name, folder, names, command, port)
     options.written(console, [write_report(path, url, spec.name, folder, trainable=names, form=form, command=command)])
+
+
+def _serve(
+    console: Console,
+    url: str,
+    study: str,
+    folder: Path,
+    trainable: Sequence[str] | None,
+    command: list[str],
+    port: int,
+) -> NoReturn:
+    """Serve the report of a study, which follows it, until Ctrl-C."""
+    from tuner.report.live import live_page  # noqa: PLC0415 - only a served page needs it
+    from tuner.report.page import render  # noqa: PLC0415 - as below
+
+    def page(reader: StudyReader, version: str) -> str:
+        facts = gather(reader, folder, trainable)
+        return render(facts, form="html", commands=_commands(facts, command), live=version)
+
+    _ = StudyReader(connect(url), study).cases  # refuses a database without the study
+    check_free(port)
+    console.print(f"report of {study}: http://{LOOPBACK}:{port}/ (Ctrl-C ends it); only this machine can reach it")
+    serve_forever(live_page(lambda: StudyReader(connect(url), study), page), port)
+
+
+def _commands(facts: StudyFacts, command: list[str] | None) -> Mapping[str, str]:
+    """Return for each case the line that prints its script; none without a command."""
+    names = [case.summary.case for case in facts.cases]
+    return {name: literal_line([*command, "--cases", name]) for name in names} if command else {}
 
 
 def _trainable(spec: StudySpec) -> list[str] | None:
@@ -65,16 +99,12 @@ def write_report(
     from tuner.report.page import render  # noqa: PLC0415 - the extra `report` brings plotly and jinja2
 
     facts = gather(StudyReader(connect(url), study), folder, trainable)
-    names = [case.summary.case for case in facts.cases]
-    commands = {name: literal_line([*command, "--cases", name]) for name in names} if command else {}
-    text = render(facts, form=form, commands=commands)
+    text = render(facts, form=form, commands=_commands(facts, command))
     return write_files(path.parent.resolve(), {path.name: text.encode()})[0]
 
 
 def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: list[str] | None) -> None:
-    """Write the report into the study's folder where its extra is installed. No error ends the search."""
-    if options.lacking():
-        return
+    """Write the report into the study's folder. No error ends the search."""
     study, folder = bench.spec.name, bench.folder
     try:
         names = [case.name for case in chosen_cases(bench, None)]
@@ -83,9 +113,6 @@ def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: 
     except Exception as error:  # noqa: BLE001 - whatever fails here, the results of the search are stored
         why = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
         console.print(f"no report: {why}")
-
-
-Port = Annotated[int, typer.Option(min=1, max=65535, help="On this machine's loopback interface.")]
 
 
 def dashboard(

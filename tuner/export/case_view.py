@@ -363,17 +363,17 @@ def summary(case: CaseView) -> CaseSummary:
         status=case.status,
         objective=case.objectives[0],
         ladder=case.kept.ladder,
-        best=_row(case, case.best),
+        best=config_row(case, case.best),
         ok=counts[OK] + counts[INELIGIBLE],
         pruned=counts[PRUNED],
         failed=failed,
         interrupted=counts[INTERRUPTED],
         running=sum(trial.state == RUNNING for trial in case.trials),
         measured_on=dict(Counter(where)),
-        instead_of=_row(case, chosen.instead_of if chosen else None),
-        unconfirmed=_row(case, chosen.unconfirmed if chosen else None),
-        default=_row(case, case.default),
-        faster=_row(case, case.rival),
+        instead_of=config_row(case, chosen.instead_of if chosen else None),
+        unconfirmed=config_row(case, chosen.unconfirmed if chosen else None),
+        default=config_row(case, case.default),
+        faster=config_row(case, case.rival),
         doubts=case.doubts,
         profile=case.profile,
         bound=bound(case.profile) if case.profile else None,
@@ -383,7 +383,7 @@ def summary(case: CaseView) -> CaseSummary:
     )
 
 
-def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
+def config_row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
     """Return a measured config as scripts read it; None where there is none."""
     pair = case.alike(standing) if standing and not case.unlike_best(standing) else None
     speed, best_speed = (pair.config.samples_per_s, pair.best.samples_per_s) if pair else (None, None)
