@@ -14,14 +14,14 @@ from rich.table import Table
 
 from tuner import __version__
 from tuner.cli.case_tables import print_tables
-from tuner.cli.options import RUNS, Json, Runs, devices_option, finite, open_console, print_document
+from tuner.cli.options import RUNS, Json, PricesFile, Runs, devices_option, finite, open_console, print_document
 from tuner.cli.work import EXIT_INTERRUPTED, Settings, first_config, interruptible, output_lines
 from tuner.devices.found import describe_machine, links, open_devices
 from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.probe import MIB_PER_GIB, DeviceSource, over
 from tuner.running.prober import prober_on
 from tuner.running.workbench import chosen_cases, open_workbench
-from tuner.study import grouped, load
+from tuner.study import grouped, load, price_of_all, read_prices
 from tuner.tools.scaling import campaign, comparing, scaling_table
 from tuner.tools.scaling.results import Measurement, Results, read
 from tuner.tools.scaling.subjects import NAMES, built_in, of_study
@@ -256,9 +256,6 @@ def _numbers(text: str, option: str) -> tuple[int, ...]:
 
 
 Files = Annotated[list[Path], typer.Argument(dir_okay=False, help="Files that `tuner scale --out` has written.")]
-PricesFile = Annotated[
-    Path | None, typer.Option("--prices", dir_okay=False, help="A YAML file with the price of a device for an hour.")
-]
 
 
 def compare(files: Files, prices: PricesFile = None, as_json: Json = False) -> None:
@@ -266,7 +263,9 @@ def compare(files: Files, prices: PricesFile = None, as_json: Json = False) -> N
     console = open_console(stderr=as_json)
     machines = _machines(files)
     models = [(name, results.devices[0]) for name, results in machines.items()]
-    costs = None if prices is None else comparing.read_prices(prices, models)
+    costs = None if prices is None else read_prices(prices)
+    if costs:
+        price_of_all(costs, models, prices)
     currency = costs and costs.currency
     rows = comparing.all_rows(machines, costs)
     if not rows:
