@@ -188,7 +188,8 @@ def history(case: CaseFacts) -> Picture | None:
     if not case.steps:
         return None
     devices = max(1, len(case.view.kept.devices))
-    spent, values = [step.ended_s / devices / 60 for step in case.steps], [step.value for step in case.steps]
+    unit_s, unit = (60.0, "minutes") if case.device_s / devices > 180.0 else (1.0, "seconds")
+    spent, values = [step.ended_s / devices / unit_s for step in case.steps], [step.value for step in case.steps]
     trials = [step.trial for step in case.steps]
     labels = [text(f"#{trial.number} {in_words(launched(trial.config))}") for trial in trials]
     bars = errors(trial.error for trial in trials)
@@ -197,7 +198,7 @@ def history(case: CaseFacts) -> Picture | None:
     line = {"color": FRONT, "shape": "hv"}
     highest = trace(spent, accumulate(values, max), "highest so far", mode="lines", line=line)
     layout: dict[str, Any] = {
-        "xaxis": axis("minutes of probes", rangemode="tozero"),
+        "xaxis": axis(f"{unit} of probes", rangemode="tozero"),
         "yaxis": axis(of_objective(case.summary.objective)),
     }
     data = [each, highest]
@@ -205,7 +206,7 @@ def history(case: CaseFacts) -> Picture | None:
         layout |= level(case.view.default.value, named_default(case))
     if found := case.first_best:
         name = f"the best, #{found.trial.number}"
-        data.append(trace([found.ended_s / devices / 60], [found.value], name, marker=star()))
+        data.append(trace([found.ended_s / devices / unit_s], [found.value], name, marker=star()))
     sessions = " Hollow dots were measured in sessions." if any(trial.warm for trial in trials) else ""
     caption = f"{when_found(case)}{sessions}"
     return Picture(name="history", title="The best so far", caption=caption, data=data, layout=layout)

@@ -266,7 +266,8 @@ def result(case: CaseFacts) -> Headline:
     best, own, objective = case.view.best, case.view.default, case.summary.objective
     if best is None:
         return Headline("No config has run yet", f"{case.summary.case}: {case.summary.status.replace('_', ' ')}.")
-    name, changed = named_default(case), sentences([f"its values: {in_words(best.config)}"])
+    learning = ["this changes what is learnt"] if case.view.changes_learning(best.config) else []
+    name, changed = named_default(case), sentences([f"its values: {in_words(best.config)}", *learning])
     if own is None:
         return Headline(f"{objective} {figure(best.value)}", f"{name.capitalize()} was not measured. {changed}")
     if own.launch == best.launch:
@@ -274,7 +275,7 @@ def result(case: CaseFacts) -> Headline:
     times = gain(case.view, own)
     if objective in SPEEDS and times:
         unit = SPEEDS[objective]
-        speeds = f"{figure(own.value)} → {figure(best.value)} {unit}"
+        speeds = f"{rounded(own.value)} → {rounded(best.value)} {unit}"
         return Headline(
             f"{times.times:.3g} times as fast: {speeds}", f"{with_error(*times, 2)} times {name}. {changed}"
         )
@@ -287,6 +288,11 @@ def result(case: CaseFacts) -> Headline:
     values = f"{PERCENT.get(objective, objective)} {pair.config.value:.1f} → {pair.best.value:.1f}{unit}"
     speed = f"It makes {times.times:.2g} times the samples/s of {name}. " if times else ""
     return Headline(values, f"{speed}{changed}")
+
+
+def rounded(speed: float) -> str:
+    """Return a speed with three digits, or all before the decimal point."""
+    return f"{speed:,.0f}" if speed >= 1000.0 else f"{speed:.3g}"
 
 
 def named_default(case: CaseFacts) -> str:
