@@ -160,7 +160,7 @@ def optimize(
     trials: int | None = None,
     hours: float | None = None,
     devices: str | None = None,
-    replay: Path | None = None,
+    replay: Path | str | None = None,
     storage: str | None = None,
     runs: Path | str = "runs",
     say: Callable[[str], None] = print,
@@ -206,7 +206,8 @@ def optimize(
             runs=runs,
         )
         study, devices = made_study(command, wanted, say, warn=say, to_search=True), None
-    ready = open_search(str(study), cases=cases, devices=devices, replay=replay, runs=runs, say=say)
+    table = Path(replay) if replay else None
+    ready = open_search(str(study), cases=cases, devices=devices, replay=table, runs=runs, say=say)
     prepare_folder(ready.bench.folder)
     url = database_url(storage, ready.bench.folder)
     with open_job(ready.bench, url, ready.prober, watcher=watcher) as job:
