@@ -18,7 +18,7 @@ _INTRODUCTION = """\
 # All keys of a study file
 
 The model that checks study files writes this page (`docs/study_file.py`). [Study files](studies.md) explains the keys.
-Behind each key stand its default, if it has one, and its values."""
+Behind a key stand its default and its values."""
 
 _PAGES = {
     "trainer": "[The trainer](studies.md#the-trainer), [any command line](command.md)",
@@ -38,6 +38,8 @@ _SIGNS = {
     "<": ("lt", "exclusiveMaximum"),
 }
 """Sign of a bound → the words for the bound in pydantic and in JSON schema."""
+_PLAIN = {"boolean", "string", "object"}
+"""The types that go without saying."""
 _SCALARS = {"boolean", "integer", "number", "string"}
 _WORDS = {"boolean": "`true` or `false`", "integer": "integer", "number": "number", "string": "text", "object": "keys"}
 
@@ -79,8 +81,9 @@ def _row(name: str, path: str, schema: _Schema, *, needed: bool) -> str:
     see = f"[below](#{parts[0].replace('.', '').lower()})" if parts else ""
     meaning = "; ".join(text for text in (" ".join(schema.get("description", "").split()), see) if text)
     default = "**required**" if needed else _default(schema, part=bool(parts))
-    kind = "" if schema.get("type") == "boolean" else _type(schema)
-    return f"- `{name}`: {meaning} ({'; '.join(text for text in (default, kind) if text)})"
+    kind = "" if schema.get("type") in _PLAIN or parts else _type(schema)
+    told = "; ".join(text for text in (default, kind) if text)
+    return f"- `{name}`: {meaning}{f' ({told})' if told else ''}"
 
 
 def _default(schema: _Schema, *, part: bool) -> str:
