@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.devices.found import spare_cards
+from tuner.devices.power import check_power
 from tuner.devices.rapl import COUNTERS
 from tuner.drafting.making import Wanted, made_study
 from tuner.drafting.outcome import Told, told
@@ -78,6 +79,7 @@ def open_search(
     if replay is None:
         bench = open_workbench(study, devices=devices, prices=prices, runs=runs)
         check_energy(bench.spec, bench.source)
+        check_power(bench.spec, bench.devices)
         if spare := spare_cards(bench.spec.devices_for(devices)):
             each = len(bench.devices)
             more = f"; `tuner optimize --workers {spare // each + 1}` searches on them, too" if spare >= each else ""

@@ -259,7 +259,7 @@ class CaseView:
         shares = trial.probe.training.shares if trial.probe.training else None
         return Profile.of(
             trial.metrics,
-            on_gpu=self.kept.source == "nvml",
+            on_gpu=self.kept.source in {"nvml", "amdsmi"},
             others_pct=others_pct,
             data_pct=100.0 * shares.data if shares else None,
         )

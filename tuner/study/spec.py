@@ -134,6 +134,8 @@ class EnvironmentSpec(Strict):
     """variables that are set for the trainer"""
     memory_mib: Annotated[Number, Field(gt=0)] | None = None
     """the memory of each device in MiB, where it is less than the device has; on a GPU the trainer must keep to it"""
+    power_limit_w: Annotated[Number, Field(gt=0)] | None = None
+    """the power limit of each card in watts while a probe runs; then the card has its own again. Needs root"""
 
 
 class Prices(Strict):
