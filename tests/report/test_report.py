@@ -288,6 +288,7 @@ def test_text_of_a_trainer_stays_text(study: StudyFacts) -> None:
 def test_the_markdown_form_says_the_same(study: StudyFacts, cases: dict[str, CaseFacts]) -> None:
     text = render(study, form="md", commands=dict.fromkeys(cases, "tuner plan --best"))
     assert all(markdown(verdict(case)) in text for case in study.cases)
+    assert text.index("Utilisation 61.1") < text.index("safe for all cases") < text.index("| case |")
     assert len(re.findall(r"^\| \w+_pi_plus", text, re.MULTILINE)) == len(study.cases)
 
 
