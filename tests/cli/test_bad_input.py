@@ -229,7 +229,7 @@ def test_an_error_in_a_later_case_comes_below_what_was_measured_before(
         in_the_way.write_text("a file where the case's folder should be")
     answer = tuner(command, "--study", study)
     refused(answer, "probes/run cannot be made")
-    assert f"wrote runs/demo/{table}" in answer[1]
+    assert table in answer[1]
     at_first = tuner(command, "--study", study, "--cases", "run", "--runs", "other")
     refused(at_first, "probes/run cannot be made")
     assert "wrote" not in at_first[1]

@@ -56,9 +56,9 @@ def test_what_several_cases_took_is_no_part_of_the_quiet_output(tuner: Tuner, tm
     options = {"command": "sh -c 'echo torch.OutOfMemoryError: CUDA out of memory. {num_envs}; exit 1'"}
     trainer = {"name": "command", "options": {**options, "cases": ["run", "walk"]}}
     study = study_file(tmp_path, trainer=trainer, cases=["run", "walk"], space={"num_envs": {"ladder": [8]}})
-    assert "the probes of 2 of 2 cases took" in tuner("optimize", "--study", study)[1]
+    assert "2 of 2 cases in " in tuner("optimize", "--study", study)[1]
     code, out, err = tuner("optimize", "--study", study, "--quiet")
-    assert (code, err, "walk" in out, "cases took" in out) == (1, "", True, False)
+    assert (code, err, "walk" in out, "cases in " in out) == (1, "", True, False)
 
 
 def test_a_best_at_the_end_of_the_ladder_is_pointed_out(tuner: Tuner, tmp_path: Path) -> None:
@@ -82,7 +82,6 @@ def test_a_pareto_study_shows_and_writes_its_front(tuner: Tuner, tmp_path: Path)
     assert code == 0
     assert "objectives samples_per_s, min_avg_util: the best are a Pareto front, no probe is pruned\n" in out
     assert "walk: Pareto front" in out
-    assert "runs/demo/pareto.tsv" in out
     shown = tuner("status", "--study", study)[1]
     assert "walk: Pareto front" in shown
     assert "headroom %" in shown
@@ -108,7 +107,7 @@ def test_status_and_export_read_what_optimize_wrote(tuner: Tuner, tmp_path: Path
     long = {"iterations": 4, "window_seconds": 0.4}  # several readings of the devices
     overrides = [{"match": {"device": "cpu"}, "search": {"sampler": "random"}}]
     study = study_file(tmp_path, probe=long, overrides=overrides)
-    assert "wrote runs/demo/report.html" in tuner("optimize", "--study", study, "--n-trials", 1)[1]
+    assert "report: runs/demo/report.html" in tuner("optimize", "--study", study, "--n-trials", 1)[1]
     page = (tmp_path / "runs/demo/report.html").read_text(encoding="utf-8")
     assert "The best&#39;s probe over time" in page  # drawn from the probe's own devices.csv
     assert f"<li>cores: {usable_cores()}</li>" in page

@@ -53,6 +53,8 @@ PARSED = {
     "tuner report --study pi_plus --serve",  # tests/report/test_live.py asks for its page
     "tuner worker --study S",
     "tuner worker --study pi_plus --devices 0,1",
+    "tuner verify --study train",
+    "tuner verify --study S",  # tests/cli/test_verify_command.py runs it
     "tuner race --study S",
     "tuner race --study pi_plus --case amp_pi_plus --hours 2",
     "tuner race --study pi_plus --case amp_pi_plus --dry-run",  # tests/cli/test_race_command.py runs it

@@ -26,6 +26,7 @@ _COMMANDS = {
     "worker": "Probe for a study that several workers share; start one for each set of cards, on any number of hosts.",
     "soak": "Run the best config, or another with --set, for minutes; say whether memory lasts for hours.",
     "told": "Tell a study that a training ran out of memory, and get the next config. Without --set, it was the best.",
+    "verify": "Measure your command and the best again, in turns. Exit code 0: it holds, 1: slower, 2: unknown.",
     "record": "Measure every config of a space, or a sample of it, and write tables; rerun to resume.",
     "recover": "For each case without a success, find one config that runs. Then name a num_envs that is safe "
     "for all cases.",

@@ -10,8 +10,9 @@ import typer
 from rich.console import Console
 
 from tuner.cli import options
-from tuner.cli.case_tables import front_tables, print_tables, summary_table
-from tuner.cli.hints import at_the_top, notes, of_all, out_of_time, plan_best, script_of_best, with_larger
+from tuner.cli.case_tables import front_tables, print_tables
+from tuner.cli.ending import closing, gains_table, whereabouts
+from tuner.cli.hints import of_all, out_of_time, plan_best, script_of_best, with_larger
 from tuner.cli.init import (
     Command,
     Force,
@@ -40,7 +41,7 @@ from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.records.urls import database_url
 from tuner.running.events import CaseOutcome, StudyEnded
 from tuner.running.job import Budget
-from tuner.study import literal_line, load
+from tuner.study import load
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]
 JsonLines = Annotated[
@@ -152,17 +153,16 @@ def _tell(
     storage: str | None,
     runs: Path,
 ) -> None:
-    """Print what the person who typed the command is told; command lines to copy go out as they are."""
+    """Print what the person who typed the command is told; the command line to copy goes out as it is."""
     result = result_of(ready, url, outcomes, command)
-    for line in result.lines:
+    rows = result.study.rows
+    for line in result.lines or closing(ready.bench, ready.cases, rows):
         tables.print(line)
+    if rows and (more := with_larger(ready.bench, rows[0], storage=storage, runs=runs)):
+        tables.print(more)
     if result.command:
         tables.print("the command line to copy:")
         options.copied(result.command, tables)
-    rows, line = result.study.rows, result.command or literal_line(command)
-    if rows and (more := with_larger(ready.bench, rows[0], line, storage=storage, runs=runs)):
-        tables.print("the best has the largest value; the command that goes on:")
-        options.copied(more, tables)
 
 
 def _show(
@@ -175,15 +175,18 @@ def _show(
     *,
     is_typed: bool,
 ) -> list[CaseSummary]:
-    """Return the summary of the study, a row per case, after showing, exporting and reporting it."""
+    """Return the summary of the study, a row per case, after showing, exporting and reporting it.
+
+    What a typed command has gained is told later.
+    """
     bench = ready.bench
     reader = open_reader(url, bench.spec.name)
     rows = reader.rows
-    print_tables(tables, summary_table(rows), *front_tables(reader))
+    print_tables(tables, *([] if is_typed else [gains_table(rows)]), *front_tables(reader))
     if screen:
         screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(options.plain, rows))))
-    for hint in (*notes(rows), *(() if is_typed else at_the_top(bench, ready.cases, rows))):
-        console.print(hint)
-    options.written(console, export_study(url, bench.spec.name, bench.folder))
-    report_at_the_end(console, url, bench, command=command)
+    for line in () if is_typed else closing(bench, ready.cases, rows):
+        console.print(line)
+    written = export_study(url, bench.spec.name, bench.folder)
+    console.print(whereabouts(report_at_the_end(console, url, bench, command=command), written))
     return rows

@@ -103,16 +103,16 @@ def write_report(
     return write_files(path.parent.resolve(), {path.name: text.encode()})[0]
 
 
-def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: list[str] | None) -> None:
-    """Write the report into the study's folder. No error ends the search."""
+def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: list[str] | None) -> Path | None:
+    """Return the report in the study's folder, after writing it. No error ends the search."""
     study, folder = bench.spec.name, bench.folder
     try:
         names = [case.name for case in chosen_cases(bench, None)]
-        path = write_report(folder / "report.html", url, study, folder, trainable=names, command=command)
-        options.written(console, [path])
+        return write_report(folder / "report.html", url, study, folder, trainable=names, command=command)
     except Exception as error:  # noqa: BLE001 - whatever fails here, the results of the search are stored
         why = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
         console.print(f"no report: {why}")
+        return None
 
 
 def dashboard(

@@ -4,10 +4,11 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from tuner.devices.found import launch_variables, open_devices
+from tuner.devices.found import describe_machine, launch_variables, open_devices
 from tuner.devices.nodes import open_nodes
 from tuner.errors import StudyError
 from tuner.probe import Device, DeviceSource, Slot, check_metrics
@@ -78,6 +79,19 @@ class Workbench:
         command = [git, "-C", str(Path(root).expanduser()), *described]
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
         return answer.stdout.strip() or None
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What may change a speed beside the config: the machine, the trainer's commit and the content of its script.
+
+        It has no kernel, which each probe notes itself.
+        """
+        facts = {name: fact for name, fact in describe_machine(self.source).items() if name != "kernel"}
+        if commit := self.commit:
+            facts["trainer"] = commit
+        if script := self.trainer.script:
+            facts["script"] = f"{script.name} {sha256(script.read_bytes()).hexdigest()[:12]}"
+        return facts
 
     @property
     def kind(self) -> DeviceKind:
