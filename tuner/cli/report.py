@@ -32,7 +32,7 @@ def report(
     storage: options.Storage = None,
     runs: options.Runs = options.RUNS,
 ) -> None:
-    """Write one page about a study: the gain, the line to copy, all configs, the failures, and the cost."""
+    """Write one page about a study: the best configs, how certain they are, the failures, and the cost."""
     console = options.open_console()
     spec, folder, url = options.open_shown(console, study, storage, runs)
     command = plan_best(study, storage=storage, runs=runs)
