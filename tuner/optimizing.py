@@ -215,7 +215,7 @@ def optimize(
     with open_job(ready.bench, url, ready.prober, watcher=watcher) as job:
         watcher(ready.bench.started(ready.cases))
         outcomes = ready.run(job, Budget(MonotonicClock(), hours), trials)
-    export_study(url, ready.bench.spec.name, ready.bench.folder)
+    export_study(url, ready.bench.spec.name, ready.bench.folder, ready.cases)
     return result_of(ready, url, outcomes, command)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from tuner.errors import TrainerError
 from tuner.probe import Device, ProbePlan, Slot, mib
 from tuner.study import ProbeSpec
-from tuner.tools.foretelling import foretold
+from tuner.tools.foretelling import CONTEXT_MIB, USUAL, foretold
 
 TRAINER = Path(__file__).with_name("train_model.py")
 BATCHES = {
@@ -69,7 +69,7 @@ def main() -> None:
     chosen = parser.parse_args()
     columns = ("model", "batch", "seconds", "predicted", "low", "high", "allocated", "reserved", "used", "accelerate")
     print("\t".join(columns), flush=True)
-    errors, held, others = list[float](), list[bool](), list[float]()
+    errors, held, others, shares = list[float](), list[bool](), list[float](), list[float]()
     for model in chosen.models.split(","):
         estimate = mib(printed(chosen.python, model, 1, "--estimate").get("accelerate", 0))
         for batch_size in BATCHES[model]:
@@ -89,10 +89,15 @@ def main() -> None:
                 errors.append(found.mean / used - 1)
                 held.append(found.low <= used <= found.high)
                 others.append(estimate / used - 1)
+                shares.append((used - CONTEXT_MIB) / ((found.mean - CONTEXT_MIB) / USUAL))
     if errors:
         print(f"# median error {100 * median(map(abs, errors)):.1f} %, bias {100 * median(errors):+.1f} %; ", end="")
         print(f"the interval holds {sum(held)} of {len(held)}; accelerate's median error ", end="")
         print(f"{100 * median(map(abs, others)):.0f} %")
+        ordered = sorted(shares)
+        ends = [ordered[round(share * (len(ordered) - 1))] for share in (0.05, 0.5, 0.95)]
+        print("# beyond CONTEXT_MIB, a byte of tensors takes from the card: ", end="")
+        print(", ".join(f"{end:.3f}" for end in ends), "(5, 50 and 95 % of the trainings; LOW, USUAL and HIGH)")
 
 
 if __name__ == "__main__":

@@ -11,14 +11,14 @@ from rich.console import Console
 
 from tuner.cli import options
 from tuner.cli.hints import plan_best
+from tuner.cli.status import selected_cases
 from tuner.errors import TunerError
 from tuner.export import CaseView, StudyReader, connect, write_files
 from tuner.export.served import LOOPBACK, check_free, serve, serve_forever
 from tuner.report.facts import StudyFacts, gather
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
-from tuner.study import Case, StudySpec, literal_line, select, shell_join
+from tuner.study import Case, StudySpec, literal_line, shell_join
 from tuner.trainers.command import CommandTrainer
-from tuner.trainers.registry import open_trainer
 from tuner.trainers.template import placeholders
 
 Format = Annotated[Literal["html", "md"], typer.Option("--format", help="html: one file with pictures; md: Markdown.")]
@@ -41,7 +41,8 @@ def report(
     spec, folder, url = options.open_shown(console, study, storage, runs)
     lines = partial(to_copy, plan_best(study, storage=storage, runs=runs), _bench(study, spec, runs))
     path = out or folder / f"report.{form}"
-    names = _trainable(spec)
+    known = selected_cases(spec)
+    names = None if known is None else [case.name for case in known]
     if served:
         _serve(console, url, port, lambda reader: gather(reader, folder, names), lines, spec.name)
     options.written(console, [write_report(path, url, spec.name, folder, trainable=names, form=form, lines=lines)])
@@ -101,14 +102,6 @@ def _bench(study: str, spec: StudySpec, runs: Path) -> Workbench | None:
         return None
     try:
         return open_workbench(study, runs=runs)
-    except TunerError:
-        return None
-
-
-def _trainable(spec: StudySpec) -> list[str] | None:
-    """Return the trainable cases of a study; None where the trainer is not on this machine."""
-    try:
-        return [case.name for case in select(open_trainer(spec.trainer).cases(), spec.cases)]
     except TunerError:
         return None
 

@@ -1,6 +1,6 @@
 """Tables, findings and dashboard, read from the study database."""
 
-from tuner.export.case_view import CaseSummary, CaseView, ConfigRow, config_row, summary
+from tuner.export.case_view import CaseSummary, CaseView, ConfigRow, summary
 from tuner.export.findings import Topic, beside_table, findings
 from tuner.export.reader import StudyReader, connect, engine_at, has_study, reading
 from tuner.export.speed_gain import SpeedGain, gain

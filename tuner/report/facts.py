@@ -11,11 +11,9 @@ from tuner.export import (
     SPEEDS,
     CaseSummary,
     CaseView,
-    ConfigRow,
     StudyReader,
     Topic,
     at_its_end,
-    config_row,
     figure,
     findings,
     gain,
@@ -298,14 +296,6 @@ def rounded(speed: float) -> str:
 def named_default(case: CaseFacts) -> str:
     """Return what the config is called with which the best is compared."""
     return "your command" if case.view.kept.trainer_name == "command" else "the default"
-
-
-def fastest(case: CaseFacts) -> ConfigRow | None:
-    """Return the fastest eligible config of a case where it is another one than the best; None where it is the best."""
-    view = case.view
-    if view.fastest is None or view.best is None or view.fastest.launch == view.best.launch:
-        return None
-    return config_row(view, view.fastest)
 
 
 PERCENT = {"min_avg_util": "Utilisation", "min_avg_sm": "SM activity"}

@@ -20,7 +20,6 @@ from tuner.report.parallel import parallel
 _FILTERS = {
     "winner": winner,
     "result": facts.result,
-    "fastest": facts.fastest,
     "config": in_words,
     "verdict": facts.verdict,
     "cost": facts.cost,

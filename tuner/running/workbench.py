@@ -89,9 +89,15 @@ class Workbench:
         facts = {name: fact for name, fact in describe_machine(self.source).items() if name != "kernel"}
         if commit := self.commit:
             facts["trainer"] = commit
-        if script := self.trainer.script:
-            facts["script"] = f"{script.name} {sha256(script.read_bytes()).hexdigest()[:12]}"
+        if script := self.script:
+            facts["script"] = script
         return facts
+
+    @property
+    def script(self) -> str | None:
+        """The name and a digest of the file whose code trains; None where it is unknown."""
+        file = self.trainer.script
+        return file and f"{file.name} {sha256(file.read_bytes()).hexdigest()[:12]}"
 
     @property
     def kind(self) -> DeviceKind:
