@@ -223,6 +223,14 @@ def test_a_typed_command_whose_best_has_the_largest_value_gets_the_command_that_
     )
 
 
+def test_no_larger_value_is_named_where_a_rule_refuses_it(tmp_path: Path) -> None:
+    space = {"batch": {"choices": [4, 8, 16]}}
+    options = {"command": "train -b {batch} -a {steps}", "cases": ["walk"], "computed": {"steps": "16 / {batch}"}}
+    desk = bench(tmp_path, spec(trainer={"name": "command", "options": options}, space=space))
+    row = summary(replace(BEST, config={"batch": 16}))
+    assert with_larger(desk, row, storage=None, runs=RUNS) is None
+
+
 def test_a_single_rung_is_not_called_the_largest(tmp_path: Path) -> None:
     desk = bench(tmp_path, spec(space={"num_envs": {"ladder": [64]}}))
     assert not [*at_the_top(desk, CASES[:1], [summary(replace(BEST, config={"num_envs": 64}))])]
