@@ -62,7 +62,7 @@ def test_a_config_with_far_more_samples_is_pointed_out() -> None:
     row = replace(summary(best), faster=replace(BEST, trial=7, value=61.04, times=4.28))
     (line,) = notes([row, summary(best)])
     assert line.startswith("walk: #7 makes 4.3 times the best's samples/s, at 61.0 min_avg_util, with num_envs=512 ")
-    assert "samples_per_s or min_avg_util,samples_per_s" in line
+    assert "min_avg_util,samples_per_s" in line
 
 
 def test_cases_with_the_same_limit_share_a_line() -> None:
@@ -214,15 +214,21 @@ def test_a_typed_command_whose_best_has_the_largest_value_gets_the_command_that_
 
     def goes_on(**config: int) -> str | None:
         row = summary(replace(BEST, config=config))
-        return with_larger(desk, row, "A=1 train -b 8 --tag 'a b'", storage=None, runs=RUNS)
+        return with_larger(desk, row, storage=None, runs=RUNS)
 
     assert goes_on(workers=2, batch=8) is None
-    assert goes_on(workers=4, batch=8) == (
-        f"tuner optimize --name {desk.spec.name}-4 --search workers=4,8,16 -- A=1 train -b 8 --tag 'a b'"
-    )
-    assert f"--name {desk.spec.name}-4-32 --search workers=4,8,16 --search batch=32,64,128 --" in str(
+    assert str(goes_on(workers=4, batch=8)).endswith(f"`--name {desk.spec.name}-4 --search workers=4,8,16`")
+    assert f"--name {desk.spec.name}-4-32 --search workers=4,8,16 --search batch=32,64,128`" in str(
         goes_on(workers=4, batch=32)
     )
+
+
+def test_no_larger_value_is_named_where_a_rule_refuses_it(tmp_path: Path) -> None:
+    space = {"batch": {"choices": [4, 8, 16]}}
+    options = {"command": "train -b {batch} -a {steps}", "cases": ["walk"], "computed": {"steps": "16 / {batch}"}}
+    desk = bench(tmp_path, spec(trainer={"name": "command", "options": options}, space=space))
+    row = summary(replace(BEST, config={"batch": 16}))
+    assert with_larger(desk, row, storage=None, runs=RUNS) is None
 
 
 def test_a_single_rung_is_not_called_the_largest(tmp_path: Path) -> None:
@@ -232,7 +238,7 @@ def test_a_single_rung_is_not_called_the_largest(tmp_path: Path) -> None:
 
 def test_the_command_for_the_best_names_the_options_that_led_to_it() -> None:
     said = script_of_best("my study.yaml", devices=None, storage=None, runs=RUNS)
-    assert said == "`tuner plan --study 'my study.yaml' --best` prints a script that trains with the best config"
+    assert "`tuner plan --study 'my study.yaml' --best`" in said
     said = script_of_best("demo", devices="cpu:2", storage="postgresql://me:secret@host/db", runs=Path("/scratch"))
     assert "--study demo --devices cpu:2 --storage 'postgresql://me:***@host/db' --runs /scratch --best`" in said
 

@@ -7,7 +7,6 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TextIO, TypeVar
@@ -17,7 +16,7 @@ from pydantic_core import to_jsonable_python
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from tuner.errors import StudyError, TunerError, installs
+from tuner.errors import StudyError
 from tuner.export import has_study, printable
 from tuner.records.urls import DATABASE, database_url
 from tuner.study import RETIRED, StudySpec, load, names, stands_in, without_effect
@@ -166,17 +165,6 @@ def as_words(options: Mapping[str, object]) -> list[str]:
     ]
 
 
-def lacking() -> list[str]:
-    """Return the packages of the extra `report` that are not installed."""
-    return [name for name in ("jinja2", "plotly") if find_spec(name) is None]
-
-
-def need_report(command: str) -> None:
-    """Raise TunerError where the extra `report` is not installed, which a command needs."""
-    if missing := lacking():
-        raise TunerError(f"{command} needs {', '.join(missing)}: {installs('report')} installs it")
-
-
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for scripts; other text goes to stderr.")]
 
 
@@ -269,12 +257,15 @@ def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
 
 
 def written(console: Console, paths: Sequence[Path]) -> None:
-    """Print the names of the written files, if any. Names below the working directory are relative to it."""
-    if not paths:
-        return
+    """Print the names of the written files, if any."""
+    if paths:
+        console.print(f"wrote {', '.join(map(str, map(beside_here, paths)))}")
+
+
+def beside_here(path: Path) -> Path:
+    """Return a path, relative to the working directory where it lies below it."""
     here = Path.cwd()
-    named = [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
-    console.print(f"wrote {', '.join(map(str, named))}")
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def fall_silent(*streams: TextIO) -> None:

@@ -6,7 +6,7 @@ It makes what the database keeps of an ended trial, and ends trials whose proces
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from itertools import takewhile
@@ -314,6 +314,12 @@ class CaseStudy:
         return best(trials.all_kept(self._read()), self._case.defaults)
 
     @property
+    def facts(self) -> Mapping[str, str]:
+        """What is known of the newest measurement beside its config: see `ProbeNumbers.facts`; empty without any."""
+        complete = self._read(TrialState.COMPLETE)
+        return trials.kept(complete[-1]).probe.facts if complete else {}
+
+    @property
     def usual_s(self) -> float | None:
         """The median of the seconds that complete probes took; None where none is known."""
         return trials.usual_s(self._read())
@@ -525,3 +531,19 @@ class CaseStudy:
         for name, fact in attributes(probe, retry=verdict.retry, error=verdict.error).items():
             trial.set_user_attr(name, fact)
         trials.tell(self._study, trial, verdict)
+        if not self._several:
+            self._say_which_is_best()
+
+    def _say_which_is_best(self) -> None:
+        """Keep in the study what the best is, where Optuna's best trial has another value; for other tools."""
+        known = trials.all_kept(trials.since_mended(self._study))
+        chosen = best(known, self._case.defaults)
+        highest = max((trial.value for trial in known if trial.value is not None), default=None)
+        said = None
+        if chosen is not None and chosen.value != highest:
+            said = (
+                f"trial {chosen.trial}, {chosen.value:.6g}: the mean of {chosen.readings} measurement(s) that count; "
+                "the highest single value may be by chance, of a session, or of a config that may not be the best"
+            )
+        if said != self._study.user_attrs.get(schema.BEST_IS):
+            self._study.set_user_attr(schema.BEST_IS, said)

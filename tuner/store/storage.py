@@ -194,15 +194,11 @@ class TrialStorage(BaseStorage):
         """Return the id of the trial of this number in the study of this name. Raises KeyError."""
         return self.get_trial_id_from_study_id_trial_number(self.get_study_id_from_name(study), number)
 
-    def cases(self, study: str) -> dict[str, tuple[int, StudyAttributes]]:
-        """Return the cases of a study, in the order in which they were started: name → study id and facts."""
-        query = select(STUDIES.c.study_id, STUDIES.c.study_name).where(of_study(study)).order_by(STUDIES.c.study_id)
+    def cases(self) -> dict[str, tuple[int, StudyAttributes]]:
+        """Return the cases of all studies, in the order in which they were started: STUDY/CASE → study id and facts."""
+        rows = self.rows(select(STUDIES.c.study_id, STUDIES.c.study_name).order_by(STUDIES.c.study_id))
         return {
-            row.study_name.removeprefix(f"{study}/"): (
-                row.study_id,
-                StudyAttributes(self.get_study_user_attrs(row.study_id)),
-            )
-            for row in self.rows(query)
+            row.study_name: (row.study_id, StudyAttributes(self.get_study_user_attrs(row.study_id))) for row in rows
         }
 
     def neighbours(self, study: str, lives: Callable[[Lease], bool]) -> list[Neighbour]:

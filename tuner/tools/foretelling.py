@@ -1,0 +1,41 @@
+"""What memory a torch training would take, before its first run: its own command with tensors that have no data."""
+
+import json
+import os
+from dataclasses import replace
+
+from tuner.count.launching import INSIDE
+from tuner.errors import TrainerError
+from tuner.probe import MonotonicClock, ProbePlan, Process, mib
+from tuner.study import escaped
+
+CONTEXT_MIB = 600.0
+"""What CUDA and its libraries hold on a card beside tensors. Chosen; `benchmarks.memory.without_run` measures it."""
+ALLOCATED = 1.05
+"""What the allocator takes from the card for each byte of tensors at their peak. Chosen, as above."""
+LIMIT_S = 180.0
+"""The longest run: what takes longer computes with real data."""
+
+
+def foretold(plan: ProbePlan, limit_s: float = LIMIT_S) -> float:
+    """Return about how many MiB of a card a plan's command would take. How far that is off has not been measured.
+
+    The command is started without a card, in the trainer's own Python, and ends with its second optimizer step.
+    Raises TrainerError where it makes none, with its last line, and the errors of `Process`.
+    """
+    answer, clock = plan.slot.out_dir / "foretold.json", MonotonicClock()
+    path = os.pathsep.join(filter(None, [str(INSIDE), plan.environment(os.environ).get("PYTHONPATH")]))
+    variables = {"PYTHONPATH": escaped(path), "TUNER_PREDICT": escaped(str(answer)), "CUDA_VISIBLE_DEVICES": ""}
+    process = Process(replace(plan, env={**plan.env, **variables}, is_counted=False), clock)
+    last, end_s = "it says nothing", clock.now() + limit_s
+    try:
+        while process.exit_code() is None and clock.now() < end_s:
+            last = next((line.text for line in reversed(process.lines(0.2)) if line.text.strip()), last)
+        last = next((line.text for line in reversed(process.lines(0.0)) if line.text.strip()), last)
+    finally:
+        process.end()
+    try:
+        peak_mib = mib(json.loads(answer.read_text(encoding="utf-8"))["peak_bytes"])
+    except (OSError, ValueError, KeyError) as error:
+        raise TrainerError(f"no second optimizer step with tensors that have no data: {last.strip()}") from error
+    return CONTEXT_MIB + ALLOCATED * peak_mib
