@@ -148,7 +148,8 @@ def _answered(known: Known, say: Callable[[str], None], ask: Callable[[str], str
     lines = shown(balanced(known, list(kept.values())), free=known.free_batch)
     for line in lines if kept else [nothing_known(known)]:
         say(line)
-    example = next((f"{search.flag}={','.join(map(written, search.values))}" for search in kept.values()), "")
+    varied = max(kept.values(), key=lambda search: len(search.values), default=None)
+    example = f"{varied.flag}={','.join(map(written, varied.values))}" if varied else ""
     how = f"Search these? [Enter = yes, or e.g. `{example}`; `FLAG=` leaves one out] "
     chosen: dict[str, SearchedFlag] = {}
     while not chosen:

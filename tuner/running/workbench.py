@@ -122,7 +122,7 @@ class Workbench:
         spec = self.spec_for(case)
         space = spec.build_space()
         left_out = not_searched(spec, self.trainer)
-        searched = space.restricted_to(set(space.names) - left_out.keys())
+        searched = replace(space.restricted_to(set(space.names) - left_out.keys()), holds=self.holds)
         refusal = self._refusal_of(spec)
         if spec.rules or self.trainer.has_rules:
             searched = replace(searched, holds=lambda config: self.holds(config) and refusal(config) is None)
