@@ -75,8 +75,7 @@ _EXAMPLES = {
 """An example of each group."""
 _PANELS = {
     "The command": (
-        *("command", "search", "launch", "free_batch", "free_precision", "yes", "name", "python", "preset", "seconds"),
-        "force",
+        *("search", "launch", "free_batch", "free_precision", "yes", "name", "python", "preset", "seconds", "force"),
     ),
     "What is searched": ("study", "cases", "case", "settings", "max_seconds", "n_trials", "hours", "replay"),
     "Machines": ("devices", "workers", "gpus_per_trial", "launcher", "cores"),
