@@ -116,7 +116,7 @@ def failed(
     storage: Storage = None,
     runs: Runs = RUNS,
 ) -> None:
-    """Tell a study that a training ran out of memory, and get the next config. Without --set, it was the best."""
+    """Note that a training ran out of memory, and get the next config. Without --set, it was the best."""
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
     url = database_url(storage, bench.folder)
