@@ -8,9 +8,10 @@ import pytest
 from tests_cli import study_file
 from tests_loop import bounded
 
+from tuner.cli.slurm import job_bench
 from tuner.devices.found import launch_variables
 from tuner.errors import DeviceError, StudyError, TrainerError
-from tuner.running.workbench import Workbench, open_workbench
+from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study.cases import Case
 from tuner.study.space import described
 from tuner.study.spec import StudySpec
@@ -46,6 +47,17 @@ def test_a_fallback_shows_in_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = open_workbench("pi_plus", devices="cpu:2")
     assert (bench.asked_for, bench.spec.name, bench.trainer.name) == ("pi_plus", "reference", "reference")
     assert bench.folder.name == "reference"
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_on_several_nodes_each_probe_is_cold_whatever_an_override_says(tmp_path: Path, warm: bool) -> None:
+    trainer = {"name": "command", "options": {"command": "torchrun --nnodes {nodes} {num_envs}", "cases": ["walk"]}}
+    overrides = [{"match": {"cases": ["walk"]}, "probe": {"warm": warm}}]
+    changes = {"trainer": trainer, "overrides": overrides, "slurm": {"nodes": 2, "gpus": 1}, "probe": {"warm": warm}}
+    bench = job_bench(str(study_file(tmp_path, **changes)), devices=None, runs=tmp_path)
+    (case,) = chosen_cases(bench, ["walk"])
+    assert bench.spec_for(case).probe.warm is False
+    assert bench.identity_for(case)["nodes"] == 2
 
 
 def test_the_study_s_own_variables_reach_the_trainer(tmp_path: Path) -> None:

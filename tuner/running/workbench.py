@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.devices.found import launch_variables, open_devices
-from tuner.devices.nodes import open_nodes
 from tuner.errors import StudyError
+from tuner.nodes.source import open_nodes
 from tuner.probe import Device, DeviceSource, Slot, check_metrics
 from tuner.running.events import StudyStarted
 from tuner.search.calibration import BatchToFit, usual
@@ -80,8 +80,13 @@ class Workbench:
         return "gpu" if self.devices[0].is_gpu else "cpu"
 
     def spec_for(self, case: Case) -> StudySpec:
-        """Return the study's settings for this case on these devices; a study of several objectives has no pruner."""
+        """Return the study's settings for this case on these devices; a study of several objectives has no pruner.
+
+        On several nodes each probe is cold, whatever an override says: requests reach no session there.
+        """
         spec = narrowed(self.spec, case.name, self.kind)
+        if spec.slurm.nodes > 1:
+            spec = spec.model_copy(update={"probe": spec.probe.model_copy(update={"warm": False})})
         if len(spec.objectives) == 1:
             return spec
         return spec.model_copy(update={"pruner": spec.pruner.model_copy(update={"name": "none"})})
@@ -229,9 +234,13 @@ def open_workbench(
     """
     spec = load(study)
     check_metrics(spec)
-    trainer = open_trainer(spec.trainer)
-    if spec.slurm.nodes > 1:
-        spec = _over_nodes(spec, trainer)
+    trainer, nodes = open_trainer(spec.trainer), spec.slurm.nodes
+    if nodes > 1 and not trainer.spans_nodes:
+        raise StudyError(
+            f"slurm.nodes is {nodes}, and {trainer.name} starts ranks on one node only; name the nodes in a "
+            "command: torchrun --nnodes {nodes} --nproc-per-node {local_ranks} --rdzv-backend c10d "
+            "--rdzv-endpoint {head}:{port} train.py"
+        )
     source = source_of(spec.model_copy(update={"devices": spec.devices_for(devices)}))
     return Workbench(
         spec=spec,
@@ -239,22 +248,8 @@ def open_workbench(
         trainer=trainer,
         source=source,
         folder=(runs / spec.name).resolve(),
-        variables=spec.environment.variables if spec.slurm.nodes > 1 else launch_variables(spec, source),
+        variables=spec.environment.variables if nodes > 1 else launch_variables(spec, source),
     )
-
-
-def _over_nodes(spec: StudySpec, trainer: Trainer) -> StudySpec:
-    """Return a study whose trials run on several nodes: requests reach no session there, so each probe is cold.
-
-    Raises StudyError for a trainer that starts its ranks on one node.
-    """
-    if not trainer.spans_nodes:
-        raise StudyError(
-            f"slurm.nodes is {spec.slurm.nodes}, and {trainer.name} starts ranks on one node only; name the nodes in a "
-            "command: torchrun --nnodes {nodes} --nproc-per-node {local_ranks} --rdzv-backend c10d "
-            "--rdzv-endpoint {head}:{port} train.py"
-        )
-    return spec.model_copy(update={"probe": spec.probe.model_copy(update={"warm": False})})
 
 
 def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
