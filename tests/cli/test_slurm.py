@@ -92,7 +92,7 @@ def test_a_training_over_nodes_is_started_on_each_of_them(tuner: Tuner, tmp_path
     assert code == 0
     assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gres=gpu:4\n" in out
     (line,) = [line for line in out.splitlines() if line.startswith("srun ")]
-    (tmp_path / "srun").write_text('#!/bin/sh\nshift; for node in 0 1; do SLURM_NODEID=$node "$@"; done\n')
+    (tmp_path / "srun").write_text('#!/bin/sh\nshift 2; for node in 0 1; do SLURM_NODEID=$node "$@"; done\n')
     (tmp_path / "torchrun").write_text('#!/bin/sh\necho "$@"\n')
     for name in ("srun", "torchrun"):
         (tmp_path / name).chmod(0o755)
@@ -102,6 +102,49 @@ def test_a_training_over_nodes_is_started_on_each_of_them(tuner: Tuner, tmp_path
     cards = "cuda:0,cuda:1,cuda:2,cuda:3"
     begin = "--nnodes 2 --nproc-per-node 4 --rdzv-endpoint gpu1:PORT a.py 16 8"
     assert started == [f"{begin} 0 {cards}", f"{begin} 1 {cards}"]
+
+
+PLACED = {
+    "trainer": {
+        "name": "command",
+        "options": {
+            "command": "torchrun --nnodes {nodes} --nproc-per-node {local_ranks} --rdzv-endpoint {head}:{port} a.py "
+            "{num_envs}",
+            "cases": ["walk"],
+        },
+    },
+    "devices": "auto",
+    "space": {"num_envs": {"ladder": [16]}, "nodes": {"choices": [2, 1]}},
+    "slurm": {"nodes": 2, "gpus": 8},
+}
+
+
+def test_a_job_has_no_more_nodes_and_cards_than_the_placement_of_its_config_needs(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path, **PLACED)
+    code, out, _ = tuner("plan", "--study", study, "--launcher", "slurm")
+    assert code == 0
+    assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gres=gpu:4\n" in out
+    assert "srun --nodes=2 " in out
+    assert "--nnodes 2 --nproc-per-node 4" in out
+    code, out, _ = tuner("plan", "--study", study, "--launcher", "slurm", "--set", "nodes=1")
+    assert "#SBATCH --nodes=1\n#SBATCH --ntasks=1\n#SBATCH --gres=gpu:8\n" in out
+    assert " torchrun --nnodes 1 --nproc-per-node 8 --rdzv-endpoint localhost:" in out
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"slurm": {"nodes": 1, "gpus": 8}}, "space.nodes: 2, and slurm.nodes is 1"),
+        ({"space": {"num_envs": {"ladder": [16]}, "nodes": {"choices": [0.5, 1]}}}, "space.nodes: 0.5"),
+        ({"slurm": {"nodes": 2, "gpus": 3}}, "2 nodes cannot share 3 devices evenly"),
+    ],
+)
+def test_a_placement_that_cannot_be_is_refused(
+    tuner: Tuner, tmp_path: Path, changes: dict[str, object], said: str
+) -> None:
+    code, out, err = tuner("plan", "--study", study_file(tmp_path, **PLACED | changes), "--launcher", "slurm")
+    assert (code, out) == (2, "")
+    assert said in err
 
 
 def test_a_command_that_names_no_nodes_is_refused_on_several(tuner: Tuner, tmp_path: Path) -> None:

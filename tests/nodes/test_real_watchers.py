@@ -135,7 +135,7 @@ def test_a_watcher_whose_tuner_is_gone_ends_its_trainer(tmp_path: Path, monkeypa
     watcher = subprocess.Popen(srun("a"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=False)
     assert watcher.stdin
     assert watcher.stdout
-    blank = scripted_plan(tmp_path / "out", [Device(name="cpu:0", model="x")], ProbeSpec())
+    blank = scripted_plan(tmp_path / "out", [Device(name=f"cpu:{rank}", model="x") for rank in range(2)], ProbeSpec())
     part = replace(blank, argv=(sys.executable, "-c", STAYS), cwd=tmp_path, env={})
     watcher.stdin.write(packed(Opening(spec=SPEC, number=0)) + packed(Part(plan=part, head="a")))
     watcher.stdin.flush()

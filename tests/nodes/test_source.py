@@ -121,15 +121,22 @@ def test_killed_processes_count_on_all_nodes(cluster: FakeCluster, nodes: Nodes)
 
 def test_a_plan_on_fewer_nodes_takes_their_first_devices(cluster: FakeCluster, nodes: Nodes, tmp_path: Path) -> None:
     blank = scripted_plan(tmp_path / "out", nodes.devices[:2], ProbeSpec())
-    for count, expected in ((1, [0, 1]), (2, [0, 1])):
+    for count in (1, 2):
         slot = replace(blank.slot, nodes=count, out_dir=tmp_path / f"{count}")
         processes = nodes.start(replace(blank, slot=slot, cwd=tmp_path))
         for host in ("a", "b")[:count]:
             samples = [{"t_s": 0.0, "device": device} for device in (0, 1)]
             cluster.nodes[host].tell("samples", samples=samples)
         processes.lines(0.0)
-        assert [sample.device for sample in nodes.sample(0.0)] == expected
+        assert [sample.device for sample in nodes.sample(0.0)] == [0, 1]
         processes.end()
+
+
+def test_with_placements_a_trial_has_the_devices_of_the_fewest_nodes(cluster: FakeCluster) -> None:
+    placed = {"num_envs": {"ladder": [2]}, "nodes": {"choices": [1, 2]}}
+    spec = StudySpec.model_validate(SPEC.model_dump(exclude_unset=True) | {"space": placed})
+    with closing(Nodes(spec, ("a", "b"), cluster.clock, connect=cluster, waits=Waits(0.05, 0.05))) as nodes:
+        assert [device.name for device in nodes.devices] == ["cuda:0", "cuda:1"]
 
 
 OFFSETS = st.floats(-1e6, 1e6)

@@ -155,7 +155,8 @@ def job_bench(study: str, *, devices: str | None, runs: Path) -> Workbench:
 
     def source_of(spec: StudySpec) -> DeviceSource:
         names = spec.slurm.device_names(spec.devices)
-        return AbsentDevices(tuple(Device(name=name, model="SLURM") for name in names), "slurm")
+        here = names[: spec.devices_of_trial(len(names) // spec.slurm.nodes)]
+        return AbsentDevices(tuple(Device(name=name, model="SLURM") for name in here), "slurm")
 
     bench = open_workbench(study, devices=devices, runs=runs, source_of=source_of)
     cores, ranks = bench.spec.slurm.cpus_per_task, len(bench.devices)

@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from tuner.probe import (
     HEAD,
     NODE_RANK,
     Clock,
+    Device,
     DeviceSource,
     MonotonicClock,
     ProbePlan,
@@ -100,12 +102,19 @@ def serve(mailbox: Mailbox, opening: Opening, clock: Clock) -> None:
     spec, process = opening.spec, None
     source = open_devices(spec.devices, memory_mib=spec.environment.memory_mib)
     cards = Cards(source.devices)
+    total = spec.devices_of_trial(len(source.devices))
+    variables = {
+        total // nodes: launch_variables(spec, AbsentDevices(source.devices[: total // nodes], source.label))
+        for nodes in spec.placements
+    }
     say("devices", host=socket.gethostname(), label=source.label, devices=[asdict(device) for device in source.devices])
     while not mailbox.is_gone.is_set():
         try:
             match mailbox.next(BEAT_S):
                 case Part() as part:
-                    process = watch(part_of_plan(part, opening, source), source, mailbox, clock)
+                    process = watch(
+                        part_of_plan(part, opening.number, source.devices, variables), source, mailbox, clock
+                    )
                 case Word.LOOK:
                     left = process.left if process else None
                     say("cards", cards=[asdict(card) for card in cards.occupancy()], left=left)
@@ -150,18 +159,22 @@ def _follow(process: Process, plan: ProbePlan, recorder: SamplingRecorder, mailb
             say("beat")
 
 
-def part_of_plan(part: Part, opening: Opening, source: DeviceSource) -> ProbePlan:
-    """Return the node's part of a plan: with its devices, and with files of its own for what is watched.
+def part_of_plan(
+    part: Part, number: int, devices: Sequence[Device], variables: Mapping[int, Mapping[str, str]]
+) -> ProbePlan:
+    """Return a node's part of a plan: with its devices, and with files of its own for what is watched.
+
+    `devices` are all of the node; `variables` are those of the trainer, by the number of devices that a part has.
 
     The variables that begin the counting are set here, because the counts of all nodes are merged on the other side.
     Files are kept as they were by the other side, too: a copy that this node made late would hold a probe's content.
     Raises OutputError where no files can be made.
     """
-    os.environ |= {NODE_RANK: str(opening.number), HEAD: part.head}
-    plan, devices = part.plan, source.devices[: len(part.plan.slot.local_devices)]
-    slot = replace(plan.slot, devices=devices, part=f"node-{opening.number}")
+    os.environ |= {NODE_RANK: str(number), HEAD: part.head}
+    plan, own_devices = part.plan, tuple(devices[: len(part.plan.slot.local_devices)])
+    slot = replace(plan.slot, devices=own_devices, part=f"node-{number}")
     own = {PROGRESS: escaped(str(slot.progress))} if PROGRESS in plan.env else {}
-    env = {**launch_variables(opening.spec, AbsentDevices(devices, source.label)), **plan.env, **own}
+    env = {**variables[len(own_devices)], **plan.env, **own}
     part_plan = replace(plan, slot=slot, env=env, files={}, is_counted=False, protects_files=False)
     try:
         (slot.counts if plan.is_counted else slot.console.parent).mkdir(mode=0o700, parents=True, exist_ok=True)

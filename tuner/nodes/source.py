@@ -66,15 +66,16 @@ class Nodes:
             counts = {host: len(devices) for host, devices in zip(hosts, found, strict=True)}
             if len(set(counts.values())) > 1:
                 raise DeviceError(f"the nodes have different numbers of devices: {counts}; name so many with `devices`")
+            count = spec.devices_of_trial(len(found[0]))
         except BaseException:
             self.close()
             raise
-        self._found, self._head = found, told[hosts[0]]["host"]
+        self._head: str = told[hosts[0]]["host"]
+        """The host where the ranks meet."""
         self.label: str = told[hosts[0]]["label"]
         numbered = enumerate(device for devices in found for device in devices)
-        self.devices = tuple(
-            replace(device, name=f"{device.name.partition(':')[0]}:{rank}") for rank, device in numbered
-        )
+        renamed = [replace(device, name=f"{device.name.partition(':')[0]}:{rank}") for rank, device in numbered]
+        self.devices = tuple(renamed[:count])
 
     def _beat(self) -> None:
         while not self._is_closed.wait(BEAT_S):
@@ -89,9 +90,9 @@ class Nodes:
         new: list[Watcher] = []
         for number in numbers:
             new.append(Watcher(hosts[number], number, self._inbox, self._clock, self._connect))
-            self._watchers = [*(old for old in self._watchers if old.number != number), new[-1]]
+            kept = [old for old in self._watchers if old.number != number]
+            self._watchers = sorted([*kept, new[-1]], key=lambda watcher: watcher.number)
             new[-1].ask(Opening(spec=self._spec, number=number))
-        self._watchers.sort(key=lambda watcher: watcher.number)
         return self._answers("devices", new)
 
     def _answers(self, kind: str, asked: Sequence[Watcher]) -> dict[str, Mapping[str, Any]]:
@@ -100,20 +101,18 @@ class Nodes:
         Raises the error of a node that refuses, and DeviceLostError for one that does not answer.
         """
         answers: dict[str, Mapping[str, Any]] = {}
-        missing, said = {watcher.host: watcher for watcher in asked}, list[str]()
+        waiting, said = list(asked), list[str]()
         heard_all = until(self._inbox, self._clock, self._waits.start_s)
-        while missing and not all(watcher.is_gone for watcher in missing.values()):
-            if (heard := next(heard_all, None)) is None:
-                break
+        while waiting and (heard := next(heard_all, None)):
             host, content = heard.watcher.host, heard.content
-            if content["kind"] in {kind, "refused"} and missing.get(host) is heard.watcher:
-                answers[host] = content
-                del missing[host]
+            if content["kind"] in {kind, "refused", "gone"} and heard.watcher in waiting:
+                waiting.remove(heard.watcher)
+                answers |= {host: content} if content["kind"] != "gone" else {}
             said += [f"{host}: {content['text']}"] if content["kind"] == "srun" else []
         for host, content in answers.items():
             if content["kind"] == "refused":
                 raise error_of({**content, "why": f"{host}: {content['why']}"})
-        if missing:
+        if missing := [watcher.host for watcher in asked if watcher.host not in answers]:
             why = "; ".join(said[-3:]) or "srun says nothing"
             raise DeviceLostError(f"{', '.join(missing)} tells no {kind}; {why}")
         return answers

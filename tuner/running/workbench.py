@@ -15,6 +15,7 @@ from tuner.running.events import StudyStarted
 from tuner.search.calibration import BatchToFit, usual
 from tuner.study import (
     LADDER,
+    NODES,
     BatchFit,
     Case,
     Config,
@@ -187,10 +188,10 @@ class Workbench:
             objectives=self.spec.objectives,
         )
 
-    def slot(self, case: Case, folder: str | Path) -> Slot:
-        """Return where a probe of a case runs, in a folder of the study's folder; `run_in` reserves its port."""
-        limits = self.spec_for(case).probe
-        out_dir, nodes = self.folder / folder, self.spec.slurm.nodes
+    def slot(self, case: Case, folder: str | Path, config: Config) -> Slot:
+        """Return where a probe of a config runs, in a folder of the study's folder; `run_in` reserves its port."""
+        limits, placed = self.spec_for(case).probe, config.get(NODES)
+        out_dir, nodes = self.folder / folder, placed if isinstance(placed, int) else self.spec.slurm.nodes
         return Slot(devices=self.devices, out_dir=out_dir, limits=limits, variables=self.variables, nodes=nodes)
 
     def study_name(self, case: Case) -> str:
