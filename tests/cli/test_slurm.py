@@ -14,6 +14,8 @@ from tests_cli import Tuner, study_file
 from tests_postgresql import private_server
 from tests_slurm import cancel, private_slurm, queued
 
+from tuner.cli.slurm import queue_s
+
 END_S = 120.0
 PACKAGE = str(Path(sys.modules["tuner"].__file__ or "").parent)
 PASSWORD = "-".join(("open", "sesame"))
@@ -171,6 +173,40 @@ def test_the_devices_of_a_job_do_not_depend_on_the_machine_that_plans_it(tuner: 
     assert tuner("plan", "--study", study, "--launcher", "slurm", "--devices", "six")[0] == 2
     code, out, _ = tuner("plan", "--study", study, "--launcher", "slurm", "--devices", "6,7")
     assert (code, "cuda:1" in out, "cuda:2" in out) == (0, True, False)
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"),
+    [
+        ("JobId=7 SubmitTime=2026-11-28T01:00:00 EligibleTime=x StartTime=2026-11-28T01:12:30 EndTime=y", 750.0),
+        ("JobId=7 SubmitTime=2026-11-28T01:00:00 StartTime=Unknown", None),
+        ("", None),
+    ],
+)
+def test_the_wait_of_a_job_in_the_queue_is_read(told: str, seconds: float | None) -> None:
+    assert queue_s(told) == seconds
+
+
+def test_a_scaling_is_submitted_as_one_job(tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    submission = pytest.importorskip("submitit.core.utils").DelayedSubmission
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/sbatch").write_text("#!/bin/sh\necho Submitted batch job 7\n")
+    (tmp_path / "bin/sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=":")
+    study = study_file(tmp_path, slurm={"nodes": 2, "gpus": 4}, devices="auto")
+    code, out, err = tuner("scale", "--study", study, "--launcher", "slurm", "--gpus", "1,8", "--shared")
+    assert (code, err) == (0, "")
+    assert "submitted job 7" in out
+    (kept,) = (tmp_path / "runs/demo/slurm").glob("7_submitted.pkl")
+    words = submission.load(kept).function.words
+    assert words[:3] == ["scale", "--study", str(study)]
+    assert (words[words.index("--gpus") + 1], words[-1]) == ("1,8", "--shared")
+
+
+def test_a_scaling_without_a_study_is_not_submitted(tuner: Tuner, tmp_path: Path) -> None:
+    code, out, err = tuner("scale", "--launcher", "slurm")
+    assert (code, out) == (2, "")
+    assert "--study" in err
 
 
 @pytest.mark.parametrize("command", ["plan", "optimize"])

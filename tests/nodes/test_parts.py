@@ -28,7 +28,9 @@ def own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 def part(folder: Path, **changes: object) -> ProbePlan:
     blank = scripted_plan(folder / "out", ALL, ProbeSpec())
     plan = replace(blank, slot=replace(blank.slot, nodes=2), **changes)  # type: ignore[arg-type]
-    return part_of_plan(Part(plan=plan, head="gpu1"), 1, HERE, {2: {"CUDA_VISIBLE_DEVICES": "0,1", "A": "a"}, 4: {}})
+    return part_of_plan(
+        Part(plan=plan, head="gpu1"), 1, HERE, {2: {"CUDA_VISIBLE_DEVICES": "0,1", "A": "a"}}.__getitem__
+    )
 
 
 def test_a_part_has_the_cards_of_its_node_and_files_of_its_own(tmp_path: Path) -> None:

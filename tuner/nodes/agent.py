@@ -13,8 +13,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from typing import Any
 
 from tuner.count import counting
@@ -102,11 +103,12 @@ def serve(mailbox: Mailbox, opening: Opening, clock: Clock) -> None:
     spec, process = opening.spec, None
     source = open_devices(spec.devices, memory_mib=spec.environment.memory_mib)
     cards = Cards(source.devices)
-    total = spec.devices_of_trial(len(source.devices))
-    variables = {
-        total // nodes: launch_variables(spec, AbsentDevices(source.devices[: total // nodes], source.label))
-        for nodes in spec.placements
-    }
+
+    @cache
+    def variables(count: int) -> Mapping[str, str]:
+        """Return the variables of a trainer on the first devices; the driver is asked once for each number of them."""
+        return launch_variables(spec, AbsentDevices(source.devices[:count], source.label))
+
     say("devices", host=socket.gethostname(), label=source.label, devices=[asdict(device) for device in source.devices])
     while not mailbox.is_gone.is_set():
         try:
@@ -160,11 +162,11 @@ def _follow(process: Process, plan: ProbePlan, recorder: SamplingRecorder, mailb
 
 
 def part_of_plan(
-    part: Part, number: int, devices: Sequence[Device], variables: Mapping[int, Mapping[str, str]]
+    part: Part, number: int, devices: Sequence[Device], variables: Callable[[int], Mapping[str, str]]
 ) -> ProbePlan:
     """Return a node's part of a plan: with its devices, and with files of its own for what is watched.
 
-    `devices` are all of the node; `variables` are those of the trainer, by the number of devices that a part has.
+    `devices` are all of the node; `variables` returns those of a trainer on so many of them.
 
     The variables that begin the counting are set here, because the counts of all nodes are merged on the other side.
     Files are kept as they were by the other side, too: a copy that this node made late would hold a probe's content.
@@ -174,7 +176,7 @@ def part_of_plan(
     plan, own_devices = part.plan, tuple(devices[: len(part.plan.slot.local_devices)])
     slot = replace(plan.slot, devices=own_devices, part=f"node-{number}")
     own = {PROGRESS: escaped(str(slot.progress))} if PROGRESS in plan.env else {}
-    env = {**variables[len(own_devices)], **plan.env, **own}
+    env = {**variables(len(own_devices)), **plan.env, **own}
     part_plan = replace(plan, slot=slot, env=env, files={}, is_counted=False, protects_files=False)
     try:
         (slot.counts if plan.is_counted else slot.console.parent).mkdir(mode=0o700, parents=True, exist_ok=True)

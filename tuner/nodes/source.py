@@ -4,6 +4,7 @@ import atexit
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from queue import SimpleQueue
 from threading import Event, Thread
@@ -91,7 +92,7 @@ class Nodes:
         for number in numbers:
             new.append(Watcher(hosts[number], number, self._inbox, self._clock, self._connect))
             kept = [old for old in self._watchers if old.number != number]
-            self._watchers = sorted([*kept, new[-1]], key=lambda watcher: watcher.number)
+            self._watchers[:] = sorted([*kept, new[-1]], key=lambda watcher: watcher.number)
             new[-1].ask(Opening(spec=self._spec, number=number))
         return self._answers("devices", new)
 
@@ -120,8 +121,24 @@ class Nodes:
     def close(self) -> None:
         """End the watchers. Harmless to repeat."""
         self._is_closed.set()
-        watchers, self._watchers = self._watchers, []
-        end(watchers, self._clock)
+        end(self._watchers, self._clock)
+        self._watchers.clear()
+
+    def part(self, count: int) -> "Nodes":
+        """Return the first devices as a source of their own, which the same watchers serve."""
+        part = copy(self)
+        part.devices = self.devices[:count]
+        return part
+
+    def nodes_for(self, count: int) -> int:
+        """Return the nodes that have so many devices. Raises DeviceError where a node would have fewer than another."""
+        each = len(self.devices) // len(self._watchers)
+        nodes = -(-count // each)
+        if count % nodes:
+            raise DeviceError(
+                f"{count} devices leave a node with fewer than another; name up to {each}, or {each} x NODES"
+            )
+        return nodes
 
     def occupancy(self) -> tuple[Occupancy, ...]:
         """Return how much of each card is in use on all nodes, after starting a lost watcher again.
