@@ -20,6 +20,7 @@ from tuner.running.job import Budget, Job, within
 from tuner.running.loop import optimize
 from tuner.running.recording import plan_recording, record_cases, recording_bench
 from tuner.study.cases import Case
+from tuner.study.spec import StudySpec
 
 PROBE_S = 20.0
 """The seconds of each scripted probe."""
@@ -31,6 +32,7 @@ def optimized(
     *,
     probe: Callable[[ProbePlan, Stop], ProbeResult] = busy,
     cases: Sequence[Case] = (CASE,),
+    study: StudySpec | None = None,
 ) -> tuple[list[CaseOutcome], Quiet, Budget]:
     """Optimize for so many seconds. Only the probes advance the clock."""
     clock, watcher = FakeClock(), Quiet()
@@ -42,7 +44,11 @@ def optimized(
 
     with opened(folder) as database:
         job = Job(
-            bench=bench(folder, spec()), database=database, probe=timed, watcher=watcher, interrupted=lambda: False
+            bench=bench(folder, study or spec()),
+            database=database,
+            probe=timed,
+            watcher=watcher,
+            interrupted=lambda: False,
         )
         return optimize(within(job, budget), cases), watcher, budget
 
@@ -171,3 +177,22 @@ def test_a_recording_ends_before_a_probe_that_cannot_be_done(tmp_path: Path) -> 
     assert budget.short is not None
     assert clock.now() <= budget.whole_s
     assert states(tmp_path) == {"COMPLETE": len(prober.results)}
+
+
+@pytest.mark.parametrize(("probes", "own_again"), [(3, False), (9, True)])
+def test_the_end_of_the_time_is_kept_to_measure_the_own_config_again(
+    tmp_path: Path, probes: int, own_again: bool
+) -> None:
+    def by_workers(plan: ProbePlan) -> ProbeResult:
+        return replace(measured(plan, 50.0), samples_per_s=100.0 + 2.0 * int(plan.config["workers"]))
+
+    workers = {"choices": list(range(40))}
+    search = {"trials": 70, "sampler": "gain", "seeds_per_variant": 1}
+    trainer = {"name": "command", "options": {"command": "train {workers} {fused}", "cases": ["walk"]}}
+    space = {"workers": workers, "fused": {"choices": [0, 1]}}
+    study = spec(objective="samples_per_s", trainer=trainer, space=space, search=search)
+    _, watcher, budget = optimized(tmp_path, probes * PROBE_S, probe=lambda plan, _: by_workers(plan), study=study)
+    own = {"workers": 0, "fused": 0}
+    assert len(watcher.launched) == probes
+    assert (watcher.launched.count(own) == 2) is own_again
+    assert budget.over()

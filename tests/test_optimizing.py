@@ -6,7 +6,11 @@ import pytest
 from tests_cli import study_file
 
 import tuner
+from tuner.devices.cpu import CpuSource
+from tuner.devices.rapl import Rapl
+from tuner.optimizing import check_energy
 from tuner.running.events import Event, ProbeEnded, StudyStarted
+from tuner.study import load
 
 pytestmark = pytest.mark.early
 
@@ -30,3 +34,11 @@ def test_a_study_is_searched_and_a_second_call_resumes_it(tmp_path: Path) -> Non
 def test_one_of_command_and_study_is_named(named: dict[str, object]) -> None:
     with pytest.raises(tuner.TunerError, match="either a command or a study"):
         tuner.optimize(**named)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_study_that_needs_energy_is_refused_where_none_is_shown(tmp_path: Path) -> None:
+    source = CpuSource(2, rapl=Rapl(tmp_path))
+    check_energy(load(str(study_file(tmp_path))), source)
+    study = str(study_file(tmp_path, objective="samples_per_s,joules_per_sample", constraints={"energy_j": "<= 9"}))
+    with pytest.raises(tuner.TunerError, match=r"energy_j, samples_per_joule needs the energy of cpu:0"):
+        check_energy(load(study), source)

@@ -9,6 +9,7 @@ from tests_cli import study_file
 from tests_loop import bounded
 
 from tuner.cli.slurm import job_bench
+from tuner.devices.cpu import cpu_model
 from tuner.devices.found import launch_variables
 from tuner.errors import DeviceError, StudyError, TrainerError
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
@@ -82,6 +83,9 @@ def test_exported_threads_stay_as_in_the_person_s_own_run(tmp_path: Path) -> Non
             StudyError,
             ["'speed' is unknown", "'energy' is unknown", "'min_avg_util' is named 2 times", ".speed", ".heat"],
         ),
+        ({"objective": "energy_j"}, StudyError, ["'energy_j'", "joules_per_sample"]),
+        ({"objective": "cost_per_million_samples"}, StudyError, ["samples_per_price", "--prices"]),
+        ({"prices": {"per_hour": {"NVIDIA H200": 3.5}}}, StudyError, ["no price of"]),
         ({"constraints": {"speed": ">= 10"}}, StudyError, ["constraints.speed", "samples_per_s"]),
         ({"trainer": {"name": "isaac"}}, TrainerError, ["'isaac'", "mimickit"]),
         ({"devices": "97"}, DeviceError, ["97"]),
@@ -266,3 +270,36 @@ def test_a_space_in_which_a_rule_forbids_everything_is_refused(tmp_path: Path) -
     bench = opened(tmp_path, trainer={"name": "command", "options": RULES}, space=space)
     with pytest.raises(StudyError, match=r"no config can run; .*dp .* is 0\.\d+, which is no whole number"):
         bench.space_for(bench.trainer.cases()[0])
+
+
+COMMAND = {"name": "command", "options": {"command": "train.py --tp {tp} --pp {pp}", "progress": "tqdm"}}
+DEGREES = {"tp": {"choices": [1, 2, 4]}, "pp": {"choices": [1, 2, 4]}}
+
+
+def test_rules_leave_out_configs_and_values_that_no_config_has(tmp_path: Path) -> None:
+    rules = ["{ranks} % ({tp} * {pp}) == 0", "{tp} <= {ranks}", "{pp} <= {ranks}"]
+    bench = opened(tmp_path, trainer=COMMAND, space=DEGREES, rules=rules)
+    space = bench.space_for(Case(name="command"))
+    assert [tuple(config.values()) for config in space.configs()] == [(1, 1), (1, 2), (2, 1)]
+    assert space.values("tp") == (1, 2)
+    assert bench.identity_for(Case(name="command"))["rules"] == rules
+
+
+def test_a_huge_space_whose_rules_leave_nothing_ends_with_the_rule(tmp_path: Path) -> None:
+    space = {f"p{place}": {"range": [1, 1000]} for place in range(4)}
+    words = " ".join(f"{{{name}}}" for name in space)
+    trainer = {"name": "command", "options": {"command": f"train.py {words}", "progress": "tqdm"}}
+    bench = opened(tmp_path, trainer=trainer, space=space, rules=["{p0} + {p3} < {p1} - {p2} - 998"])
+    with pytest.raises(StudyError, match=r"no config can run; .*the rule .* leaves it out"):
+        bench.space_for(Case(name="command"))
+
+
+def test_the_price_of_all_devices_is_the_study_s_or_that_of_a_file(tmp_path: Path) -> None:
+    model = cpu_model()
+    study = str(study_file(tmp_path, prices={"per_hour": {model: 2.0}}, objective="cost_per_million_samples"))
+    bench = open_workbench(study, devices="cpu:2")
+    assert bench.slot(WALK, "0", {}).price_per_hour == 4.0
+    assert bench.spec.objectives == ("samples_per_price",)
+    (tmp_path / "prices.yaml").write_text(f"currency: EUR\nper_hour:\n  {model}: 0.5\n")
+    cheaper = open_workbench(study, devices="cpu:2", prices=tmp_path / "prices.yaml")
+    assert cheaper.slot(WALK, "0", {}).price_per_hour == 1.0

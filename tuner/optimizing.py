@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.devices.found import spare_cards
+from tuner.devices.rapl import COUNTERS
 from tuner.drafting.making import Wanted, made_study
 from tuner.drafting.outcome import SpeedGain, Told, gain, told
 from tuner.errors import StudyError
 from tuner.export import StudyReader, connect, export_study, in_use, prepare_folder
 from tuner.export.recorded_table import Table
 from tuner.export.tables import all_trials
-from tuner.probe import MonotonicClock, Prober
+from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober
 from tuner.records.urls import database_url
 from tuner.replay import ReplayedProber, replay_bench
 from tuner.running.events import CaseOutcome, Watcher
@@ -22,7 +23,7 @@ from tuner.running.job import Budget, Job, open_job, within
 from tuner.running.loop import optimize as work_on
 from tuner.running.prober import open_prober
 from tuner.running.workbench import Workbench, cases_to_search, open_workbench
-from tuner.study import Case, Config, Value, written
+from tuner.study import Case, Config, StudySpec, Value, written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,6 +67,7 @@ def open_search(
     cases: Sequence[str] | None = None,
     devices: str | None = None,
     replay: Path | None = None,
+    prices: Path | None = None,
     runs: Path,
     say: Callable[[str], None] = lambda _: None,
 ) -> Search:
@@ -74,20 +76,34 @@ def open_search(
     Raises StudyError, TrainerError or DeviceError where the study, a case or a device cannot be used.
     """
     if replay is None:
-        bench = open_workbench(study, devices=devices, runs=runs)
+        bench = open_workbench(study, devices=devices, prices=prices, runs=runs)
+        check_energy(bench.spec, bench.source)
         if spare := spare_cards(bench.spec.devices_for(devices)):
             each = len(bench.devices)
             more = f"; `tuner optimize --workers {spare // each + 1}` searches on them, too" if spare >= each else ""
             say(f"the study wants {each} card(s), so {spare} more stay free{more}")
         prober = open_prober(bench, say)
-    elif cases or devices:
-        raise StudyError("--replay takes case and devices from the table; leave out --cases and --devices")
+    elif cases or devices or prices:
+        raise StudyError("--replay takes case, devices and prices from the table; leave out the options for them")
     else:
         table = Table.load(replay)
         bench = replay_bench(table, study, runs=runs)
         prober = ReplayedProber(table, *bench.spec.objectives)
         say(replaying(table, replay))
     return Search(bench=bench, prober=prober, cases=cases_to_search(bench, cases))
+
+
+def check_energy(spec: StudySpec, source: DeviceSource) -> None:
+    """Raise StudyError where a study needs the energy of devices that show none, before anything is measured."""
+    needed = {*spec.needed} & {"energy_j", SAMPLES_PER_JOULE, "joules_per_sample"}
+    samples = source.sample(0.0) if needed else ()
+    if lacking := [sample for sample in samples if sample.energy_j is None and sample.power_w is None]:
+        device = source.devices[lacking[0].device]
+        why = "it shows neither energy nor power" if device.is_gpu else f"{COUNTERS} has no counter that you may read"
+        raise StudyError(
+            f"{', '.join(sorted(needed))} needs the energy of {device.name} ({device.model}): {why}; "
+            "leave it out of `objective` and `constraints`"
+        )
 
 
 def replaying(table: Table, path: Path) -> str:
@@ -203,5 +219,5 @@ def optimize(
 def result_of(ready: Search, url: str, outcomes: Sequence[CaseOutcome], command: Sequence[str] = ()) -> Result:
     """Return the result of a search that has ended; `command` is what a person typed, if the study was made of it."""
     study = StudyReader(connect(url), ready.bench.spec.name)
-    found = told(ready.bench, study.cases[0], command) if command and study.cases else Told()
-    return Result(study=study, outcomes=tuple(outcomes), lines=found.lines, command=found.command)
+    best = told(ready.bench, study.cases[0], command) if command and study.cases else Told()
+    return Result(study=study, outcomes=tuple(outcomes), lines=best.lines, command=best.command)

@@ -56,7 +56,7 @@ def cut_short(result: probe.ProbeResult, iterations: int) -> probe.ProbeResult:
             replace(
                 device,
                 window_s=window_s,
-                energy_j=None if device.power_mean_w is None else device.power_mean_w * trained_s,
+                energy_j=None if device.energy_j is None else device.energy_j * share,
             )
             for device in result.devices
         ),

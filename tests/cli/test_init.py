@@ -111,6 +111,18 @@ def test_a_file_is_overwritten_only_by_force(tuner: Tuner, train: list[str]) -> 
     assert "runs/mine has trials of another studies/mine.yaml" in " ".join(out.split())
 
 
+def test_a_launch_needs_no_run(tuner: Tuner, tmp_path: Path) -> None:
+    command = ["torchrun", "--standalone", "--nproc_per_node", "2", "gpt.py", "--micro-batch-size", "2"]
+    typed = [*command, "--global-batch-size", "16"]
+    code, out, err = tuner("init", "--launch", "megatron", "--launch", "nccl", "--devices", "cpu:2", "--", *typed)
+    assert (code, err) == (0, "")
+    assert "micro_batch_size=2,1,4" in out
+    assert "NCCL_PROTO=auto,Simple" in out
+    spec = load("gpt")
+    assert (spec.launch, spec.devices) == (("megatron", "nccl"), "cpu:2")
+    assert spec.trainer.command[:4] == ("torchrun", "--standalone", "--nproc_per_node", "{ranks}")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -44,6 +44,13 @@ def test_each_part_of_a_training_is_told(changed: dict[str, object], part: str) 
     assert differences(OWN, other, free=[part]) == ()
 
 
+def test_a_script_may_scale_its_learning_rate_with_a_batch_that_is_free() -> None:
+    scaled = replace(OWN, samples_per_step=128, learning_rate=2e-4, weight_decays=(0.2,))
+    assert differences(OWN, scaled, free=["batch"]) == ()
+    for other in (replace(scaled, optimizer="SGD"), replace(scaled, samples_per_step=64)):
+        assert [difference.part for difference in differences(OWN, other, free=["batch"])] == ["optimizer"]
+
+
 def test_a_last_batch_another_seed_and_a_split_model_are_the_same_training() -> None:
     assert not differences(OWN, replace(OWN, samples_per_step=63.5, losses=(10.9, 10.6, 10.7, 10.4)))
     assert not differences(OWN, replace(OWN, parameters=1010, shapes="xy", is_split=True))

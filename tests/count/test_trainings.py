@@ -372,6 +372,12 @@ def test_samples_are_counted_as_they_are(merged: Any, name: str) -> None:
     assert merger.samples_at(last_step) == pytest.approx(sum(true[FIRST:last_step]), abs=max(true))
 
 
+def test_a_sample_has_the_same_shape_whatever_the_batch(merged: Any) -> None:
+    training = merged("sequence_before_batch")[0].training()
+    assert training is not None
+    assert training.signature.sample == "35 int64"
+
+
 @pytest.mark.parametrize("name", UNCOUNTED)
 def test_samples_that_cannot_be_known_are_not_counted(merged: Any, name: str) -> None:
     merger, _ = merged(name)

@@ -11,7 +11,9 @@ from tuner.errors import DeviceError, DeviceLostError
 
 
 def two_cards() -> tuple[FakeGpu, FakeGpu]:
-    return FakeGpu(uuid="GPU-a", name="NVIDIA A", power_w=126.5), FakeGpu(uuid="GPU-b", name="NVIDIA B", util_pct=72)
+    return FakeGpu(uuid="GPU-a", name="NVIDIA A", power_w=126.5, energy_j=8123.456), FakeGpu(
+        uuid="GPU-b", name="NVIDIA B", util_pct=72
+    )
 
 
 def test_keeps_the_contract():
@@ -34,6 +36,7 @@ def test_utilisation_memory_and_power_are_measured_in_the_named_units():
     source = NvmlSource(Nvml(FakeNvml(*two_cards())), ["GPU-a", "GPU-b"])
     first, second = source.sample(3.5)
     assert (first.t_s, first.device, first.util_pct, first.mem_used_mib, first.power_w) == (3.5, 0, 0.0, 615.0, 126.5)
+    assert (first.energy_j, second.energy_j) == (8123.456, 0.0)
     assert (second.t_s, second.device, second.util_pct, second.mem_total_mib) == (3.5, 1, 72.0, 24_564.0)
     assert first.sm_pct is None
 
@@ -44,6 +47,7 @@ def test_utilisation_memory_and_power_are_measured_in_the_named_units():
         ("nvmlDeviceGetUtilizationRates", "util_pct"),
         ("nvmlDeviceGetMemoryInfo", "mem_used_mib"),
         ("nvmlDeviceGetPowerUsage", "power_w"),
+        ("nvmlDeviceGetTotalEnergyConsumption", "energy_j"),
         ("nvmlGpmQueryDeviceSupport", "sm_pct"),
     ],
 )

@@ -11,8 +11,8 @@ import pytest
 from ruamel.yaml import YAML
 from tests_docs import ROOT, Shown, of, shown
 
+from tuner.study import price_of_all, read_prices
 from tuner.study.study_file import load, narrowed
-from tuner.tools.scaling.comparing import read_prices
 from tuner.trainers.registry import open_trainer, split_parameters
 
 TABLE = ROOT / "benchmarks/tables/pi_plus_two_h200/deepmimic_pi_plus_ppo.parquet"
@@ -32,21 +32,24 @@ AROUND: dict[str, object] = {"name": "shown", "trainer": {"name": "reference"}, 
 """The keys that complete a part of a study file."""
 
 
-PRICES = [piece for piece in shown("yaml") if "per_hour:" in piece.text]
+PRICES = [piece for piece in shown("yaml") if piece.text.startswith("currency:")]
 STUDIES = [piece for piece in shown("yaml") if piece not in PRICES]
 
 
 @pytest.mark.parametrize("piece", PRICES, ids=lambda piece: piece.place)
 def test_a_file_of_prices_is_accepted(piece: Shown, tmp_path: Path) -> None:
     (tmp_path / "prices.yaml").write_text(piece.text)
-    assert read_prices(tmp_path / "prices.yaml", [("two_h200", "NVIDIA H200")]).currency == "USD"
+    prices = read_prices(tmp_path / "prices.yaml")
+    assert price_of_all(prices, [("two_h200", "NVIDIA H200")], "prices.yaml") > 0
 
 
 @pytest.mark.parametrize("piece", STUDIES, ids=lambda piece: piece.place)
 def test_a_study_file_is_accepted(piece: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    own = YAML(typ="safe").load(piece.text)
+    around = {key: part for key, part in AROUND.items() if not ("launch" in own and key == "space")}
     with Path("shown.yaml").open("w", encoding="utf-8") as file:
-        YAML(typ="safe").dump(AROUND | YAML(typ="safe").load(piece.text), file)
+        YAML(typ="safe").dump(around | own, file)
     spec = load("shown.yaml", {"MIMICKIT_ROOT": "x"})
     assert split_parameters(open_trainer(spec.trainer), spec.space) == (tuple(spec.space), {})
     assert narrowed(spec, "amp_pi_plus", "gpu").build_space().names

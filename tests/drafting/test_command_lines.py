@@ -190,6 +190,14 @@ def test_a_flag_is_not_added_with_the_scripts_own_value() -> None:
     )
 
 
+def test_a_flag_of_a_launcher_is_typed_before_the_script_where_it_changes() -> None:
+    words = ["accelerate", "launch", "train.py", "--batch", "8"]
+    made = ["accelerate", "launch", "--offload", "{offload}", "train.py", "--batch", "{batch}"]
+    own = {"batch": 8, "offload": False}
+    assert retyped(words, made, {"batch": 4, "offload": False}, own, {}) == (*words[:4], "4")
+    assert retyped(words, made, own | {"offload": True}, own, {}) == (*words[:2], "--offload", "true", *words[2:])
+
+
 def test_a_short_flag_is_the_long_one_of_the_script() -> None:
     flags = (Flag(names=("batch-size", "b")), Flag(names=("amp",), is_switch=True))
     words = ["python", "train.py", "-b", "4", "--amp", "data"]

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 from tests_counts import COUNTED_TRAINING
 
+from tuner.count import Flag
 from tuner.drafting.asking import searches
 from tuner.drafting.command_lines import typed_command
 from tuner.drafting.draft import Draft, draft, environment, searching
 from tuner.drafting.printed import Found, PrintedLines
-from tuner.drafting.run_flags import known_of, widened
+from tuner.drafting.run_flags import known_of, shown_by, widened
+from tuner.drafting.searches import Known
 from tuner.drafting.watching import Used, Watched, devices_of, used
 from tuner.drafting.writing import preset_text, samples_in_words, study_text
 from tuner.errors import StudyError
@@ -24,6 +26,7 @@ from tuner.probe.output import LineSplitter
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import DeviceSample, Progress
+from tuner.study import LAUNCHES, load
 from tuner.study.spec import StudySpec
 from tuner.trainers.presets import PRESETS
 from tuner.trainers.registry import open_trainer, split_parameters
@@ -177,10 +180,11 @@ def test_a_script_of_several_lines_stays_whole() -> None:
 
 
 def test_all_that_is_asked_for_stands_in_the_study() -> None:
-    asked = ("num_envs=256..65536", "num-workers=0,2", "prefetch-factor=2,4", "opt=adam,sgd 2")
+    asked = ("num_envs=512..65536", "num-workers=0,2", "prefetch-factor=2,4", "opt=adam,sgd 2")
     spec = study("A=b python train.py --num_envs 256 --name 'it''s'", COUNTED, asked)
     assert spec.space["num_envs"].ladder == "auto"
-    assert (spec.space["num_envs"].min, spec.space["num_envs"].max) == (256, 65536)
+    envs = spec.space["num_envs"]
+    assert (envs.min, envs.max, envs.own) == (256, 65536, 256)  # the typed number is probed, too
     assert spec.space["prefetch_factor"].when["num_workers"].model_dump() == {"min": 1}  # type: ignore[union-attr]
     assert spec.space["opt"].choices == ("adam", "sgd 2")
     assert spec.trainer.options["env"] == {"A": "b"}
@@ -205,6 +209,24 @@ def test_presets_are_likely_by_what_a_script_imports(tmp_path: Path) -> None:
     script.write_text("import torch\nfrom rsl_rl.runners import OnPolicyRunner\nimport isaaclab.sim\nimport tqdm\n")
     assert typed_command(["python", str(script)]).presets == ("isaaclab", "rsl_rl")
     assert typed_command(["python", "nowhere.py"]).presets == typed_command(["./train"]).presets == ()
+
+
+def test_a_parser_with_the_flags_of_a_launch_gets_its_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = "torchrun pretrain_gpt.py --num-workers 2 --global-batch-size 64 --micro-batch-size 2"
+    flags = tuple(Flag(names=(name,)) for name in LAUNCHES["megatron"].shown_by)
+    known = Known(words=command.split(), cores=4, flags=flags)
+    assert shown_by(known) == "megatron"
+    known = replace(known, launch=shown_by(known))
+    found = searching(draft(typed_command(command.split()), devices="cpu:2"), searches(known), known)
+    assert [search.parameter for search in found.searched] == ["num_workers"]
+    watched = replace(COUNTED, uses=tuple(USES), devices="cpu:2")
+    Path("made.yaml").write_text(study_text("made", found, watched, launch=known.launch))
+    spec = load("made.yaml")
+    assert spec.space["micro_batch_size"].choices == (2, 1, 4, 8, 16, 32, 64)
+    assert {"num_workers", "tensor_model_parallel_size"} <= spec.space.keys()
+    lone = Known(words=["pretrain_gpt.py"], cores=4, flags=flags)
+    assert searches(replace(lone, launch="megatron")) == ()  # nothing else needs to vary
 
 
 def test_a_device_that_did_nothing_is_left_out() -> None:

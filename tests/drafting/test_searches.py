@@ -23,6 +23,7 @@ def found(command: str, *asked: str, flags: tuple[Flag, ...] = (), free: bool = 
     ("asked", "parameter", "values", "typed"),
     [
         ("num_envs=16..100", "num_envs", (16, 32, 64, 100), 64),
+        ("batch_size=20..80", "batch_size", (20, 32, 40, 80), 32),
         ("--num-workers=0,2,4", "num_workers", (0, 2, 4), 0),
         ("batch_size", "batch_size", (16, 32, 64, 128, 256), 32),
         ("lr=0.1,0.01", "lr", (0.1, 0.01), 0.1),

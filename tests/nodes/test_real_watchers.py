@@ -91,6 +91,15 @@ def test_a_plan_runs_on_each_node_and_all_is_heard(nodes: Nodes, tmp_path: Path)
     assert "b: node 1" in (tmp_path / "out/console.log").read_text().splitlines()
 
 
+def test_a_part_of_fewer_cpu_ranks_shares_the_work_among_them(nodes: Nodes, tmp_path: Path) -> None:
+    code = "import time; end = time.monotonic() + 0.5\nwhile time.monotonic() < end: pass"
+    whole = plan(nodes, tmp_path, code)
+    processes = nodes.start(replace(whole, slot=replace(whole.slot, devices=nodes.devices[:2])))
+    everything_said(processes)
+    processes.end()
+    assert {sample.device for sample in nodes.sample(1.0) if (sample.util_pct or 0.0) > 10.0} == {0, 1}
+
+
 def test_the_end_of_a_probe_ends_all_ranks_and_no_watcher(nodes: Nodes, tmp_path: Path) -> None:
     processes = nodes.start(plan(nodes, tmp_path, STAYS))
     trainers = trainers_of(processes)

@@ -18,6 +18,7 @@ import psutil
 import pytest
 from tests_replays import scripted_plan
 
+from tuner.errors import TrainerError
 from tuner.probe.own_files import (
     Copies,
     Keeping,
@@ -187,6 +188,19 @@ def test_what_a_person_trains_after_a_crash_is_not_put_back(folder: Path, store:
     assert (folder / "model.pt").read_text() == kept
     assert (folder / "model.pt.kept").exists() == (kept != WORK)
     assert not left_behind.exists()
+
+
+def test_a_trainer_that_cannot_be_started_leaves_no_view_and_a_missing_folder_is_named(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (store := tmp_path / "store").mkdir()
+    monkeypatch.setenv("TMPDIR", str(store))
+    plan = plan_of(folder)
+    with pytest.raises(TrainerError, match="cannot be started"):
+        Process(replace(plan, argv=(sys.executable, "x" * 2**20)), MonotonicClock())  # longer than the kernel allows
+    assert not list(store.iterdir())
+    with pytest.raises(TrainerError, match="nowhere"):
+        Process(replace(plan, cwd=folder / "nowhere"), MonotonicClock())
 
 
 def test_a_probe_of_a_command_protects_its_files_unless_the_study_says_no(tmp_path: Path) -> None:

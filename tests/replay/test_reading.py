@@ -67,7 +67,8 @@ def test_a_probe_cut_short_takes_as_much_less_time() -> None:
 
 
 def test_a_thin_probe_cut_short_stands_for_as_much_less_training() -> None:
-    thin = cut_short(replace(RESULT, trained_s=56.0), 3)
+    devices = tuple(replace(device, energy_j=11_200.0) for device in RESULT.devices)
+    thin = cut_short(replace(RESULT, trained_s=56.0, devices=devices), 3)
     assert (thin.window_s, thin.trained_s) == (6.0, 24.0)
     assert [device.energy_j for device in thin.devices] == [4800.0] * 2
 

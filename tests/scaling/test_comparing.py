@@ -7,7 +7,8 @@ import pytest
 from tests_scaling import point, results
 
 from tuner.errors import TunerError
-from tuner.tools.scaling.comparing import Prices, all_rows, number, read_prices, recommendation
+from tuner.study import Prices, price_of_all, read_prices
+from tuner.tools.scaling.comparing import all_rows, number, recommendation
 from tuner.tools.scaling.results import Results
 from tuner.tools.scaling.scaling_table import Quantity
 
@@ -55,7 +56,7 @@ def test_prices_that_cannot_be_used_are_refused(text: str, said: str, tmp_path: 
     path = tmp_path / "prices.yaml"
     path.write_text(text)
     with pytest.raises(TunerError, match=said):
-        read_prices(path, [("pair", "NVIDIA H200")])
+        price_of_all(read_prices(path), [("pair", "NVIDIA H200")], path)
 
 
 def test_it_says_whether_more_devices_are_worth_it_and_where_to_go() -> None:

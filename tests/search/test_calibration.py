@@ -64,6 +64,13 @@ def test_a_large_card_has_its_largest_rungs_just_below_its_end() -> None:
     assert rungs(ran(64, card_mib=larger_mib), ran(512, card_mib=larger_mib)) == (*DOUBLINGS[:-1], 45056)
 
 
+def test_the_person_s_own_size_is_a_rung_where_it_may_fit() -> None:
+    for own, made in ((3000, {*DOUBLINGS[:-1], 3000}), (65_000, {*DOUBLINGS[:-1]})):
+        ladder = ParameterSpec(ladder=AUTO, own=own).parameter(LADDER)
+        space = Space((ladder, *SPACE.parameters[1:]))
+        assert set(rungs_after([ran(64), ran(512)], space, ProbeSpec())) == made
+
+
 def test_an_end_just_above_a_doubling_adds_no_rung() -> None:
     assert rungs(ran(64), ran(512)) == DOUBLINGS[:-1]
 

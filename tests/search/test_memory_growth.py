@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.probe.result import DeviceSample, DeviceSummary
-from tuner.probe.summaries import floors, rises, tops
+from tuner.probe.summaries import memory_parts, rises
 from tuner.search.memory_growth import PILING_UP, PROVOKED, USUAL, Expected, Rising, lasts
 
 TOTAL_MIB = 1000.0
@@ -29,8 +29,8 @@ def device(mib: list[float]) -> DeviceSummary:
         util_mean_pct=None,
         mem_total_mib=TOTAL_MIB,
         mem_rises=rises(samples(mib), 0.0),
-        mem_floors=floors(samples(mib), 0.0, len(mib)),
-        mem_tops=tops(samples(mib), 0.0, len(mib)),
+        mem_floors=tuple(map(min, memory_parts(samples(mib), 0.0, len(mib)))),
+        mem_tops=tuple(map(max, memory_parts(samples(mib), 0.0, len(mib)))),
     )
 
 
@@ -231,8 +231,8 @@ def validating(epochs: int, *, at: int = 53, grows: float = 0.0, heights: float 
         device([1.0, 1.0]),
         mem_total_mib=1500.0,
         mem_rises=rises(read, 0.0),
-        mem_floors=floors(read, 0.0, end_s),
-        mem_tops=tops(read, 0.0, end_s),
+        mem_floors=tuple(map(min, memory_parts(read, 0.0, end_s))),
+        mem_tops=tuple(map(max, memory_parts(read, 0.0, end_s))),
     )
 
 

@@ -329,7 +329,7 @@ def test_failures_of_a_broken_trainer_do_not_count_against_configs(failures: int
 
 def told(trial: int, launch: str, ladder: str, config: Config) -> TrialRecord:
     probe = ProbeRecord(digest=launch, status="host_oom")
-    return TrialRecord(number=trial, state=PRUNED_STATE, probe=probe, config=config, told=ladder)
+    return TrialRecord(number=trial, state=PRUNED_STATE, probe=probe, config=config, grows_with=ladder)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,9 @@ def refused(*words: str, **changes: Any) -> None:
         ({"range": [0, 0.5], "step": "0.25"}, (0.0, 0.25, 0.5)),
         ({"range": [8, 64], "log": True}, (8, 16, 32, 64)),
         ({"range": [1.0e-4, 0.1], "log": True, "step": 10}, (1e-4, 1e-3, 1e-2, 0.1)),
+        ({"range": [0.1, 0.6]}, (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)),
+        ({"range": [8, 64], "log": True, "own": 12}, (8, 12, 16, 32, 64)),
+        ({"ladder": [8, 32], "own": 20}, (8, 20, 32)),
         ({"choices": [False, True]}, (False, True)),
         ({"choices": [0.5, "auto", True]}, (0.5, "auto", True)),
         ({"ladder": "auto", "max": 200}, (32, 64, 128, 200)),
@@ -72,7 +75,10 @@ def test_a_parameter_has_finitely_many_values(parameter: dict[str, Any], values:
         ({"choices": [1, True]}, "twice"),
         ({"choices": [1], "log": True}, "only a range allows log"),
         ({"ladder": [1], "step": 2, "log": False}, "only a range allows step and log"),
-        ({"range": [0.1, 0.5]}, "a range of fractions needs a step"),
+        ({"ladder": [8], "own": 0}, "own 0 is no number"),
+        ({"ladder": "auto", "own": 8}, "own 8 is not between 32 and 65536"),
+        ({"range": [1, 4], "own": 5}, "own 5 is not between 1 and 4"),
+        ({"choices": [1, 4], "own": 4}, "only a ladder or a range allows own"),
         ({"range": [0, 8], "log": True}, "begins above 0, not at 0"),
         ({"range": [1, 8], "log": True, "step": 1}, "is the factor between two values; 1 is not above 1"),
         ({"range": [1, 1e300], "log": True, "step": 1.001}, "values, 1000 at most"),
@@ -259,3 +265,11 @@ def test_default_must_be_searched_where_a_constraint_compares_with_it() -> None:
 def test_a_study_is_frozen() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         setattr(study(), "name", "other")  # noqa: B010 - a plain assignment fails the type check
+
+
+def test_rules_are_about_numbers_of_the_space() -> None:
+    degrees = {"tp": {"choices": [1, 2]}, "kind": {"choices": ["a", "b"]}}
+    assert study(space=degrees, rules=["{ranks} % {tp} == 0", "{kind} == 'a' or {tp} == 1"]).rules
+    refused("names pp, which is no parameter", space=degrees, rules=["{pp} == 1"])
+    refused("counts with kind, whose value 'a' is no number", space=degrees, rules=["{kind} < 2"])
+    refused("is no rule", space=degrees, rules=["{tp} + 1"])

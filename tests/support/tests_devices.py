@@ -42,6 +42,7 @@ def _check_values(sample: DeviceSample) -> None:
     _require(used_mib is None or used_mib > 0, f"memory in use is not positive: {sample}")
     _require(total_mib is None or total_mib >= (used_mib or 0), f"more memory in use than there is: {sample}")
     _require(sample.power_w is None or sample.power_w >= 0, f"power is negative: {sample}")
+    _require(sample.energy_j is None or sample.energy_j >= 0, f"energy is negative: {sample}")
 
 
 def _require(condition: bool, otherwise: str) -> None:
@@ -145,6 +146,7 @@ class FakeGpu:
     mem_used_mib: int = 615
     mem_total_mib: int = 24_564
     power_w: float = 80.0
+    energy_j: float = 0.0
     processes: dict[int, int | None] = field(default_factory=dict)
     """The processes that compute on the card: pid → MiB, or None when the driver does not report the memory."""
     sm_mhz: int = _MAX_SM_MHZ
@@ -263,6 +265,10 @@ class FakeNvml(ModuleType):
     @_about_card
     def nvmlDeviceGetPowerUsage(self, gpu: FakeGpu) -> int:
         return round(gpu.power_w * 1000)
+
+    @_about_card
+    def nvmlDeviceGetTotalEnergyConsumption(self, gpu: FakeGpu) -> int:
+        return round(gpu.energy_j * 1000)
 
     @_about_card
     def nvmlDeviceGetComputeRunningProcesses(self, gpu: FakeGpu) -> list[SimpleNamespace]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tests_devices import RecordedProbe, ReplayedSource
@@ -34,6 +35,7 @@ def probe(
     clock: FakeClock | None = None,
     readings: tuple[DeviceSample, ...] = READINGS,
     on_cpu: bool = False,
+    price_per_hour: float | None = None,
     **limits: float,
 ) -> tuple[ProbeResult, ScriptedTrainer]:
     """Probe a trainer that writes these lines; `on_cpu` runs it on two CPU ranks and reads the lines as reports."""
@@ -44,6 +46,7 @@ def probe(
     script = [OutputLine(t_s=t_s, text=text, stream="progress" if on_cpu else "console") for t_s, text in lines]
     trainer = ScriptedTrainer(clock, script, exit_at_s=exit_at_s, exit_code=exit_code)
     plan = scripted_plan(Path("out"), devices, ProbeSpec.model_validate(limits), patterns)
+    plan = replace(plan, slot=replace(plan.slot, price_per_hour=price_per_hour))
     return run(plan, launch=trainer, recorder=recorder, clock=clock, stop=stop), trainer
 
 

@@ -87,6 +87,8 @@ def _best_cells(best: ConfigRow) -> list[str]:
 _HEADS = {
     "samples_per_s": "samples/s",
     "samples_per_s_vs_default": "of default's",
+    "joules_per_sample": "J/sample",
+    "cost_per_million_samples": "cost/million",
     "changes_learning": "changes learning",
     "headroom_pct": "headroom %",
     "measured": "measured",
@@ -126,5 +128,5 @@ def _is_shown(column: str, rows: Iterable[Row]) -> bool:
 
 def _cell(value: object) -> str:
     if isinstance(value, float):
-        return f"{value:.2f}"
+        return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
     return "" if value is None else str(value)

@@ -12,12 +12,20 @@ from tuner.cli.options import RUNS, Runs, asked, devices_option, finite, open_co
 from tuner.drafting.making import Wanted, made_study, write_study
 from tuner.drafting.writing import preset_text
 from tuner.errors import StudyError
+from tuner.study import LAUNCHES
 from tuner.trainers.presets import PRESETS
 
 Command = Annotated[list[str] | None, typer.Argument(help="The command line to tune, after `--`.", show_default=False)]
 Preset = Annotated[
     str | None,
     typer.Option(help=f"A trainer: {', '.join(PRESETS)}. Without a command, its study is written without a run."),
+]
+Launch = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--launch",
+        help=f"A ready-made space: {', '.join(LAUNCHES)}. Repeat for more. The command is not watched.",
+    ),
 ]
 OnDevices = Annotated[str | None, devices_option("as many as the command has ranks")]
 Searches = Annotated[
@@ -48,6 +56,7 @@ def init(
     command: Command = None,
     preset: Preset = None,
     search: Searches = None,
+    launch: Launch = None,
     name: Name = None,
     out: OutFile = None,
     devices: OnDevices = None,

@@ -17,6 +17,7 @@ from tuner.cli.init import (
     Force,
     FreeBatch,
     FreePrecision,
+    Launch,
     Name,
     Preset,
     Python,
@@ -55,6 +56,7 @@ def optimize(
     command: Command = None,
     study: Annotated[str | None, options.STUDY] = None,
     search: Searches = None,
+    launch: Launch = None,
     free_batch: FreeBatch = False,
     free_precision: FreePrecision = False,
     yes: Yes = False,
@@ -71,6 +73,7 @@ def optimize(
     launcher: options.Launcher = "local",
     hours: options.Hours = None,
     replay: Replay = None,
+    prices: options.PricesFile = None,
     storage: options.Storage = None,
     runs: options.Runs = options.RUNS,
     quiet: Quiet = False,
@@ -82,6 +85,7 @@ def optimize(
     study = _study(console, command, study, wanted)
     devices = None if command else devices  # the study has those that the command has really used
     passed_on = {"study": study, "cases": cases, "n-trials": n_trials, "hours": hours, "replay": replay, "runs": runs}
+    passed_on["prices"] = prices
     if launcher == "slurm":
         submit_workers(
             options.open_console(), study, storage, runs, count=workers or 1, options={**passed_on, "devices": devices}
@@ -91,7 +95,9 @@ def optimize(
     screen = JsonScreen(sys.stdout) if as_json else None
     groups = divided(study, devices, replay=replay, workers=workers, per_trial=gpus_per_trial)
     own_devices = groups[0] if groups else devices
-    ready = open_search(study, cases=cases, devices=own_devices, replay=replay, runs=runs, say=console.print)
+    ready = open_search(
+        study, cases=cases, devices=own_devices, replay=replay, prices=prices, runs=runs, say=console.print
+    )
     url = database_url(storage, ready.bench.folder)
     to_train = None if ready.simulated else plan_best(study, storage=storage, runs=runs)
     tables = options.open_console() if quiet and not as_json else console

@@ -72,6 +72,9 @@ Storage = Annotated[
     ),
 ]
 Hours = Annotated[float | None, typer.Option(min=0, callback=finite, help="Stop after this time; rerun to resume.")]
+PricesFile = Annotated[
+    Path | None, typer.Option("--prices", dir_okay=False, help="A YAML file with the price of a device for an hour.")
+]
 Runs = Annotated[
     Path,
     typer.Option(parser=_folder, metavar="PATH", help="Folder of the databases, probes and exports of all studies."),

@@ -18,6 +18,7 @@ from tuner.cli.options import (
     RUNS,
     Json,
     Launcher,
+    PricesFile,
     Runs,
     as_words,
     devices_option,
@@ -34,7 +35,7 @@ from tuner.nodes.source import Nodes
 from tuner.probe import MIB_PER_GIB, DeviceSource, over
 from tuner.running.prober import prober_on
 from tuner.running.workbench import chosen_cases, open_workbench
-from tuner.study import grouped
+from tuner.study import grouped, price_of_all, read_prices
 from tuner.tools.scaling import campaign, comparing, scaling_table
 from tuner.tools.scaling.results import Measurement, Results, read
 from tuner.tools.scaling.subjects import NAMES, built_in, of_study
@@ -287,9 +288,6 @@ def _numbers(text: str, option: str) -> tuple[int, ...]:
 
 
 Files = Annotated[list[Path], typer.Argument(dir_okay=False, help="Files that `tuner scale --out` has written.")]
-PricesFile = Annotated[
-    Path | None, typer.Option("--prices", dir_okay=False, help="A YAML file with the price of a device for an hour.")
-]
 
 
 def compare(files: Files, prices: PricesFile = None, as_json: Json = False) -> None:
@@ -297,7 +295,9 @@ def compare(files: Files, prices: PricesFile = None, as_json: Json = False) -> N
     console = open_console(stderr=as_json)
     machines = _machines(files)
     models = [(name, results.devices[0]) for name, results in machines.items()]
-    costs = None if prices is None else comparing.read_prices(prices, models)
+    costs = None if prices is None else read_prices(prices)
+    if costs:
+        price_of_all(costs, models, prices)
     currency = costs and costs.currency
     rows = comparing.all_rows(machines, costs)
     if not rows:

@@ -162,6 +162,7 @@ def worker(
     devices: options.Devices = None,
     hours: options.Hours = None,
     replay: Replay = None,
+    prices: options.PricesFile = None,
     storage: options.Storage = None,
     runs: options.Runs = options.RUNS,
     cores: Cores = None,
@@ -173,7 +174,9 @@ def worker(
     budget = Budget(MonotonicClock(), hours)
     console = options.open_console(quiet=led)
     screen = JsonScreen(sys.stdout) if led else None
-    search = open_search(study, cases=cases, devices=devices, replay=replay, runs=runs, say=console.print)
+    search = open_search(
+        study, cases=cases, devices=devices, replay=replay, prices=prices, runs=runs, say=console.print
+    )
     url = database_url(storage, search.bench.folder)
     with work.at_work(console, search.bench, search.cases, url, search.prober, screen=screen, led=led) as job:
         outcomes = search.run(job, budget, n_trials)

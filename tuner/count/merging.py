@@ -241,9 +241,9 @@ def _losses(groups: Sequence[Sequence[ProcessCounts]]) -> tuple[float, ...]:
 
     Of a group, the process counts that computes losses: the last stage of a pipeline has them.
     """
-    told = [next((process.losses for process in group if process.losses), {}) for group in groups]
-    steps = takewhile(lambda step: all(step in losses for losses in told), count())
-    return tuple(fmean(losses[step] for losses in told) for step in steps)
+    losses_by_group = [next((process.losses for process in group if process.losses), {}) for group in groups]
+    steps = takewhile(lambda step: all(step in losses for losses in losses_by_group), count())
+    return tuple(fmean(losses[step] for losses in losses_by_group) for step in steps)
 
 
 def _grown(leads: Sequence[ProcessCounts], witness: Witness, step: float) -> float:

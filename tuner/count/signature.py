@@ -72,12 +72,15 @@ class Difference:
 def differences(own: Signature, changed: Signature, free: Collection[str] = ()) -> tuple[Difference, ...]:
     """Return in which parts another training differs from the person's own one, without the parts that are free.
 
-    Losses are compared only where all else is equal: another batch, model or precision has other losses anyway.
+    Losses are compared only where all else is equal: another batch, model or precision has other losses anyway. Where
+    the batch is free, so are learning rate and weight decay of a config with another batch: the script scales them.
     """
     parts = tuple(_differences(own, changed))
     if not parts and (loss := _loss(own, changed)):
         parts = (loss,)
-    return tuple(difference for difference in parts if difference.part not in free)
+    is_scaled = "batch" in free and _batch(own, changed) is not None and own.optimizer == changed.optimizer
+    freed = {*free, "optimizer"} if is_scaled else free
+    return tuple(difference for difference in parts if difference.part not in freed)
 
 
 def _differences(own: Signature, changed: Signature) -> Iterator[Difference]:

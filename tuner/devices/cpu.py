@@ -4,6 +4,7 @@ import heapq
 import math
 import os
 import platform
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ from typing import NamedTuple
 import psutil
 
 from tuner.devices.delays import Delays, ThreadTimes, thread_times
+from tuner.devices.rapl import Rapl
 from tuner.probe import Device, DeviceSample, mib
 
 
@@ -261,7 +263,7 @@ class Others:
         `trainer_s` is the CPU time that the trainer has used since then. A short interval may give less than 0.
         """
         before_s, busy_before_s, own_before_s = self._before
-        busy_s, own_s = self._busy_s(), _cpu_time(psutil.Process()).own_s
+        busy_s, own_s = self._busy_s(), time.process_time()
         self._before = t_s, busy_s, own_s
         if not self._knows or t_s <= before_s:
             return None
@@ -313,6 +315,7 @@ class CpuSource:
         machine: Others | None = None,
         memory_mib: float | None = None,
         read_threads: Callable[[int], Mapping[str, ThreadTimes]] = thread_times,
+        rapl: Rapl | None = None,
     ) -> None:
         """`memory_mib`: the memory that each rank's process may have; its memory is then what counts against that."""
         self._limited = memory_mib is not None
@@ -323,6 +326,7 @@ class CpuSource:
         self._open_process = open_process
         self._machine = machine or Others()
         self._read_threads = read_threads
+        self._rapl = rapl or Rapl()
         self._follow(None)
 
     def attach(self, pid: int) -> None:
@@ -344,6 +348,7 @@ class CpuSource:
         own_s = spent_s(before, after)
         others_pct = self._machine.share_pct(t_s, own_s)
         others_s = None if others_pct is None else others_pct / 100.0 * self._machine.cores * (t_s - before_at_s)
+        energy_j = self._rapl.total_j()
         delayed_pct = self._delays.shares_pct(t_s, self._owners, own_s=own_s, others_s=others_s)
 
         def share_pct(rank: int) -> float | None:
@@ -365,6 +370,7 @@ class CpuSource:
                 mem_used_mib=memory.now_mib,
                 mem_peak_mib=memory.peak_mib,
                 mem_total_mib=device.mem_total_mib,
+                energy_j=None if energy_j is None else energy_j / len(self.devices),
                 others_pct=others_pct,
                 delayed_pct=None if rank is None else delayed_pct.get(rank),
             )

@@ -216,7 +216,7 @@ class Nvml:
 
 
 class NvmlSource:
-    """Measures utilisation, memory and power of whole cards, and GPM every `GPM_INTERVAL_S` on cards that have GPM.
+    """Measures utilisation, memory, power and energy of whole cards, and GPM every `GPM_INTERVAL_S` where there is GPM.
 
     The cards are named `cuda:0`, `cuda:1`, … in the given order. A trainer that sees only these cards uses the same
     names. NVML's utilisation is the share of the driver's last interval in which any kernel ran.
@@ -275,6 +275,7 @@ class _Card:
         rates = self._ask(library.nvmlDeviceGetUtilizationRates)
         memory = self._ask(library.nvmlDeviceGetMemoryInfo)
         power_mw = self._ask(library.nvmlDeviceGetPowerUsage)
+        energy_mj = self._ask(library.nvmlDeviceGetTotalEnergyConsumption)
         gpm = self._nvml.ask(self._name, self._gpm.read) if self._gpm and gpm_is_due else None
         return DeviceSample(
             t_s=t_s,
@@ -283,6 +284,7 @@ class _Card:
             mem_used_mib=memory and mib(memory.used),
             mem_total_mib=self.device.mem_total_mib,
             power_w=None if power_mw is None else power_mw / 1000,
+            energy_j=None if energy_mj is None else energy_mj / 1000,
             **(gpm or {}),
         )
 

@@ -39,8 +39,10 @@ def searches(
             raise StudyError(f"--search {twice[0]} is given more than once; write all its values in one option")
     elif ask:
         chosen = _answered(known, say, ask)
-    elif not (chosen := [search for search in proposed(known) if known.free_precision or not search.is_precision]):
-        raise StudyError(nothing_known(known))
+    else:
+        chosen = [search for search in proposed(known) if known.free_precision or not search.is_precision]
+        if not (chosen or known.launch):
+            raise StudyError(nothing_known(known))
     return balanced(known, chosen)
 
 
@@ -86,7 +88,9 @@ def _asked(text: str, known: Known) -> SearchedFlag:
         return (switched(listed, known) if listed else None) or plain  # spelt as the script spells its own value
     own = _own_value(listed, setting)
     if ".." in values:
-        return SearchedFlag(flag=flag, values=_doubled(flag, values), typed=own, auto=as_parameter(flag) == LADDER)
+        typed = {own} if isinstance(own, int) and own > 0 else set[int]()
+        sizes = tuple(sorted({*_doubled(flag, values), *typed}))
+        return SearchedFlag(flag=flag, values=sizes, typed=own, auto=as_parameter(flag) == LADDER)
     named = _named_values(flag, values, own)
     return SearchedFlag(flag=flag, values=named if own is None or own in named else (own, *named), typed=own)
 

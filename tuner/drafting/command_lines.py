@@ -247,17 +247,20 @@ def retyped(
     changed, so that it no longer belongs to the typed command.
     """
     kept: list[str] = []
+    changed = {name: value for name, value in values.items() if own.get(name) != value}
     typed_left, left = list(words), list(literal)
     while typed_left and left:
         word = left.pop(0)
         names = placeholders([word])
         if not names and word != literal_text(typed_left[0], {}):
-            if not left or left.pop(0) != "{port}":
+            value = left.pop(0) if left else ""
+            added = placeholders([value])
+            if not added or (added & LAUNCH_FACTS and value != "{port}"):
                 return None
+            kept += [word, value] if added <= changed.keys() else []
         else:
             typed = literal_text(typed_left.pop(0), {})
             kept.append(word if names - LAUNCH_FACTS else typed)
-    changed = {name: value for name, value in values.items() if own.get(name) != value}
     return None if typed_left else (*fill(kept, {**facts, **values}), *fill(left, changed))
 
 

@@ -107,7 +107,8 @@ class Draft:
     def _values(self, search: SearchedFlag) -> dict[str, Any]:
         """Return the values of a flag as the space of a study has them."""
         if search.auto:
-            return {"ladder": "auto", "min": search.values[0], "max": search.values[-1]}
+            own = {"own": search.typed} if isinstance(search.typed, int) else {}
+            return {"ladder": "auto", "min": search.values[0], "max": search.values[-1], **own}
         needs = {"when": {self._workers: {"min": 1}}} if self._needs(search.parameter) else {}
         return {"choices": list(search.ordered), **_growth(search), **needs}
 

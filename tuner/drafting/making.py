@@ -2,23 +2,23 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from tuner.drafting.asking import placed, searches, shown
 from tuner.drafting.command_lines import typed_command
-from tuner.drafting.draft import draft, searching
-from tuner.drafting.run_flags import known_of, widened
+from tuner.drafting.draft import Draft, draft, searching
+from tuner.drafting.run_flags import known_of, shown_by, widened
 from tuner.drafting.searches import Known, nothing_varies
 from tuner.drafting.watching import first_run
-from tuner.drafting.writing import made_of, study_text, understood
+from tuner.drafting.writing import launch_text, made_of, study_text, understood
 from tuner.errors import StudyError
 from tuner.export import write_files
 from tuner.probe import duration
-from tuner.study import NAME, exposed, load
+from tuner.study import NAME, exposed, load, read_mapping, written
 from tuner.trainers.presets import PRESETS
 
 STUDIES = Path("studies")
@@ -35,6 +35,7 @@ class Wanted:
     devices: str | None = None
     python: str | None = None
     preset: str | None = None
+    launch: list[str] | None = None
     seconds: float = 60.0
     free_batch: bool = False
     free_precision: bool = False
@@ -43,7 +44,9 @@ class Wanted:
     runs: Path = Path("runs")
 
     def __post_init__(self) -> None:
-        """Raises StudyError for a preset that nobody knows, and for a name that no study can have."""
+        """Raises StudyError for an unknown preset, a name that no study can have, and two ways to name the space."""
+        if self.launch and self.search:
+            raise StudyError("--launch and --search both name the space; write further parameters into the study file")
         if self.name is not None and not re.fullmatch(NAME, self.name):
             raise StudyError(
                 f"--name {self.name[:40]!r} names no study; use at most 100 letters, digits, dots, dashes, underscores"
@@ -108,26 +111,58 @@ def made_study(
     wanted.check_free(file)
     named = placed(wanted.search or [], Known(words=typed.words, env=typed.env, cores=1))
     drafted = draft(typed, devices=wanted.devices, preset=wanted.preset, python=wanted.python, placed=named)
-    folder = wanted.runs / name
-    if (folder / "study.db").exists():
+    if (folder := wanted.runs / name).joinpath("study.db").exists():
         say(f"{folder} has trials of another {file}: they stay, and may count otherwise; --name begins anew")
+    if wanted.launch:
+        text = launch_text(name, drafted, wanted.launch)
+    else:
+        text = _watched_text(
+            name, drafted, wanted, say, ask=None if wanted.yes or wanted.search else ask, to_search=to_search
+        )
+    write_study(file, text, warn, say)
+    for line in _launched(file):
+        say(line)
+    return _called(name, file)
+
+
+def _watched_text(
+    name: str,
+    drafted: Draft,
+    wanted: Wanted,
+    say: Callable[[str], None],
+    *,
+    ask: Callable[[str], str] | None,
+    to_search: bool,
+) -> str:
+    """Return the study file of a command, after watching it. Raises the errors of `made_study`."""
     say(f"watching the command for up to {duration(wanted.seconds)}, on {drafted.devices}")
     for line in drafted.template.changes:
         say(f"  {line}")
-    watched = first_run(name, drafted, folder / "init", wanted.seconds)
+    watched = first_run(name, drafted, wanted.runs / name / "init", wanted.seconds)
     for line in understood(watched):
         say(line)
     known = known_of(drafted, watched, free_batch=wanted.free_batch, free_precision=wanted.free_precision)
-    ask = None if wanted.yes or wanted.search else ask
+    if not wanted.search:
+        known = replace(known, launch=shown_by(known))
     chosen = widened(searches(known, wanted.search or (), say=say, ask=ask), watched.uses)
     drafted = searching(drafted, chosen, known)
-    if to_search and not drafted.varies:
+    if to_search and not (drafted.varies or known.launch):
         raise StudyError(nothing_varies(drafted.searched, known))
-    text = study_text(name, drafted, watched, free=wanted.free, needs_speed=to_search)
+    text = study_text(name, drafted, watched, launch=known.launch, free=wanted.free, needs_speed=to_search)
     for line in () if ask else shown(drafted.searches, free=wanted.free_batch, precision=drafted.precision):
         say(line)
-    write_study(file, text, warn, say)
-    return _called(name, file)
+    return text
+
+
+def _launched(file: Path) -> Iterator[str]:
+    """Yield what the launches of a study file add to its own parameters."""
+    spec, own = load(str(file)), read_mapping(file)
+    if not spec.launch:
+        return
+    yield f"searched for {', '.join(spec.launch)}, your own value first; rules leave out what cannot run together:"
+    for name, parameter in spec.space.items():
+        if name not in own.get("space", {}):
+            yield f"  {name}={','.join(map(written, parameter.values))}"
 
 
 def write_study(file: Path, text: str, warn: Callable[[str], None], say: Callable[[str], None]) -> None:

@@ -13,9 +13,8 @@ from tuner.drafting.command_lines import TypedCommand, text_of
 from tuner.drafting.draft import Draft
 from tuner.drafting.searches import Known, Role, SearchedFlag
 from tuner.drafting.watching import Used, Watched
-from tuner.study import Value
+from tuner.study import Expression, Value, shown_launch, with_launches
 from tuner.trainers.config_files import is_config, is_named, values_in
-from tuner.trainers.template import Expression
 
 
 def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free_precision: bool = False) -> Known:
@@ -33,6 +32,19 @@ def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free
     typed = {flag.parameter for flag in known.flags if flag.typed}
     in_files = [flag for flag in _flags_in_files(watched.processes, known.words) if flag.parameter not in typed]
     return replace(known, flags=(*known.flags, *in_files))
+
+
+def shown_by(known: Known) -> str | None:
+    """Return the launch that the flags of a command or of its script show, if it finds anything to vary there."""
+    typed = (word for word in known.words if word.startswith("--"))
+    launch = shown_launch([*(name for flag in known.flags for name in flag.names), *typed])
+    if launch is None:
+        return None
+    try:
+        with_launches({"launch": launch, "trainer": {"name": "command", "options": {"command": list(known.words)}}})
+    except ValueError:
+        return None
+    return launch
 
 
 def _with_flags(known: Known, processes: Sequence[ProcessCounts], command: TypedCommand) -> Known:

@@ -12,7 +12,7 @@ from pathlib import PurePath
 
 from tuner.count import Flag, TrainingCounts, as_parameter
 from tuner.drafting.command_lines import Setting, settings
-from tuner.study import Value, written
+from tuner.study import LAUNCHES, Value, written
 
 _COARSE = {"float32": "bfloat16", "fp32": "bf16", "32": "bf16-mixed", "32-true": "bf16-mixed", "no": "bf16"}
 """A usual word for a precision → the word for a mixed one."""
@@ -158,6 +158,8 @@ class Known:
     training: TrainingCounts | None = None
     """What was counted inside the training; None where nothing was."""
     on_gpu: bool = False
+    launch: str | None = None
+    """The ready-made space that the flags show; it decides its own flags."""
     free_batch: bool = False
     """Whether sizes may vary that change what is learnt."""
     free_precision: bool = False
@@ -194,11 +196,13 @@ class Known:
 
     @property
     def all(self) -> list[Flag]:
-        """The flags of the command and of its script, each with the value that the command uses."""
+        """The flags of the command and of its script that no launch decides, each with the value in use."""
         typed = [Flag(names=(setting.full or setting.name,), value=setting.value) for setting in self.typed.values()]
         listed = {flag.parameter: flag for flag in self.flags}
         both = [replace(listed.get(flag.parameter, flag), names=flag.names, value=flag.value) for flag in typed]
-        return [*both, *(flag for flag in self.flags if flag.parameter not in self.typed)]
+        flags = [*both, *(flag for flag in self.flags if flag.parameter not in self.typed)]
+        decided = LAUNCHES[self.launch].parameters if self.launch else frozenset[str]()
+        return [flag for flag in flags if flag.parameter not in decided]
 
 
 def proposed(known: Known) -> list[SearchedFlag]:
@@ -239,8 +243,10 @@ def _turn(search: SearchedFlag) -> int:
 def _sizes(known: Known) -> list[Flag]:
     """Return the flags of batches and environments: typed ones, else the script's own. A part of a batch goes first.
 
-    A size of 0 is none: the script computes it later.
+    A size of 0 is none: the script computes it later. Where a launch decides the sizes, there are none.
     """
+    if known.launch:
+        return []
     sizes = [flag for flag in known.all if flag.number]
     typed = [flag for flag in sizes if flag.parameter in known.typed]
     usual = [flag for flag in typed if _is_usual_size(flag)]

@@ -19,7 +19,7 @@ from tuner.drafting.printed import Found
 from tuner.drafting.watching import Used, Watched
 from tuner.errors import StudyError
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, duration
-from tuner.study import literal_line, literal_words
+from tuner.study import literal_line, literal_words, with_launches
 from tuner.trainers.presets import PRESETS
 
 BUSY = "min_avg_util"
@@ -61,6 +61,7 @@ def study_text(
     draft: Draft,
     watched: Watched,
     *,
+    launch: str | None = None,
     free: Collection[str] = (),
     needs_speed: bool = False,
 ) -> str:
@@ -70,6 +71,7 @@ def study_text(
         name: the study's name.
         draft: the command, and what is searched.
         watched: what it did while it was watched.
+        launch: the ready-made space that its flags show.
         free: the parts of the training that may change.
         needs_speed: whether a study that can only look for busy devices is refused.
 
@@ -86,16 +88,10 @@ def study_text(
     lines = _counted(watched.training, free) if watched.training else _printed(watched)
     preset = watched.found.preset if watched.found else None
     first, each, machines = watched.reports[0], watched.iteration_s, nodes(draft.command.words)
+    parameters = [f"  {parameter}: {yaml(values)}{_kept(values)}" for parameter, values in draft.space().items()]
     return "\n".join(
         [
-            made_from(draft.command.typed),
-            "# Start tuner in the folder in which that command runs.",
-            f"name: {yaml(name)}",
-            "trainer:",
-            "  name: command",
-            *([f"  python: {yaml(draft.python)}  # programs beside it are found, too"] if draft.python else []),
-            "  options:",
-            f"    command: {yaml(' '.join(map(_word, draft.template.words)))}",
+            *_begin(name, draft),
             *lines,
             *([f"    unset: {yaml(draft.unset)}  # the flag is left out at this value"] if draft.unset else []),
             *([f"    files: {yaml(draft.files)}  # a probe gets a changed copy"] if draft.files else []),
@@ -103,15 +99,52 @@ def study_text(
             *_learning(draft),
             f"devices: {yaml(watched.devices)}  # {_seen(watched.uses)}",
             *([f"slurm: {{nodes: {machines}}}  # of a probe; this run was watched on one"] if machines > 1 else []),
+            *([f"launch: {launch}  # a ready-made space, beside the parameters here"] if launch else []),
             *_objective(objective),
-            "space:",
-            *(f"  {parameter}: {yaml(values)}{_kept(values)}" for parameter, values in draft.space().items()),
+            *(["space:", *parameters] if parameters else []),
             f"# The first iteration came after {first.t_s:.0f} s{_each(each)}.",
             "probe: {iterations: 8, max_seconds: 420}",
             "search: {trials: 24}",
             "",
         ]
     )
+
+
+def launch_text(name: str, draft: Draft, launches: Sequence[str]) -> str:
+    """Return the text of a study file whose space is ready-made; the command was not watched.
+
+    Raises StudyError for an unknown launch, and where it finds nothing to vary.
+    """
+    options = {"command": draft.template.words, "env": draft.env}
+    try:
+        with_launches({"launch": launches, "trainer": {"name": "command", "options": options}})
+    except ValueError as error:
+        raise StudyError(str(error)) from error
+    machines = nodes(draft.command.words)
+    return "\n".join(
+        [
+            *_begin(name, draft),
+            *_env(draft.env, None),
+            f"launch: {yaml(list(launches))}  # ready-made spaces; docs/launches.md",
+            f"devices: {yaml(draft.devices)}",
+            *([f"slurm: {{nodes: {machines}}}  # of a probe"] if machines > 1 else []),
+            "",
+        ]
+    )
+
+
+def _begin(name: str, draft: Draft) -> list[str]:
+    """Return the first lines of a study file, up to the command."""
+    return [
+        made_from(draft.command.typed),
+        "# Start tuner in the folder in which that command runs.",
+        f"name: {yaml(name)}",
+        "trainer:",
+        "  name: command",
+        *([f"  python: {yaml(draft.python)}  # programs beside it are found, too"] if draft.python else []),
+        "  options:",
+        f"    command: {yaml(' '.join(map(_word, draft.template.words)))}",
+    ]
 
 
 def counted_in_words(training: TrainingCounts) -> str:

@@ -43,6 +43,8 @@ class Profile:
     dram_pct: float | None = None
     power_w: float | None = None
     """The mean power of all devices together, in watts."""
+    joules_per_sample: float | None = None
+    """The energy of all devices for one sample."""
     mem_share_pct: float | None = None
     """The share of a device's memory that was in use at the peak."""
     on_gpu: bool = True
@@ -62,6 +64,7 @@ class Profile:
             tensor_pct=metrics.get("min_avg_tensor"),
             dram_pct=metrics.get("min_avg_dram"),
             power_w=metrics.get("power_mean_w"),
+            joules_per_sample=metrics.get("joules_per_sample"),
             mem_share_pct=None if headroom is None else 100.0 - headroom,
             on_gpu=on_gpu,
             **shares,
@@ -70,7 +73,9 @@ class Profile:
     def __str__(self) -> str:
         known = {"utilisation": self.util_pct, "SM": self.sm_pct, "tensor": self.tensor_pct, "DRAM": self.dram_pct}
         parts = [f"{name} {share:.0f} %" for name, share in known.items() if share is not None]
-        return ", ".join([*parts, *([f"{self.power_w:.0f} W"] if self.power_w is not None else [])])
+        parts += [f"{self.power_w:.0f} W"] if self.power_w is not None else []
+        parts += [f"{self.joules_per_sample:.3g} J/sample"] if self.joules_per_sample is not None else []
+        return ", ".join(parts)
 
 
 def bound(profile: Profile) -> Bound | None:

@@ -18,7 +18,7 @@ from tuner.records.case_record import RunRecord
 from tuner.records.trial import OK, TrialRecord, pooled
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
-from tuner.study import FILES, LADDER, VARIANT, grouped, launch_digest
+from tuner.study import FILES, INVERSES, LADDER, VARIANT, grouped, launch_digest
 
 _DECIMALS = {"%": 2, "1/s": 2, "s": 2, "W": 1, "MiB": 0, "J": 0}
 _UNITS = {
@@ -231,6 +231,7 @@ def pareto(study: StudyReader) -> Sheet:
     objectives = dict.fromkeys(name for case in study.cases for name in case.objectives)
     values = [name for objective in objectives for name in (objective, f"{objective}_se")]
     columns = ["case", "method", "trial", *study.fields.parameters, *values]
+    columns += [less for less, objective in INVERSES.items() if objective in objectives]
     columns += ["samples_per_s", "samples_per_s_vs_default", "changes_learning", "headroom_pct"]
     columns += ["measured", "readings", "out_dir", "digest"]
     rows = [front_row(case, member) for case in study.cases for member in case.front]

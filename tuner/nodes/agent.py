@@ -13,10 +13,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner.count import counting
 from tuner.devices.cards import Cards
@@ -98,6 +98,16 @@ def sole(name: str, limit_s: float) -> socket.socket:
             return held
 
 
+class FirstDevices(NamedTuple):
+    """The first devices of a node, on which a part runs."""
+
+    devices: tuple[Device, ...]
+    source: DeviceSource
+    """What samples them, and perhaps further ones."""
+    variables: Mapping[str, str]
+    """The variables of a trainer that runs on them."""
+
+
 def serve(mailbox: Mailbox, opening: Opening, clock: Clock) -> None:
     """Open the devices, and meet requests until the tuner is gone."""
     spec, process = opening.spec, None
@@ -105,18 +115,20 @@ def serve(mailbox: Mailbox, opening: Opening, clock: Clock) -> None:
     cards = Cards(source.devices)
 
     @cache
-    def variables(count: int) -> Mapping[str, str]:
-        """Return the variables of a trainer on the first devices; the driver is asked once for each number of them."""
-        return launch_variables(spec, AbsentDevices(source.devices[:count], source.label))
+    def first(count: int) -> FirstDevices:
+        """Return so many devices. CPU ranks share all processes, so fewer of them are measured by themselves."""
+        is_smaller = count < len(source.devices) and not source.devices[0].is_gpu
+        measured = open_devices(f"cpu:{count}", memory_mib=spec.environment.memory_mib) if is_smaller else source
+        devices = tuple(source.devices[:count])
+        return FirstDevices(devices, measured, launch_variables(spec, AbsentDevices(devices, source.label)))
 
     say("devices", host=socket.gethostname(), label=source.label, devices=[asdict(device) for device in source.devices])
     while not mailbox.is_gone.is_set():
         try:
             match mailbox.next(BEAT_S):
                 case Part() as part:
-                    process = watch(
-                        part_of_plan(part, opening.number, source.devices, variables), source, mailbox, clock
-                    )
+                    here = first(len(part.plan.slot.local_devices))
+                    process = watch(part_of_plan(part, opening.number, here), here.source, mailbox, clock)
                 case Word.LOOK:
                     left = process.left if process else None
                     say("cards", cards=[asdict(card) for card in cards.occupancy()], left=left)
@@ -161,22 +173,18 @@ def _follow(process: Process, plan: ProbePlan, recorder: SamplingRecorder, mailb
             say("beat")
 
 
-def part_of_plan(
-    part: Part, number: int, devices: Sequence[Device], variables: Callable[[int], Mapping[str, str]]
-) -> ProbePlan:
+def part_of_plan(part: Part, number: int, here: FirstDevices) -> ProbePlan:
     """Return a node's part of a plan: with its devices, and with files of its own for what is watched.
-
-    `devices` are all of the node; `variables` returns those of a trainer on so many of them.
 
     The variables that begin the counting are set here, because the counts of all nodes are merged on the other side.
     Files are kept as they were by the other side, too: a copy that this node made late would hold a probe's content.
     Raises OutputError where no files can be made.
     """
     os.environ |= {NODE_RANK: str(number), HEAD: part.head}
-    plan, own_devices = part.plan, tuple(devices[: len(part.plan.slot.local_devices)])
-    slot = replace(plan.slot, devices=own_devices, part=f"node-{number}")
+    plan = part.plan
+    slot = replace(plan.slot, devices=here.devices, part=f"node-{number}")
     own = {PROGRESS: escaped(str(slot.progress))} if PROGRESS in plan.env else {}
-    env = {**variables(len(own_devices)), **plan.env, **own}
+    env = {**here.variables, **plan.env, **own}
     part_plan = replace(plan, slot=slot, env=env, files={}, is_counted=False, protects_files=False)
     try:
         (slot.counts if plan.is_counted else slot.console.parent).mkdir(mode=0o700, parents=True, exist_ok=True)

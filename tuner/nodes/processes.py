@@ -236,7 +236,11 @@ class NodeProcesses:
         for watcher in running:
             watcher.ask(Word.END)
         answers = until(self._inbox, self._clock, self._waits.end_s)
-        while running and (heard := next(answers, None)):
+        while any(map(self._is_heard, running)) and (heard := next(answers, None)):
             self._heard(heard)
             running = [watcher for watcher in running if watcher.code is None]
         end(running, self._clock)
+
+    def _is_heard(self, watcher: Watcher) -> bool:
+        """Return whether a watcher has lately given a sign of life, so that an answer may come."""
+        return self._clock.now() - watcher.heard_s <= SILENT_S

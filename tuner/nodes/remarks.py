@@ -62,9 +62,7 @@ def straggler(devices: Sequence[DeviceSummary], hosts: Sequence[str]) -> str | N
     """
     each = len(devices) // len(hosts)
     read = [
-        (device.sm_mean_pct, device.sm_se_pct)
-        if device.device.startswith("cuda")
-        else (device.util_mean_pct, device.util_se_pct)
+        (device.sm_mean_pct, device.sm_se_pct) if device.is_gpu else (device.util_mean_pct, device.util_se_pct)
         for device in devices
     ]
     known = [(mean_pct, error_pct or 0.0) for mean_pct, error_pct in read if mean_pct]

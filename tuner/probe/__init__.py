@@ -10,6 +10,7 @@ from tuner.probe.metrics import (
     ITERATIONS_PER_S,
     METRICS,
     OBJECTIVES,
+    SAMPLES_PER_JOULE,
     SAMPLES_PER_S,
     check_metrics,
     edge_error,

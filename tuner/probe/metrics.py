@@ -15,7 +15,7 @@ from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSummary, ProbeResult
 from tuner.probe.steady import FULL_PCT, over
 from tuner.probe.summaries import NO_RATE
-from tuner.study import StudySpec
+from tuner.study import INVERSES, StudySpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,14 @@ def _headroom_pct(device: DeviceSummary) -> float | None:
     return 100.0 * (1.0 - device.mem_peak_mib / device.mem_total_mib)
 
 
+def _inverse(number: float, of: float | None) -> float | None:
+    """Return a number divided by another one; None where that is unknown or 0."""
+    return number / of if of else None
+
+
 SAMPLES_PER_S = "samples_per_s"
+SAMPLES_PER_JOULE = "samples_per_joule"
+SAMPLES_PER_PRICE = "samples_per_price"
 ITERATIONS_PER_S = "iterations_per_s"
 """Compares configs only where each iteration has the same samples in all of them."""
 
@@ -89,6 +96,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("alloc_retries", "", attrgetter("alloc_retries"), over=max),
     Metric("power_mean_w", "W", _of_devices(sum, attrgetter("power_mean_w"))),
     Metric("energy_j", "J", _of_devices(sum, attrgetter("energy_j"))),
+    Metric(SAMPLES_PER_JOULE, "1/J", attrgetter("samples_per_joule"), attrgetter("samples_per_joule_se")),
+    Metric("joules_per_sample", "J/sample", lambda result: _inverse(1.0, result.samples_per_joule)),
+    Metric(SAMPLES_PER_PRICE, "", attrgetter("samples_per_price"), attrgetter("samples_per_price_se")),
+    Metric("cost_per_million_samples", "", lambda result: _inverse(1e6, result.samples_per_price)),
     Metric("start_up_s", "s", attrgetter("start_up_s")),
     Metric("window_s", "s", attrgetter("window_s")),
     Metric("trained_s", "s", attrgetter("trained_s")),
@@ -145,24 +156,28 @@ def with_sure_speed(result: ProbeResult, needed: Collection[str] = ()) -> ProbeR
     `needed` names the metrics of the study's objectives and constraints. A speed that is needed stays, with its error.
     """
     speed, spread = result.samples_per_s, result.samples_per_s_se
-    if not speed or spread is None or spread <= 0.1 * speed or SAMPLES_PER_S in needed:
+    of_speed = {SAMPLES_PER_S, *INVERSES, *INVERSES.values()}
+    if not speed or spread is None or spread <= 0.1 * speed or not of_speed.isdisjoint(needed):
         return result
     note = f"{NO_RATE}: {speed:.3g} ± {spread:.2g} is too unsure to compare"
-    return replace(result, samples_per_s=None, samples_per_s_se=None, notes=(*result.notes, note))
+    unknown = dict.fromkeys(name for each in (SAMPLES_PER_S, *INVERSES.values()) for name in (each, f"{each}_se"))
+    return replace(result, **unknown, notes=(*result.notes, note))
 
 
 def check_metrics(spec: StudySpec) -> None:
     """Raise StudyError that names every unknown objective, repeated objective, and constraint on an unknown metric."""
     named = Counter(spec.objectives)
     unknown = [name for name in named if name not in OBJECTIVES]
+    of_money = {SAMPLES_PER_PRICE, "cost_per_million_samples"} & {*spec.needed}
     errors = [
-        *(f"objective {name!r} is unknown; known: {', '.join(OBJECTIVES)}" for name in unknown),
+        *(f"objective {name!r} is unknown; known: {', '.join((*OBJECTIVES, *INVERSES))}" for name in unknown),
         *(f"objective {name!r} is named {count} times; name it once" for name, count in named.items() if count > 1),
         *(
             f"constraints.{name}: no such metric; known: {', '.join(_TABLE)}"
             for name in spec.constraints
             if name not in _TABLE
         ),
+        *(f"{name} needs `prices` in the study, or --prices" for name in sorted(of_money) if not spec.prices),
     ]
     if errors:
         raise StudyError("\n".join(errors))

@@ -115,7 +115,7 @@ def warning(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = No
             return None
     except OSError as error:
         return f"a probe may overwrite files in {folders[0]}, because {error}; set TMPDIR to a folder outside of it"
-    large = _too_large(folders, out_dir, keeping.most_copied_bytes)
+    large = _too_large(dict(_files(folders, out_dir.resolve())), keeping.most_copied_bytes)
     named = f"; {', '.join(map(str, large[:3]))} may be overwritten: move or copy what you need" if large else ""
     return (
         f"no private view of {folders[0]} can be had here, so its files are copied before each probe and put back; "
@@ -162,7 +162,7 @@ class Copies:
     def __init__(self, folders: Sequence[Path], out_dir: Path, keeping: Keeping) -> None:
         """Raises OSError where the copies cannot be made."""
         files = dict(_files(folders, out_dir.resolve()))
-        left_out = set(_too_large(folders, out_dir, keeping.most_copied_bytes))
+        left_out = set(_too_large(files, keeping.most_copied_bytes))
         self._store, self._is_over = Store(keeping.outside(folders)[0]), Event()
         index: dict[str, list[int]] = {}
         try:
@@ -189,12 +189,11 @@ class Copies:
         self._store.close()
 
 
-def _too_large(folders: Sequence[Path], out_dir: Path, most_bytes: int) -> list[Path]:
+def _too_large(files: Mapping[Path, os.stat_result], most_bytes: int) -> list[Path]:
     """Return the files that are not copied, the largest first."""
-    by_size = sorted(_files(folders, out_dir.resolve()), key=lambda file: file[1].st_size)
     total, large = 0, []
-    for path, status in by_size:
-        total += status.st_size
+    for path in sorted(files, key=lambda path: files[path].st_size):
+        total += files[path].st_size
         if total > most_bytes:
             large.append(path)
     return large[::-1]
@@ -243,7 +242,12 @@ def _copy(path: Path, copy: Path) -> None:
 
 
 def folders_of(command: Sequence[str], cwd: Path) -> list[Path]:
-    """Return the folders into which a command may write: its own, those that its flags name, and those linked there."""
+    """Return the folders into which a command may write: its own, those that its flags name, and those linked there.
+
+    Empty where the command has no folder, because then it cannot start.
+    """
+    if not cwd.is_dir():
+        return []
     named = [path for path in (cwd.resolve(), *_named(command, cwd)) if not _is_shared(path)]
     folders = dict.fromkeys((*named, *(link for folder in named for link in _links(folder))))
     writable = [path for path in folders if not _is_shared(path) and os.access(path, os.W_OK)]

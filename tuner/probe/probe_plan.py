@@ -56,6 +56,8 @@ class Slot:
     to_train: bool = False
     """Whether the command is for training by hand. Such a command has none of a probe's limits, such as its end."""
 
+    price_per_hour: float | None = None
+    """The price of all devices for an hour; None where the study has no prices."""
     seed: int | None = None
     """The seed of the trainer's random numbers; None for the seed that the trainer takes by itself."""
     nodes: int = 1

@@ -114,7 +114,12 @@ class Process:
         command = plan.command(os.environ)
         self._protection = _protection(plan, command)
         prefix = self._protection.prefix if self._protection else ()
-        self._guard, self._socket, pipe = _start_guard(plan, (*prefix, *command), bounds.term_grace_s)
+        try:
+            self._guard, self._socket, pipe = _start_guard(plan, (*prefix, *command), bounds.term_grace_s)
+        except TrainerError:
+            if self._protection:
+                self._protection.close()
+            raise
         self._messages = self._socket.makefile("r")
         self._console = self._open_console(plan, pipe)
         self.pid = self._started_pid(plan)

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -233,12 +234,15 @@ def read_processes(folder: Path) -> list[ProcessCounts]:
     return files.processes
 
 
-_COUNTS = TypeAdapter(TrainingCounts)
+@cache
+def _adapter() -> TypeAdapter[TrainingCounts]:
+    """Return the adapter that checks counts; to build it takes long, and most commands read none."""
+    return TypeAdapter(TrainingCounts)
 
 
 def counts(message: object) -> TrainingCounts | None:
     """Return the counts that a message holds; None for any other message."""
     try:
-        return _COUNTS.validate_python(message) if message else None
+        return _adapter().validate_python(message) if message else None
     except ValidationError:
         return None

@@ -103,6 +103,8 @@ class DeviceSample:
     """The largest memory in use so far, where the system tells it."""
     mem_total_mib: float | None = None
     power_w: float | None = None
+    energy_j: float | None = None
+    """What the device's own counter of energy shows; only differences mean something."""
     others_pct: float | None = None
     """The share of the machine's processors that other processes used; known only where the CPU is measured."""
     delayed_pct: float | None = None
@@ -153,6 +155,15 @@ class DeviceSummary:
     """The mean share of the time in which the rank waited for a processor that others used."""
     energy_j: float | None = None
     """The energy that the window's iterations take in training."""
+    energy_se_j: float | None = None
+    """Its standard error."""
+    energy_source: str | None = None
+    """What measured it: `counter`, `rapl` or `sampled_power`."""
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether this is a GPU rather than a share of the CPU."""
+        return self.device.startswith("cuda")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +205,14 @@ class ProbeNumbers:
     """The iterations per second of training, over the window, as the trainer numbers them."""
     iterations_per_s_se: float | None = None
     """The standard error of `iterations_per_s`."""
+    samples_per_joule: float | None = None
+    """The samples of all ranks for a joule of all devices."""
+    samples_per_joule_se: float | None = None
+    """The standard error of `samples_per_joule`."""
+    samples_per_price: float | None = None
+    """The samples for one unit of the currency, where the study has prices."""
+    samples_per_price_se: float | None = None
+    """The standard error of `samples_per_price`."""
     step_share: float | None = None
     """The share of a whole training's time that its steps take beside pauses such as evaluations, which no speed holds.
 

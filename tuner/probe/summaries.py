@@ -9,6 +9,7 @@ from operator import attrgetter
 from statistics import fmean, stdev
 from typing import NamedTuple
 
+from tuner.probe.energy import COUNTER, RAPL, SAMPLED, Power, by_counter
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample, DeviceSummary, Progress
 from tuner.probe.steady import (
@@ -115,29 +116,49 @@ def summarise(
         until_s: the probe's last mark; None for that of the window.
     """
     until_s = window.last.t_s if until_s is None else until_s
-    own = [[sample for sample in samples if sample.device == position] for position in range(len(devices))]
+    own: list[list[DeviceSample]] = [[] for _ in devices]
+    for sample in samples:
+        own[sample.device].append(sample)
+    spans = window.spans()
     return tuple(
-        _summary(readings, window, device, source, until_s) for device, readings in zip(devices, own, strict=True)
+        _summary(readings, window, spans, device=device, source=source, until_s=until_s)
+        for device, readings in zip(devices, own, strict=True)
     )
 
 
 def _summary(
-    samples: Sequence[DeviceSample], window: Window, device: Device, source: str, until_s: float
+    samples: Sequence[DeviceSample],
+    window: Window,
+    spans: Sequence[Window],
+    *,
+    device: Device,
+    source: str,
+    until_s: float,
 ) -> DeviceSummary:
-    """Return the summary of one device; see `summarise`."""
+    """Return the summary of one device over a window with these spans; see `summarise`."""
     inside = _between(samples, window.first.t_s, window.last.t_s)
     around = _between(samples, window.first.t_s - AROUND_S, window.last.t_s)
     from_s = (window.origin or window.first).t_s
 
+    def mean(field: str, past_s: float | None = None) -> float | None:
+        """Return the mean of a field of the samples; None where nothing measured it."""
+        return _mean(samples, window, attrgetter(field), past_s).mean
+
     def measure(field: str, past_s: float | None = None, varies: Usual = OF_UTILISATION) -> Estimate:
-        """Return the mean of a field of the samples; unknown where nothing measured it."""
+        """Return the mean of a field of the samples and its error; unknown where nothing measured it."""
         read = attrgetter(field)
         if all(read(sample) is None for sample in around):
             return Estimate()
-        return _estimate(lambda part: _mean(samples, part, read, past_s), window, varies)
+        return _estimate(lambda part: _mean(samples, part, read, past_s), window, spans, varies)
 
     util, sm = measure("util_pct", NVML_PAST_S if device.is_gpu else None), measure("sm_pct", varies=OF_SM)
-    power_w = measure("power_w", NVML_PAST_S).mean
+    memory = memory_parts(samples, from_s, until_s)
+    counted, of_power = by_counter(samples), attrgetter("power_w")
+    power = (
+        Power.over(window, spans, counted, COUNTER if device.is_gpu else RAPL)
+        if counted
+        else Power.over(window, spans, lambda part: _mean(samples, part, of_power, NVML_PAST_S).mean, SAMPLED)
+    )
     return DeviceSummary(
         device=device.name,
         source=source,
@@ -149,19 +170,21 @@ def _summary(
         sm_mean_pct=sm.mean,
         sm_se_pct=sm.error,
         sm_edge_pct=sm.edge_error,
-        occupancy_mean_pct=measure("occupancy_pct").mean,
-        tensor_mean_pct=measure("tensor_pct").mean,
-        dram_mean_pct=measure("dram_pct").mean,
+        occupancy_mean_pct=mean("occupancy_pct"),
+        tensor_mean_pct=mean("tensor_pct"),
+        dram_mean_pct=mean("dram_pct"),
         mem_peak_mib=over(max, (mib for sample in samples for mib in (sample.mem_used_mib, sample.mem_peak_mib))),
         mem_total_mib=over(max, (sample.mem_total_mib for sample in samples)),
         mem_rises=rises(samples, from_s),
-        mem_floors=floors(samples, from_s, until_s),
-        mem_tops=tops(samples, from_s, until_s),
-        power_mean_w=power_w,
-        others_mean_pct=measure("others_pct").mean,
-        delayed_mean_pct=measure("delayed_pct").mean,
+        mem_floors=tuple(map(min, memory)),
+        mem_tops=tuple(map(max, memory)),
+        power_mean_w=mean("power_w", NVML_PAST_S),
+        others_mean_pct=mean("others_pct"),
+        delayed_mean_pct=mean("delayed_pct"),
         power_max_w=over(max, (sample.power_w for sample in samples)),
-        energy_j=None if power_w is None else power_w * window.trained_s,
+        energy_j=power and power.mean_w * window.trained_s,
+        energy_se_j=power and power.error_w * window.trained_s,
+        energy_source=power and power.source,
     )
 
 
@@ -191,25 +214,13 @@ def rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, 
     return (*rising[:1], *rising[1::every], (last_s - from_s, largest)) if rising else ()
 
 
-def floors(samples: Iterable[DeviceSample], from_s: float, until_s: float) -> tuple[float, ...]:
-    """Return the least memory of one device in each of `FLOORS` parts of the time between two marks, in MiB.
+def memory_parts(samples: Iterable[DeviceSample], from_s: float, until_s: float) -> list[list[float]]:
+    """Return the memory of one device in MiB that was read in each of `FLOORS` parts of the time between two marks.
 
-    What leaks or grows raises these floors, and a longer batch or an evaluation does not. Empty where a part is. A card
-    is read until its trainer has ended, and an ending trainer has given back its memory; so the last mark ends them.
+    Empty unless each part has a reading. What leaks or grows raises the least of each part, and a longer batch or an
+    evaluation does not. What comes again, such as an evaluation, shows in the largest of several parts. A card is read
+    until its trainer has ended, and an ending trainer has given back its memory; so the last mark ends the parts.
     """
-    return tuple(map(min, _parts(samples, from_s, until_s)))
-
-
-def tops(samples: Iterable[DeviceSample], from_s: float, until_s: float) -> tuple[float, ...]:
-    """Return the largest memory of one device that was read in each of the same parts, in MiB.
-
-    What comes again, such as an evaluation, shows in several of them.
-    """
-    return tuple(map(max, _parts(samples, from_s, until_s)))
-
-
-def _parts(samples: Iterable[DeviceSample], from_s: float, until_s: float) -> list[list[float]]:
-    """Return the memory that was read in each of `FLOORS` parts of the time between two marks, unless one is empty."""
     between = [sample for sample in samples if from_s < sample.t_s <= until_s]
     known = [(sample.t_s, sample.mem_used_mib) for sample in between if sample.mem_used_mib is not None]
     if len(known) < FLOORS:
@@ -257,7 +268,7 @@ def _busy_share(busy_s: Mapping[int, float], times: Window) -> Estimate:
     share = busy_pct(times).mean
     if share is None or share > 1.02 * FULL_PCT:  # two clocks are read one after the other
         return Estimate()
-    return replace(_estimate(busy_pct, times), mean=min(share, FULL_PCT))
+    return replace(_estimate(busy_pct, times, times.spans()), mean=min(share, FULL_PCT))
 
 
 def with_reported(summaries: Sequence[DeviceSummary], shares: Sequence[Estimate] | None) -> tuple[DeviceSummary, ...]:
@@ -306,14 +317,16 @@ def _rate(window: Window, blocks: Sequence[Block], mean_of: Callable[[Window], f
     return Estimate(mean, _with_change(error, mean, window, mean_of))
 
 
-def _estimate(mean_of: Callable[[Window], Estimate], window: Window, varies: Usual = OF_UTILISATION) -> Estimate:
-    """Return the mean of a quantity over the window, with its error. `mean_of` is as `_mean`.
+def _estimate(
+    mean_of: Callable[[Window], Estimate], window: Window, spans: Sequence[Window], varies: Usual = OF_UTILISATION
+) -> Estimate:
+    """Return the mean of a quantity over the window, with its error from the spans. `mean_of` is as `_mean`.
 
     The error also holds what the ends of the pieces add. These ends are alike in each iteration, so iterations do not
     average them out.
     """
     whole_window = mean_of(window)
-    means = [(span.trained_s, mean_of(span).mean) for span in window.spans()]
+    means = [(span.trained_s, mean_of(span).mean) for span in spans]
     blocks = [Block(span_s, mean) for span_s, mean in means if mean is not None]
     error = standard_error(blocks, full=FULL_PCT, varies=varies)
     error = _with_change(error, whole_window.mean, window, lambda part: mean_of(part).mean)
@@ -383,6 +396,8 @@ def notes(
     yield from _costs(window)
     if shares and any(share.mean is None for share in shares):
         yield "utilisation is unknown: a rank reports more `busy_s` than the time that has passed"
+    if any(device.energy_source == SAMPLED for device in devices):
+        yield "energy is integrated from sampled power, because a card has no counter of its own"
     others_pct = over(max, (device.others_mean_pct for device in devices)) or 0.0
     if others_pct >= BUSY_PCT:
         yield f"{LOADED} {min(others_pct, 100):.0f} % of the processors, so another run may give another value"

@@ -156,7 +156,7 @@ class TrialRecord:
     """Whether the trial shows if the config's memory lasts."""
     soak: SoakSettings | None = None
     """How; None where it is no soak, or one of an older version."""
-    told: str | None = None
+    grows_with: str | None = None
     """The parameter with whose value memory grows, or "", where a person has told that a training ran out of memory."""
     origin: str | None = None
     """The case in which the trial's config is the best, where the config comes from there."""
@@ -308,7 +308,7 @@ def read(
         calibrates=schema.CALIBRATES in attributes,
         soaks=schema.SOAKS in attributes,
         soak=record_of(SoakSettings, attributes[schema.SOAKS]) if schema.SOAKS in attributes else None,
-        told=_text(attributes.get(schema.TOLD)),
+        grows_with=_text(attributes.get(schema.TOLD)),
         origin=_text(attributes.get(schema.ORIGIN)),
         lease=attributes.get(schema.LEASE),
         missing_gib=missing_gib,

@@ -198,7 +198,7 @@ def _missing(
     for failure in failed:
         if failure.excerpt is None:
             yield f"a console log of {failure.kind}: the folders of these probes are not here any more"
-    on_cards = best is not None and any(device.device.startswith("cuda") for device in best.devices)
+    on_cards = best is not None and any(device.is_gpu for device in best.devices)
     if on_cards and all(point.sm_pct is None for point in measured):
         yield "the activity of multiprocessors: these devices do not report it"
 

@@ -97,6 +97,8 @@ class Job:
     """How often the watcher hears of the running probe; None where it does not."""
     has_time: Callable[[float | None], bool] = lambda _: True
     """Returns whether a probe of so many expected seconds may begin; None stands for an unknown length."""
+    left_s: Callable[[], float] = lambda: math.inf
+    """Returns the seconds that are left; infinite where the time has no limit."""
     purpose: Purpose = SEARCH
     trials: int | None = None
     """The number of finished trials per case; None for the study's own number."""
@@ -138,13 +140,17 @@ class Budget:
         self.short: tuple[float, float] | None = None
         """The seconds that the next probe needed and the seconds that were left, where these ended the budget."""
 
+    def left_s(self) -> float:
+        """Return the seconds that are left; infinite where there is no limit."""
+        return self._end_s - self._clock.now()
+
     def over(self) -> bool:
         """Return whether the time is over, or the rest is too short for a probe."""
-        return self.short is not None or self._clock.now() >= self._end_s
+        return self.short is not None or self.left_s() <= 0.0
 
     def allows(self, probe_s: float | None) -> bool:
         """Return whether the rest is enough for a probe of so many seconds; if it is not, the budget is over."""
-        left_s = self._end_s - self._clock.now()
+        left_s = self.left_s()
         if probe_s is not None and probe_s > left_s:
             self.short = probe_s, left_s
         return self.short is None
@@ -156,7 +162,7 @@ def within(job: Job, budget: Budget) -> Job:
     A simulated probe takes no time, so its length is ignored.
     """
     limited = replace(job, interrupted=lambda: job.interrupted() or budget.over(), is_late=budget.over)
-    return limited if job.simulated else replace(limited, has_time=budget.allows)
+    return limited if job.simulated else replace(limited, has_time=budget.allows, left_s=budget.left_s)
 
 
 @contextmanager

@@ -99,7 +99,7 @@ class CaseWork:
         """Return the next trial; None when the case is over, the user interrupts, or the rest runs in other workers."""
         while not self._job.interrupted():
             before = self.study.awaited
-            if asked := self.study.ask(target, self._probing.price, self._may_begin):
+            if asked := self.study.ask(target, self._probing.price, self._may_begin, self._job.left_s):
                 return asked
             awaited = self.study.awaited
             if awaited != before:  # another worker has begun or ended a probe since: the answer may be another now

@@ -16,18 +16,23 @@ from tuner.search.calibration import BatchToFit, usual
 from tuner.study import (
     LADDER,
     NODES,
+    RANKS,
     BatchFit,
     Case,
     Config,
     DeviceKind,
+    Parameter,
     Space,
     StudySpec,
+    Value,
     described,
     every,
     first_size,
     lending_order,
     load,
     narrowed,
+    price_of_all,
+    read_prices,
     select,
 )
 from tuner.trainers.base import LadderEnd, Trainer
@@ -104,7 +109,10 @@ class Workbench:
         space = spec.build_space()
         left_out = not_searched(spec, self.trainer)
         searched = space.restricted_to(set(space.names) - left_out.keys())
-        searched = replace(searched, holds=self._keeps_rules if self.trainer.has_rules else self.holds)
+        refusal = self._refusal_of(spec)
+        if spec.rules or self.trainer.has_rules:
+            searched = replace(searched, holds=lambda config: self.holds(config) and refusal(config) is None)
+            searched = self._possible(searched, spec)
         if not searched.parameters:
             whys = "; ".join(f"{name}: {why}" for name, why in left_out.items())
             raise StudyError(
@@ -117,17 +125,38 @@ class Workbench:
             searched = searched.with_batch(self.batches[case.name].size)
         cut = self.cut_for(case)
         searched = searched.up_to(cut.num_envs) if cut else searched
-        if next(searched.configs(), None) is None:
+        if searched.example() is None:
             config = next(replace(searched, holds=every).configs())
-            raise StudyError(f"nothing to search for {case.name}: no config can run; {config}: {self._refusal(config)}")
+            raise StudyError(f"nothing to search for {case.name}: no config can run; {config}: {refusal(config)}")
         return searched
 
-    def _keeps_rules(self, config: Config) -> bool:
-        """Return whether a config can be measured at all, also by the trainer's rules."""
-        return self.holds(config) and self._refusal(config) is None
+    def _refusal_of(self, spec: StudySpec) -> Callable[[Config], str | None]:
+        """Return what says why a config cannot run: a rule of the study or of the trainer; None where it can."""
+        rules, ranks = tuple(zip(spec.rules, spec.build_rules(), strict=True)), len(self.devices)
 
-    def _refusal(self, config: Config) -> str | None:
-        return self.trainer.refusal(config, len(self.devices))
+        def refusal(config: Config) -> str | None:
+            values = {**config, RANKS: ranks}
+            broken = next((text for text, rule in rules if not rule.holds(values)), None)
+            return f"the rule {broken!r} leaves it out" if broken else self.trainer.refusal(config, ranks)
+
+        return refusal
+
+    def _possible(self, space: Space, spec: StudySpec) -> Space:
+        """Return a space without the values that a rule refuses beside any others, such as a degree above all cards.
+
+        Raises StudyError where a parameter has no other values.
+        """
+        rules, ranks, parameters = spec.build_rules(), len(self.devices), list[Parameter]()
+        for parameter in space.parameters:
+
+            def possible(value: Value, name: str = parameter.name) -> bool:
+                return all(rule.holds({name: value, RANKS: ranks}) for rule in rules)
+
+            values, grown = (tuple(filter(possible, some)) for some in (parameter.values, parameter.grown))
+            if not values:
+                raise StudyError(f"the rules leave no value of {parameter.name} on {ranks} device(s)")
+            parameters.append(replace(parameter, values=values, grown=grown))
+        return replace(space, parameters=tuple(parameters))
 
     def cut_for(self, case: Case) -> LadderEnd | None:
         """Return where the trainer cuts the case's ladder; None where the whole ladder of the study can run.
@@ -190,9 +219,16 @@ class Workbench:
 
     def slot(self, case: Case, folder: str | Path, config: Config) -> Slot:
         """Return where a probe of a config runs, in a folder of the study's folder; `run_in` reserves its port."""
-        limits, placed = self.spec_for(case).probe, config.get(NODES)
-        out_dir, nodes = self.folder / folder, placed if isinstance(placed, int) else self.spec.slurm.nodes
-        return Slot(devices=self.devices, out_dir=out_dir, limits=limits, variables=self.variables, nodes=nodes)
+        placed = config.get(NODES)
+        prices, models = self.spec.prices, [("", device.model) for device in self.devices]
+        return Slot(
+            devices=self.devices,
+            out_dir=self.folder / folder,
+            limits=self.spec_for(case).probe,
+            variables=self.variables,
+            nodes=placed if isinstance(placed, int) else self.spec.slurm.nodes,
+            price_per_hour=prices and price_of_all(prices, models, "`prices`"),
+        )
 
     def study_name(self, case: Case) -> str:
         """Return the name of the case's study in the database."""
@@ -205,6 +241,7 @@ class Workbench:
         return {
             "space": described(self.space_for(case)),
             "trainer": self.trainer.fingerprint(),
+            **({"rules": list(spec.rules)} if spec.rules else {}),
             **({"pruner": spec.pruner.model_dump(mode="json")} if spec.pruner.name != "none" else {}),
             "objective": spec.objective,
             **({"constraints": {known.metric: str(known) for known in constraints}} if constraints else {}),
@@ -226,14 +263,18 @@ def open_workbench(
     study: str,
     *,
     devices: str | None = None,
+    prices: Path | None = None,
     runs: Path = Path("runs"),
     source_of: Callable[[StudySpec], DeviceSource] = open_source,
 ) -> Workbench:
     """Return a study with its trainer and devices, opened; `devices` overrides the study file's, see `devices_for`.
 
-    On several nodes, each node adds the variables of its own devices. Raises StudyError, TrainerError or DeviceError.
+    `prices`: a file with prices that replace those of the study. On several nodes, each node adds the variables of its
+    own devices. Raises StudyError, TrainerError or DeviceError.
     """
     spec = load(study)
+    if prices:
+        spec = spec.model_copy(update={"prices": read_prices(prices)})
     check_metrics(spec)
     trainer, nodes = open_trainer(spec.trainer), spec.slurm.nodes
     if nodes > 1 and not trainer.spans_nodes:
@@ -243,6 +284,8 @@ def open_workbench(
             "--rdzv-endpoint {head}:{port} train.py"
         )
     source = source_of(spec.model_copy(update={"devices": spec.devices_for(devices)}))
+    if spec.prices:  # before anything is measured that would lack its price
+        price_of_all(spec.prices, [("", device.model) for device in source.devices], prices or study)
     return Workbench(
         spec=spec,
         asked_for=study,

@@ -114,6 +114,8 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
         return possible(rung) and memory(config_of | {ladder: rung})[0] <= 1.0 - limits.headroom_pct / 100.0
 
     tried = {int(trial.params[ladder]) for trial in trials if ladder in trial.params}
+    own = next(parameter.own for parameter in space.parameters if parameter.is_ladder)
+    tried |= {own} if isinstance(own, int) and possible(own) else set()
     return make_rungs(_doublings(space), safe=safe, possible=possible, tried=tried)
 
 

@@ -226,7 +226,7 @@ class Growth:
 def _above(least: float, normal: Prediction) -> Floats:
     """Return the means of normal variables that are known to be above `least`."""
     apart = (least - normal.mean) / normal.deviation
-    beyond = np.array([0.5 * math.erfc(one / math.sqrt(2.0)) for one in apart])
+    beyond = np.array([0.5 * math.erfc(distance / math.sqrt(2.0)) for distance in apart])
     ratio = np.exp(-0.5 * apart**2) / math.sqrt(2.0 * math.pi) / np.maximum(beyond, 1e-12)
     return np.where(apart < 5.0, normal.mean + normal.deviation * ratio, least)
 

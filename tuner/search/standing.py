@@ -188,7 +188,7 @@ def ways(trials: Iterable[TrialRecord]) -> Ways:
             for launch in plain
             if lasted.get(launch)
         }
-        if lasting or not any(trial.told for trial in known):
+        if lasting or not any(trial.grows_with for trial in known):
             return Ways(lasting, {})
     session = {
         launch: standing
@@ -200,7 +200,7 @@ def ways(trials: Iterable[TrialRecord]) -> Ways:
 
 def _too_large(known: Sequence[TrialRecord]) -> set[int]:
     """Return the trials of configs that need as much memory as one that was told to run out of it."""
-    short = [trial for trial in known if trial.told is not None and trial.failed]
+    short = [trial for trial in known if trial.grows_with is not None and trial.failed]
     peaks: dict[str, float] = {}
     for trial in known if short else ():
         if trial.memory_share_pct is not None and not trial.soaks:
@@ -213,7 +213,7 @@ def _needs_as_much(trial: TrialRecord, short: TrialRecord, peaks: Mapping[str, f
 
     A larger rung always does. A smaller one does where its probes have needed clearly more.
     """
-    rung, limit = trial.config.get(short.told or ""), short.config.get(short.told or "")
+    rung, limit = trial.config.get(short.grows_with or ""), short.config.get(short.grows_with or "")
     by = rung / limit if is_number(rung) and is_number(limit) and limit > 0 else 1.0
     peak, limit_peak = peaks.get(trial.launch), peaks.get(short.launch)
     if by > 1.0 or trial.launch == short.launch:

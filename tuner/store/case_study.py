@@ -4,6 +4,7 @@ It makes what the database keeps of an ended trial, and ends trials whose proces
 """
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -33,6 +34,11 @@ from tuner.store.leases import BEAT_S, Lease, is_held
 from tuner.store.opening import check_unchanged, open_study
 from tuner.store.storage import Neighbour
 from tuner.study import BatchFit, Config, Space, launch_digest, open_anew, same_launch
+
+CONFIRMATIONS = 2
+"""Before a gain is told, the own config and the best are measured again: so many probes end a limited time."""
+EXPLORED = 4
+"""A limited time that holds fewer finished trials is spent on new configs alone."""
 
 
 def kept_probe(result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, folder: Path) -> ProbeRecord:
@@ -161,6 +167,16 @@ def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[Froze
         origin=choice.origin,
         left=choice.left,
     )
+
+
+def _expected_s(choice: Choice, history: History) -> float | None:
+    """Return the seconds that a probe needs at least, as far as others tell; None before the case's first value.
+
+    An expectation above the usual is often wrong, and a probe that is cut off by the end of the time may still give a
+    rough value.
+    """
+    usual_s = trials.usual_s(history.trials)
+    return usual_s and min(choice.takes_s or usual_s, usual_s)
 
 
 Answer = TypeVar("Answer")
@@ -387,19 +403,25 @@ class CaseStudy:
         return TakenBack(stored=len(files), to_repeat=dropped - len(files))
 
     def ask(
-        self, target: int | None, price: Price = free, has_time: Callable[[float | None], bool] = lambda _: True
+        self,
+        target: int | None,
+        price: Price = free,
+        has_time: Callable[[float | None], bool] = lambda _: True,
+        left_s: Callable[[], float] = lambda: math.inf,
     ) -> Asked | None:
         """Return a trial of the next config, begun with a lease of this process; None where there is nothing to probe.
 
-        Once the search has ended, the best config of the sessions, if any, is confirmed. A confirmation waits until no
-        other probe of the study runs on this machine, and no other probe of a search begins here while it runs.
+        Once the search has ended, the best config of the sessions, if any, is confirmed. The last of a limited time is
+        kept for this. A confirmation waits until no other probe of the study runs on this machine, and no other probe
+        of a search begins here while it runs.
 
         Args:
             target: The search ends once so many trials have ended or are running; None where nothing but the strategy
                 ends it.
             price: Returns what a probe of a config costs now.
-            has_time: Returns whether a probe of so many seconds may begin. The seconds are those that the strategy
-                expects, else the median of the case's probes; None before the case's first value.
+            has_time: Returns whether a probe of so many seconds may begin. The seconds are the median of the case's
+                probes, or fewer where the strategy expects fewer; None before the case's first value.
+            left_s: Returns the seconds in which probes may begin.
 
         Raises:
             StoreError: The database cannot be used, or somebody has changed the settings of the study.
@@ -411,11 +433,10 @@ class CaseStudy:
             history = History(self._study, self._space)
             here = [probe for probe in self._neighbours() if probe.is_here] if self._confirm else []
             self._held_up = any(probe.confirms for probe in here)
-            choice = None if self._held_up else self._choice(history, target, price)
+            choice = None if self._held_up else self._choice(history, target, price, left_s())
             if choice is not None and choice.why is Why.CONFIRM and here:
                 self._held_up, choice = True, None
-            usual_s = trials.usual_s(history.trials)
-            if choice is None or not has_time(usual_s and (choice.takes_s or usual_s)):
+            if choice is None or not has_time(_expected_s(choice, history)):
                 return None
             trial = ask_for(self._study, self._space, choice.config)
             trial.set_user_attr(schema.LEASE, self._database.lease())
@@ -430,14 +451,22 @@ class CaseStudy:
         self._trials[trial.number] = trial
         return asked
 
-    def _choice(self, history: History, target: int | None, price: Price) -> Choice | None:
-        """Return the next config of the search; after its end, and where no probe runs, the one to confirm if any."""
-        running = trials.running(history.trials)
-        if target is None or trials.finished(history.trials) + running < target:
+    def _choice(self, history: History, target: int | None, price: Price, left_s: float) -> Choice | None:
+        """Return the next config of the search; after its end, and where no probe runs, the one to confirm if any.
+
+        Where the time left holds the search's next probe, but no confirmations after it, the confirmation comes first.
+        """
+        running, finished = trials.running(history.trials), trials.finished(history.trials)
+        answer = None
+        if target is None or finished + running < target:
             answer = self._strategy.choose(history, price)
-            if isinstance(answer, Choice):
+        if isinstance(answer, Choice):
+            next_s, confirmation_s = _expected_s(answer, history), trials.usual_s(history.trials)
+            is_long = next_s is None or confirmation_s is None or left_s >= next_s + CONFIRMATIONS * confirmation_s
+            if is_long or finished < EXPLORED or answer.why is not Why.SEARCH:
                 return answer
-        return self._strategy.confirm(history, price) if self._confirm and not running else None
+        confirmed = self._strategy.confirm(history, price) if self._confirm and not running else None
+        return confirmed or (answer if isinstance(answer, Choice) else None)
 
     def end(self, *, keep: bool = True) -> str | None:
         """Return why nothing is left to probe; None while something is.

@@ -2,8 +2,11 @@
 
 from tuner.study.batch import REASON, BatchFit, Tried, first_size, fit, next_size
 from tuner.study.cases import FILES, Case, lending_order, most_similar, select
+from tuner.study.expression import Expression, Rule
 from tuner.study.keys import literal_keys, masked_trainer, without_keys
+from tuner.study.launches import LAUNCHES, shown_launch, with_launches
 from tuner.study.parameter import MOST_CASES, Number, ParameterSpec, PositiveInt, Strict
+from tuner.study.prices import price_of_all, read_prices
 from tuner.study.shell import (
     literal_line,
     literal_word,
@@ -36,13 +39,16 @@ from tuner.study.space import (
     written,
 )
 from tuner.study.spec import (
+    INVERSES,
     MOST_HOURS,
     NAME,
+    RANKS,
     RETIRED,
     TRAINING_HOURS,
     Constraint,
     EnvironmentSpec,
     Name,
+    Prices,
     ProbeSpec,
     PrunerSpec,
     SearchSpec,

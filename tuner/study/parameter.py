@@ -158,9 +158,12 @@ class ParameterSpec(Strict):
     range: tuple[Limit, Limit] | None = None
     """the first and the last number"""
     step: Annotated[Limit, Field(gt=0)] | None = None
-    """of a range: the difference of two values, 1 for integers; with `log` their factor, 2 if empty"""
+    """of a range: the difference of two values, 1 for integers, a tenth of the range for fractions; with `log` their
+    factor, 2 if empty"""
     log: bool = False
     """each value of a range is the value before times `step`"""
+    own: Scalar | None = None
+    """of a ladder or a range: your own value, which is probed first; of choices it is the first one"""
     batch: Literal["auto"] | None = None
     """`auto`: one batch size that fits the card; `NAME: auto` is short for it"""
     samples: PositiveInt | None = None
@@ -183,6 +186,7 @@ class ParameterSpec(Strict):
         self._check_bounds()
         self._check_range()
         self._check_growth()
+        self._check_own()
         values = self.values
         if len(set(values)) != len(values):
             raise ValueError(f"{given[0]} names a value twice: {list(values)}")
@@ -213,8 +217,20 @@ class ParameterSpec(Strict):
         if self.grow <= max(sizes):
             raise ValueError(f"grow {self.grow} is not above the largest choice, {max(sizes)}")
 
+    def _check_own(self) -> None:
+        """Raise ValueError where a ladder or a range cannot have the own value."""
+        if self.own is None:
+            return
+        if self.ladder is None and self.range is None:
+            raise ValueError("only a ladder or a range allows own; the first of `choices` is your own")
+        first, last = self.range or (self.min, self.max)
+        if isinstance(self.own, bool | str) or (self.ladder and (not isinstance(self.own, int) or self.own < 1)):
+            raise ValueError(f"own {self.own!r} is no number that the parameter can have")
+        if (self.range or self.ladder == AUTO) and not first <= self.own <= last:
+            raise ValueError(f"own {self.own} is not between {first} and {last}")
+
     def _check_range(self) -> None:
-        """Raise ValueError for a range that is empty, has too many values, or lacks a step."""
+        """Raise ValueError for a range that is empty or has too many values."""
         if self.range is None:
             if stray := [name for name in ("step", "log") if name in self.model_fields_set]:
                 raise ValueError(f"only a range allows {' and '.join(stray)}")
@@ -226,19 +242,22 @@ class ParameterSpec(Strict):
             raise ValueError(f"a range with `log: true` begins above 0, not at {first}")
         if self.log and self._step <= 1:
             raise ValueError(f"with `log: true`, step is the factor between two values; {self._step} is not above 1")
-        if self.step is None and not self.log and not isinstance(first + last, int):
-            raise ValueError("a range of fractions needs a step, such as 0.1, or `log: true`")
         count = count_spaced(first, last, self._step, log=self.log)
         if count > MOST_VALUES:
             raise ValueError(f"range has {count} values, {MOST_VALUES} at most; give it a larger step")
 
     @property
     def _step(self) -> float:
-        return self.step or (2 if self.log else 1)
+        first, last = self.range or (0, 0)
+        if self.step or self.log or isinstance(first + last, int) or first >= last:
+            return self.step or (2 if self.log else 1)
+        return float((_exact(last) - _exact(first)) / 10)
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """All values. A ladder and a range are sorted; `auto` has the doublings from `min` to `max`.
+        """All values, the own one among them. A ladder and a range are sorted.
+
+        An `auto` ladder has the doublings from `min` to `max`; it gets the own value with its rungs.
 
         A batch size that is `auto` has the sizes that may be probed to work it out.
         """
@@ -247,10 +266,20 @@ class ParameterSpec(Strict):
         if self.ladder == AUTO:
             return doublings(self.min, self.max)
         if self.ladder is not None:
-            return tuple(sorted(self.ladder))
+            return self._with_own(self.ladder)
         if self.range is not None:
-            return spaced_values(*self.range, self._step, log=self.log)
+            return self._with_own(self._spaced)
         return (*(self.choices or ()), *self.grown)
+
+    def _with_own(self, values: Sequence[Value]) -> tuple[Value, ...]:
+        """Return numbers sorted, with the own value among them."""
+        own = () if self.own is None or self.own in values else (self.own,)
+        return tuple(sorted((*values, *own), key=float))
+
+    @property
+    def _spaced(self) -> tuple[float, ...]:
+        """The values of a range by its step alone."""
+        return spaced_values(*self.range, self._step, log=self.log) if self.range else ()
 
     @property
     def grown(self) -> tuple[int, ...]:
@@ -272,11 +301,11 @@ class ParameterSpec(Strict):
             name=name,
             values=tuple(sorted(self.values, key=float)) if role else self.values,
             is_ladder=role,
-            is_range=self.range is not None,
+            is_range=self.range is not None and self.own in {None, *self._spaced},
             is_log=self.log,
             bounds=(1, self.max) if self.batch else (self.min, self.max) if self.ladder == AUTO else None,
             conditions=tuple(_condition(name, wanted) for name, wanted in self.when.items()),
-            own=self.choices[0] if self.choices else None,
+            own=self.choices[0] if self.choices else self.own,
             grown=self.grown,
         )
 

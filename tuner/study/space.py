@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 import math
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -49,6 +50,11 @@ PATIENCE = "pruner_patience"
 """The name of the parameter that only the pruner reads. Configs that differ in nothing else launch the same probe."""
 NODES = "nodes"
 """The name of the parameter that says on how many nodes a trial runs, with the same number of devices in all."""
+
+_DRAWS = 200_000
+"""The most draws of a config, where few combinations of values can be measured: some seconds."""
+_UNCHANGED = 0.7
+"""The probability with which a drawn config keeps a value of a config that was found before."""
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
@@ -117,7 +123,7 @@ class Parameter:
     grown: tuple[Value, ...] = ()
     """The last of the values, which are searched one after the other while the largest one before is the best."""
     own: Value | None = None
-    """The first of the `choices` that a study file lists: the user's own value; None for a ladder or a range."""
+    """The user's own value: the first of the `choices` that a study file lists, or its `own`; None where unknown."""
 
     def __post_init__(self) -> None:
         """Give the role of the ladder by name where nothing else is said."""
@@ -232,7 +238,7 @@ class Space:
 
     @property
     def own(self) -> Config | None:
-        """The config of the user's own values, which is probed first; None where a ladder or a range has none."""
+        """The config of the user's own values, which is probed first; None where a parameter has no own value."""
         if any(parameter.own is None for parameter in self.parameters):
             return None
         config = self.draw(lambda parameter: parameter.values[0] if parameter.own is None else parameter.own)
@@ -276,6 +282,34 @@ class Space:
     def configs(self) -> Iterator[Config]:
         """Iterate over all distinct configs. The last parameter changes fastest."""
         return filter(self.holds, self._extend({}, self.parameters))
+
+    def drawn(self) -> Iterator[Config]:
+        """Yield distinct configs, drawn at random in an order that is always the same, from the user's own one on.
+
+        Every second draw changes a config that was found before. The iterator ends after `_DRAWS` draws.
+        """
+        draw = random.Random(0)  # noqa: S311 - choosing configs is no cryptography
+        known = [self.own] if self.own else []
+        digests = set(map(config_digest, known))
+        yield from known
+        for number in range(_DRAWS):
+            start = draw.choice(known) if number % 2 and known else {}
+            config = self.draw(
+                lambda parameter, start=start: (
+                    start[parameter.name]
+                    if parameter.name in start and draw.random() < _UNCHANGED
+                    else draw.choice(parameter.values)
+                )
+            )
+            if self.holds(config) and (digest := config_digest(config)) not in digests:
+                digests.add(digest)
+                known.append(config)
+                yield config
+
+    def example(self) -> Config | None:
+        """Return a config; None where there is none, or where none of a large space is found within seconds."""
+        is_large = math.prod(len(parameter.values) for parameter in self.parameters) > _DRAWS
+        return self.own or next(self.drawn() if is_large else self.configs(), None)
 
     def _extend(self, config: Config, parameters: Sequence[Parameter]) -> Iterator[Config]:
         """Yield all configs that begin with `config`, with a value of each active parameter that follows."""

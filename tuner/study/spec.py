@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
 
 from tuner.errors import StudyError
+from tuner.study.expression import Rule
 from tuner.study.parameter import (
     DEVICES,
     NAME,
@@ -103,11 +104,14 @@ def compare_with_default(constraints: Iterable[Constraint]) -> bool:
 def read_objectives(text: str) -> tuple[str, ...]:
     """Return the full names of the objectives in a comma-separated list, in the same order.
 
-    `util` is short for `min_avg_util`, and `sm` for `min_avg_sm`.
+    `util` is short for `min_avg_util`, and `sm` for `min_avg_sm`. A metric of `INVERSES` stands for its inverse.
     """
     names = (name.strip() for name in text.split(","))
-    return tuple({"util": "min_avg_util", "sm": "min_avg_sm"}.get(name, name) for name in names)
+    return tuple({"util": "min_avg_util", "sm": "min_avg_sm", **INVERSES}.get(name, name) for name in names)
 
+
+INVERSES = {"joules_per_sample": "samples_per_joule", "cost_per_million_samples": "samples_per_price"}
+"""A metric of which less is better → its inverse, which an objective maximises instead."""
 
 Objective = Annotated[str, AfterValidator(lambda text: ",".join(read_objectives(text)))]
 """The type of one or several objectives in a study file. The value always has the full names, without spaces."""
@@ -115,6 +119,11 @@ Objective = Annotated[str, AfterValidator(lambda text: ",".join(read_objectives(
 
 Variables = dict[Annotated[str, StringConstraints(pattern=VARIABLE)], str]
 """Environment variables, with names that every system accepts."""
+
+
+def _read_rule(text: str) -> str:
+    Rule(text)
+    return text
 
 
 class EnvironmentSpec(Strict):
@@ -127,6 +136,19 @@ class EnvironmentSpec(Strict):
     memory_mib: Annotated[Number, Field(gt=0)] | None = None
     """the memory of each device in MiB, where the trainer gets less than the device has. On the CPU no process of the
     trainer gets more; on a GPU the trainer itself must keep to it"""
+
+
+class Prices(Strict):
+    """The prices of one device for one hour."""
+
+    currency: str = "USD"
+    """the currency of all prices"""
+    per_hour: dict[str, Annotated[Number, Field(gt=0)]] = Field(min_length=1)
+    """the model of a device, or for `tuner compare` the name of a result file without its ending → its price"""
+
+    def of(self, machine: str, model: str) -> float | None:
+        """Return the price of a device; that of the machine comes before that of the model. None where neither is."""
+        return self.per_hour.get(machine, self.per_hour.get(model))
 
 
 class Match(Strict):
@@ -150,6 +172,16 @@ class Override(Strict):
     search: dict[str, Any] = Field(default_factory=dict)
     """some keys of `search`"""
 
+
+LaunchName = Literal["megatron", "torchtitan", "deepspeed", "accelerate_fsdp", "nccl"]
+
+
+def _listed(names: object) -> object:
+    return (names,) if isinstance(names, str) else names
+
+
+RANKS = "ranks"
+"""The placeholder of rules that is no parameter: the number of devices of a probe."""
 
 Seconds = Annotated[Number, Field(gt=0)]
 Name = Annotated[str, StringConstraints(pattern=NAME)]
@@ -336,14 +368,19 @@ class StudySpec(Strict):
     trainer: TrainerSpec
     fallback: Name | None = None
     """the study to run instead if `trainer.root` is empty"""
+    launch: Annotated[tuple[LaunchName, ...], BeforeValidator(_listed)] = ()
+    """ready-made spaces, one or a list; each adds its parameters and rules to those of the file"""
     cases: Cases = ("*",)
     """globs over the trainer's cases"""
     devices: Devices = "auto"
     """`auto` for every GPU, a number such as `2` for so many of them, `cpu:RANKS`, or CUDA indices such as `0,1`"""
     space: Annotated[dict[str, ParameterSpec], AfterValidator(check_together)] = Field(min_length=1, max_length=100)
     """the parameters that are searched, by name"""
+    rules: tuple[Annotated[str, AfterValidator(_read_rule)], ...] = Field(default=(), max_length=100)
+    """what each config keeps, such as `"{tp} * {pp} <= {ranks}"`; all other configs are left out"""
     objective: Objective = "min_avg_util"
-    """what to maximise: `min_avg_util`, `min_avg_sm`, `samples_per_s`, `iterations_per_s`, or several"""
+    """what to improve: `min_avg_util`, `min_avg_sm`, `samples_per_s`, `iterations_per_s`, `joules_per_sample`,
+    `cost_per_million_samples`, or several"""
     constraints: dict[str, Bound] = Field(default_factory=dict)
     """metric → bound that the best must keep: `">= 10"`, `"<= 20000"` or `">= 0.8 * default"`"""
     probe: ProbeSpec = ProbeSpec()
@@ -351,6 +388,7 @@ class StudySpec(Strict):
     pruner: PrunerSpec = PrunerSpec()
     soak: SoakSpec = SoakSpec()
     environment: EnvironmentSpec = EnvironmentSpec()
+    prices: Prices | None = None
     slurm: SlurmSpec = SlurmSpec()
     overrides: tuple[Override, ...] = Field(default=(), max_length=200)
     """changes for some cases or devices, in this order"""
@@ -364,6 +402,17 @@ class StudySpec(Strict):
                 f"constraints.{compared[0]}: compares with the default variant, which the space does not contain; "
                 f"add {DEFAULT!r} to {VARIANT}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _rules_are_about_the_space(self) -> "StudySpec":
+        """Check that each rule names parameters, and that those that it counts with are numbers."""
+        for text, rule in zip(self.rules, self.build_rules(), strict=True):
+            if unknown := sorted(rule.names - self.space.keys() - {RANKS}):
+                raise ValueError(f"rules: {text!r} names {unknown[0]}, which is no parameter of the space")
+            for name in sorted(rule.counted - {RANKS}):
+                if wrong := [value for value in self.space[name].values if isinstance(value, bool | str)]:
+                    raise ValueError(f"rules: {text!r} counts with {name}, whose value {wrong[0]!r} is no number")
         return self
 
     @model_validator(mode="after")
@@ -425,6 +474,10 @@ class StudySpec(Strict):
     def build_constraints(self) -> tuple[Constraint, ...]:
         """Return the constraints that the best config must satisfy."""
         return tuple(read_constraint(metric, text) for metric, text in self.constraints.items())
+
+    def build_rules(self) -> tuple[Rule, ...]:
+        """Return what each config keeps; `RANKS` stands for the number of devices."""
+        return tuple(map(Rule, self.rules))
 
     def build_space(self) -> Space:
         """Return the space that is searched. Each parameter follows the parameters that its conditions name."""

@@ -20,6 +20,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from tuner.errors import StudyError
 from tuner.study.keys import literal_keys
+from tuner.study.launches import with_launches
 from tuner.study.parameter import IN_WORDS
 from tuner.study.spec import RETIRED, Override, StudySpec
 from tuner.study.variables import expanded
@@ -289,6 +290,10 @@ def _load(path: Path, environ: Mapping[str, str], to_show: bool) -> StudySpec:
             if isinstance(keys := section.get(part), dict):
                 keys.pop(key, None)
     raw.setdefault("name", path.stem)
+    try:
+        raw = with_launches(raw)
+    except ValueError as error:
+        raise StudyError(f"{path}: {error}") from error
     spec = _validate(raw, errors)
     if spec is None or errors:
         raise StudyError(f"{path}: {len(errors)} error(s)\n{_listed(errors)}")
@@ -414,10 +419,10 @@ def exposed(spec: StudySpec) -> list[str]:
     """Return a line for each key that stands as a literal in the trainer's command or variables."""
     env = spec.trainer.options.get("env")
     texts = {str(name): str(text) for name, text in env.items()} if isinstance(env, dict) else {}
-    found = literal_keys(spec.trainer.command, {**spec.environment.variables, **texts})
+    names = literal_keys(spec.trainer.command, {**spec.environment.variables, **texts})
     return [
         f"study file: the value of {name} looks like a key; write a reference such as "
         f"${{{re.sub(r'[^A-Za-z0-9_]', '_', name).upper()}}} and "
         "export that variable, so that the study file and the trainer's own output need not hold it"
-        for name in found
+        for name in names
     ]

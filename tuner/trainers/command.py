@@ -32,6 +32,7 @@ from tuner.probe import HEAD, NODE_RANK, SCORE_GROUP, LinePatterns, ProbePlan, P
 from tuner.study import (
     Case,
     Config,
+    Expression,
     TrainerSpec,
     Value,
     config_digest,
@@ -45,7 +46,7 @@ from tuner.trainers.base import STANDARD, Trainer, checked, device_names, interp
 from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, Labels
 from tuner.trainers.config_files import changed, copy_name, values_in, with_copies
 from tuner.trainers.presets import PRESETS
-from tuner.trainers.template import Expression, Reference, fill, flags, placeholders
+from tuner.trainers.template import Reference, fill, flags, placeholders
 
 
 def loader_queue(config: Config) -> int:

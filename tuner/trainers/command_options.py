@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from tuner.probe import SCORE_GROUP
-from tuner.study import MOST_CASES, Name, Strict, Value, Variables, shell_split
+from tuner.study import MOST_CASES, Expression, Name, Strict, Value, Variables, shell_split
 from tuner.trainers.config_files import is_config, is_named
 from tuner.trainers.presets import with_preset
-from tuner.trainers.template import Expression, flags, placeholders
+from tuner.trainers.template import flags, placeholders
 
 OF_NODES = frozenset({"nodes", "node_rank", "local_ranks", "head"})
 """The placeholders of a command that starts ranks on several nodes."""

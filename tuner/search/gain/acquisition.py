@@ -57,16 +57,16 @@ class Acquisition:
         self._in_logarithms = goal.ceiling == math.inf and source is None and logarithmic(self._measured)
         if self._in_logarithms:
             self._measured = list(map(in_logarithms, self._measured))
-        self._seen = pool.places(observed.measured)
-        measured = zip(self._seen, observed.measured.values(), strict=True)
+        self._measured_places = pool.places(observed.measured)
+        measured = zip(self._measured_places, observed.measured.values(), strict=True)
         self._rivals = [place for place, entry in measured if entry.eligible]
-        closed = set(pool.places(observed.closed)) | set(self._seen) - set(self._rivals)
+        closed = set(pool.places(observed.closed)) | set(self._measured_places) - set(self._rivals)
         self._possible = np.ones(len(pool.configs), dtype=bool)
         self._possible[list(closed)] = False
         for values in observed.frontier.by_value(pool.space):
             beyond = [np.array(no_less)[pool.codes[:, at]] for at, no_less in enumerate(values)]
             self._possible &= ~np.logical_and.reduce(beyond)
-        self._ends = ranges.ends_so_far(pool, closed | set(self._seen))
+        self._ends = ranges.ends_so_far(pool, closed | set(self._measured_places))
         self._open = self._possible & ranges.within(pool, self._ends)
 
     @property
@@ -83,7 +83,7 @@ class Acquisition:
         """Return why nothing is left to gain within the values so far; None where something is left."""
         if not self._open.any():
             return self._with_causes("every config has been probed")
-        is_rough, few = self._off > ROUGH if self._rivals else False, len(self._seen) < UNSURE_UNTIL
+        is_rough, few = self._off > ROUGH if self._rivals else False, len(self._measured_places) < UNSURE_UNTIL
         if self.best is None or (is_rough and few) or (self._is_brief(price) and self._must_go_on):
             return None
         left = self._prospect(price)
@@ -92,7 +92,10 @@ class Acquisition:
         lost = self._lost(price)
         if not is_rough and not (self._newest_off > lost.bound and self._new.any()):
             return self._with_causes(self._goal.in_words(left, lost))
-        off, of_all = max(self._off, self._newest_off), f"{len(self._seen)} of {len(self._pool.configs):,} configs"
+        off, of_all = (
+            max(self._off, self._newest_off),
+            f"{len(self._measured_places)} of {len(self._pool.configs):,} configs",
+        )
         return None if few else self._with_causes(f"not sure: {of_all}, predictions off by {100 * off:.2g}%")
 
     def _lost(self, price: Price) -> expected_gain.Shortfall:
@@ -106,7 +109,7 @@ class Acquisition:
         _, rivals = self._contest(price, self._chances)
         lost, bound = expected_gain.shortfall(rivals)
         believed = bound * min(1.0, max(0.3, math.sqrt(self._realised_ratio)))
-        least = LEAST_BOUND if len(self._seen) < len(self._pool.configs) else 0.0
+        least = LEAST_BOUND if len(self._measured_places) < len(self._pool.configs) else 0.0
         expected = self._realised_ratio**0.8 * lost
         return expected_gain.Shortfall(expected, max(believed, least, expected))
 
@@ -147,7 +150,7 @@ class Acquisition:
         """
         if self._needs_repeat:
             return self.best
-        return None if self._is_off and self._again > len(self._seen) // 4 else self._doubted
+        return None if self._is_off and self._again > len(self._measured_places) // 4 else self._doubted
 
     @cached_property
     def _doubted(self) -> int | None:
@@ -178,7 +181,7 @@ class Acquisition:
     def _new(self) -> NDArray[np.bool_]:
         """Whether each config probably runs and has not been measured."""
         new = self._open & (self._runs > LIKELY)
-        new[self._seen] = False
+        new[self._measured_places] = False
         return new
 
     @property
@@ -227,7 +230,7 @@ class Acquisition:
         return next((at for at in places if self._possible[at] and self._costs.possible[at] > LIKELY), None)
 
     def _next(self, price: Price) -> int:
-        if not self._seen:
+        if not self._measured_places:
             return self._first()
         gain = np.where(self._open, self._gain / self._costs.seconds(price), -1.0)
         most = int(gain.argmax())
@@ -262,13 +265,13 @@ class Acquisition:
         if not self._in_logarithms or self.best is None:
             return []
         codes, ladder = self._pool.codes, self._pool.levels.ladder
-        known = codes[self._seen]
+        known = codes[self._measured_places]
 
         def new(place: int) -> bool:
             at = self._apart(place)
             return at == ladder or codes[place, at] not in known[:, at]
 
-        neighbours = (place for place in self._pool.neighbours(self.best) if place not in self._seen)
+        neighbours = (place for place in self._pool.neighbours(self.best) if place not in self._measured_places)
         return [place for place in neighbours if self._open[place] and self._runs[place] > LIKELY and new(place)]
 
     def _onward(self, neighbour: int) -> list[int]:
@@ -283,7 +286,7 @@ class Acquisition:
         numbers = np.array([*values, np.nan], dtype=float)[codes[:, at]]
         ahead = np.sign(numbers[neighbour] - numbers[best]) * (numbers - numbers[best])
         alike = (np.delete(codes, at, axis=1) == np.delete(codes[best], at)).all(axis=1)
-        behind = [place for place in self._seen if alike[place] and ahead[place] < 0.0]
+        behind = [place for place in self._measured_places if alike[place] and ahead[place] < 0.0]
         before = max(behind, key=lambda place: ahead[place], default=best)
         if self._mean[best] - self._mean[before] <= STEEP:
             return [neighbour]
@@ -297,9 +300,9 @@ class Acquisition:
         It changed little where the difference is below `WITHIN`, or below its standard error.
         """
         codes, best = self._pool.codes, self.best or 0
-        changed = codes[self._seen] != codes[best]
-        behind = self._mean[best] - self._mean[self._seen]
-        close = behind < np.maximum(WITHIN, np.hypot(self._errors[self._seen], self._errors[best]))
+        changed = codes[self._measured_places] != codes[best]
+        behind = self._mean[best] - self._mean[self._measured_places]
+        close = behind < np.maximum(WITHIN, np.hypot(self._errors[self._measured_places], self._errors[best]))
         alone = close & (changed.sum(axis=1) == 1)
         return [bool((alone & changed[:, at]).any()) for at in range(codes.shape[1])]
 
@@ -317,7 +320,7 @@ class Acquisition:
         """
         if not self._in_logarithms or self.best is None:
             return None
-        codes, known = self._pool.codes, self._pool.codes[self._seen]
+        codes, known = self._pool.codes, self._pool.codes[self._measured_places]
         failed = self._pool.levels.codes(self._observed.failed)
         thin = np.zeros(len(codes))
         for at, parameter in enumerate(self._pool.space.parameters):
@@ -332,7 +335,7 @@ class Acquisition:
                     apart = (codes[:, shared] != failures[0, shared]).all(axis=1) & shared.any()
                     thin += (codes[:, at] == value) & apart
         possible = self._open & (thin > 0) & (self._costs.possible > LIKELY)
-        possible[self._seen] = False
+        possible[self._measured_places] = False
         mean, deviation = self._predictions
         promise = mean + deviation + np.log(np.maximum(self._costs.runs, TRIFLE)) + 0.1 * thin
         return int(np.where(possible, promise, -np.inf).argmax()) if possible.any() else None
@@ -391,13 +394,13 @@ class Acquisition:
         """
         if self.best is None or not self._open[self.best]:
             return False
-        times = len(self._measured[self._seen.index(self.best)].values)
+        times = len(self._measured[self._measured_places.index(self.best)].values)
         return (times == 1 and not self._observed.warm) or (times < 4 and self._is_surprising)
 
     @property
     def _is_surprising(self) -> bool:
         """Whether the mean of the best is 2.5 standard deviations above what three others or more foretell."""
-        if self.best is None or len(self._seen) < 4:
+        if self.best is None or len(self._measured_places) < 4:
             return False
         return self._alone.residual(self._pool.codes[self.best]) > 2.5
 
@@ -419,7 +422,7 @@ class Acquisition:
     def _upward(self) -> int | None:
         if not self._rivals or self._observed.closed:
             return None
-        return upward(self._pool, self._seen, self._open & (self._runs >= 0.9))
+        return upward(self._pool, self._measured_places, self._open & (self._runs >= 0.9))
 
     def _less_certain(self, best: int) -> int:
         """Choose the best config or its strongest challenger, whichever is less certain.
@@ -471,7 +474,7 @@ class Acquisition:
     def _errors(self) -> Floats:
         """The standard error of one more measurement of each config."""
         errors = np.full(len(self._pool.configs), self._readings.error)
-        errors[self._seen] = single_errors(self._measured)
+        errors[self._measured_places] = single_errors(self._measured)
         return np.hypot(errors, self._alone.scatter)
 
     def _expected_gain(self, errors: Floats | float, runs: Floats) -> Floats:
@@ -501,12 +504,12 @@ class Acquisition:
         runs = self._chances.copy()
         if self._rivals:
             runs[self._costs.possible < 0.1] = 0.0
-        runs[self._seen] = 1.0
+        runs[self._measured_places] = 1.0
         return runs
 
     @cached_property
     def _chances(self) -> Floats:
         """The probability that each config runs, launched or not; 1 where it has run."""
         chances = self._costs.runs.copy()
-        chances[self._seen] = 1.0
+        chances[self._measured_places] = 1.0
         return chances

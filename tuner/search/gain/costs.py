@@ -130,7 +130,9 @@ class Costs:
         """Return how many starts a probe of each config needs now."""
         if price not in self._started:
             every = np.ones(len(self._pool.configs))
-            self._started[price] = every if price is free else np.array([price(one) for one in self._pool.configs])
+            self._started[price] = (
+                every if price is free else np.array([price(config) for config in self._pool.configs])
+            )
         return self._started[price]
 
     @cached_property

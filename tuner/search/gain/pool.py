@@ -1,7 +1,6 @@
 """The configs of a space in one list, as points in a box, and how near they are to each other. Pure."""
 
 import math
-import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -93,10 +92,6 @@ DRAWN = 20_000
 """So many configs are drawn of a space that has more."""
 _COMBINED = 5_000_000
 """The most combinations of values that are looked through for those that keep the constraints: some seconds."""
-UNCHANGED = 0.7
-"""The probability that a changed config keeps a value."""
-_DRAWS = 200_000
-"""The most draws, where few combinations keep the constraints: some seconds."""
 
 
 class Pool:
@@ -110,7 +105,9 @@ class Pool:
         listed = [] if part else _listed(space)
         self.space = space
         self.is_part = bool(part) or len(listed) > MOST
-        self.configs = list(part) or (_drawn(space) if self.is_part else listed)
+        self.configs = list(part) or (list(islice(space.drawn(), DRAWN)) if self.is_part else listed)
+        if self.is_part and not self.configs:
+            raise StudyError("no combination of values that was drawn keeps the constraints; leave values out")
         self.levels = Levels(space)
         self.codes = self.levels.codes(self.configs)
         self.heights = self.levels.heights(self.codes)
@@ -126,8 +123,8 @@ class Pool:
 
     def beside(self, configs: Iterable[Config], best: Iterable[Config]) -> "Pool":
         """Return the pool with these configs, and with all that differ from one of the best in one parameter."""
-        near = [changed for config in best for changed in self._changed(config) if self.space.holds(changed)]
-        more = {config_digest(config): config for config in (*configs, *near)}
+        neighbours = [changed for config in best for changed in self._changed(config) if self.space.holds(changed)]
+        more = {config_digest(config): config for config in (*configs, *neighbours)}
         new = [config for digest, config in more.items() if digest not in self._places]
         return Pool(self.space, [*self.configs, *new])
 
@@ -150,30 +147,6 @@ def _listed(space: Space) -> list[Config]:
         return list(filter(space.holds, free))
     combined = math.prod(len(parameter.values) for parameter in space.parameters)
     return list(islice(space.configs(), MOST + 1)) if combined <= _COMBINED else free
-
-
-def _drawn(space: Space) -> list[Config]:
-    """Draw configs of a space, always the same ones; every second draw changes a config that was found before."""
-    draw = random.Random(0)  # noqa: S311 - choosing configs is no cryptography
-    found = {} if space.own is None else {config_digest(space.own): space.own}
-    known = list(found.values())
-    for number in range(_DRAWS):
-        start = draw.choice(known) if number % 2 and known else {}
-        config = space.draw(
-            lambda parameter, start=start: (
-                start[parameter.name]
-                if parameter.name in start and draw.random() < UNCHANGED
-                else draw.choice(parameter.values)
-            )
-        )
-        if space.holds(config) and (digest := config_digest(config)) not in found:
-            found[digest] = config
-            known.append(config)
-            if len(known) == DRAWN:
-                break
-    if not known:
-        raise StudyError(f"none of {_DRAWS:,} combinations of values keeps the constraints; leave values out")
-    return known
 
 
 def first(pool: Pool, may_run: NDArray[np.bool_], closed: Sequence[int], failed: Codes) -> int:

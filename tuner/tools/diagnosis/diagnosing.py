@@ -141,7 +141,7 @@ def read_own(engine: Engine, study: str, case: str | None = None) -> StudyRecord
     cases = [view for view in reader.cases if case in {None, view.name}]
     trials = [trial for view in cases for trial in view.trials]
     ended = [trial for trial in trials if trial.state in FINISHED]
-    cards = [device for trial in ended for device in trial.devices if device.device.startswith("cuda")]
+    cards = [device for trial in ended for device in trial.devices if device.is_gpu]
     return StudyRecord(
         study=study if case is None else f"{study}/{case}",
         trials=tuple(map(_times, ended)),

@@ -3,15 +3,10 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field, ValidationError
 
 from tuner.devices.found import Link
-from tuner.errors import StudyError, TunerError
 from tuner.probe import BUSY_PCT, HOUR_S
-from tuner.study import Number, Strict, complaints, grouped, read_mapping
+from tuner.study import Prices, grouped
 from tuner.tools.scaling.results import Measurement, Mode, Results, Route, Subject
 from tuner.tools.scaling.scaling_table import Quantity, ScalingRow, ceilings, difference, table
 
@@ -125,41 +120,6 @@ def topology(links: Sequence[Link]) -> Iterator[str]:
 def about(subject: Subject) -> str:
     """Return a line about a subject."""
     return f"{subject.name}: {subject.text}" + (f"; sizes are {subject.unit}" if subject.unit else "")
-
-
-EXAMPLE = "currency: USD\nper_hour:\n  NVIDIA H200: 3.50\n"
-"""What a file of prices looks like."""
-
-
-class Prices(Strict):
-    """The prices of one device for one hour."""
-
-    currency: str = "USD"
-    per_hour: dict[str, Annotated[Number, Field(gt=0)]] = Field(min_length=1)
-    """The name of a result file without its ending, or the model of a device, and its price."""
-
-    def of(self, machine: str, model: str) -> float | None:
-        """Return the price of a device; that of the machine comes before that of the model. None where neither is."""
-        return self.per_hour.get(machine, self.per_hour.get(model))
-
-
-def read_prices(path: Path, needed: Sequence[tuple[str, str]]) -> Prices:
-    """Read prices for the machines and models that are `needed`.
-
-    Raises TunerError for a file that cannot be used, and for one that lacks a price.
-    """
-    try:
-        prices = Prices.model_validate(read_mapping(path, what="file of prices", starts="currency:"))
-    except StudyError as error:
-        raise TunerError(f"{error}\na file of prices looks like this:\n{EXAMPLE}") from error
-    except ValidationError as error:
-        wrong = "\n  ".join(complaints(error, Prices))
-        raise TunerError(f"{path} is no file of prices:\n  {wrong}\nit looks like this:\n{EXAMPLE}") from error
-    missing = [(machine, model) for machine, model in needed if prices.of(machine, model) is None]
-    if missing:
-        models = ", ".join(dict.fromkeys(f"{model!r} (of {machine})" for machine, model in missing))
-        raise TunerError(f"{path} has no price of {models}; add a line `{missing[0][1]}: PRICE` below `per_hour:`")
-    return prices
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -84,7 +84,7 @@ def _is_list_of_samples(value):
     return ragged or all(shape[0] in (1, 3, 4) and min(shape[1:]) > shape[0] for shape in shapes)
 
 
-def sample_form(value, known=""):
+def sample_form(value, known="", batch_dimension=0):
     """Return the shape of a sample without its batch, and its type: `3x224x224 float32`; empty without a tensor.
 
     A size that differs from that of the `known` form is `?`, as where each batch has sequences of another length.
@@ -93,7 +93,7 @@ def sample_form(value, known=""):
     tensor = first_tensor(value) if tensor is None else tensor
     if tensor is None:
         return known
-    sizes = [str(int(size)) for size in tensor.shape[1:]] or ["1"]
+    sizes = [str(int(size)) for place, size in enumerate(tensor.shape) if place != batch_dimension] or ["1"]
     before = known.split(" ")[0].split("x") if known else sizes
     if len(before) == len(sizes):
         sizes = [own if own == before_size else "?" for own, before_size in zip(sizes, before)]

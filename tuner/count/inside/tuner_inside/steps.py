@@ -115,14 +115,14 @@ class Tally(calls.Watcher):
         self.take(rows, *((weakref.ref(tensor), tensor._version) if has_version else (None, None)))
         self.last_mode = mode
         if self.steps < FIRST_STEPS:
-            self.form = sample_form(given, self.form)
+            self.form = sample_form(given, self.form, int(self.is_second))
         elif type(tensor) is self.torch.Tensor and tensor.dim() > 1 and rows == tensor.shape[self.is_second]:
             self.key = next((name for name, value in kwargs.items() if value is tensor), None)
             is_usual = args[0] is tensor if args else self.key is not None
             self.usual_mode = mode if is_usual else None
-            for other in _living(self.modules):
-                if other is not module:
-                    self.forget(other)
+            for watched in _living(self.modules):
+                if watched is not module:
+                    self.forget(watched)
         if self.steps < LOSS_STEPS:
             after_input(tensor)
 
@@ -134,6 +134,7 @@ class Tally(calls.Watcher):
         if self.inner is not None and self.inner.batch:
             self.is_second = self.inner.batch != count and has_second and int(tensor.shape[1]) == self.inner.batch
             self.inner = None
+            self.form = "" if self.is_second else self.form  # the first form had the batch in it
         if self.is_second and has_second:
             return int(tensor.shape[1])
         if is_without_batch(given):

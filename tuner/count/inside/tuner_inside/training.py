@@ -132,7 +132,7 @@ def _is_captured(tensor):
 def seen():
     """Return how numbers are rounded, what saves took and, of the first steps, their losses and sums of inputs."""
     torch = sys.modules["torch"]
-    told = {
+    counts = {
         "precision": {
             "autocast": sorted(training.autocast),
             "tf32": torch.get_float32_matmul_precision() != "highest",
@@ -143,11 +143,11 @@ def seen():
     }
     if torch.cuda.is_initialized():
         stats = torch.cuda.memory_stats_as_nested_dict()
-        told["reserved_mib"] = stats.get("reserved_bytes", {}).get("all", {}).get("peak", 0) / MIB
-        told["alloc_retries"] = stats.get("num_alloc_retries", 0)
+        counts["reserved_mib"] = stats.get("reserved_bytes", {}).get("all", {}).get("peak", 0) / MIB
+        counts["alloc_retries"] = stats.get("num_alloc_retries", 0)
     if training.steps <= 2 * LOSS_STEPS:
-        told.update(losses=_sums(training.losses), inputs=_sums(training.inputs))
-    return told
+        counts.update(losses=_sums(training.losses), inputs=_sums(training.inputs))
+    return counts
 
 
 @guarded("losses")

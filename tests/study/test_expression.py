@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.trainers.template import Expression
+from tuner.study.expression import Expression, Rule
 
 VALUES = {"batch_size": 64, "ranks": 2, "rollout": 24.0, "variant": "hiutil", "amp": True}
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv}
@@ -33,6 +33,30 @@ def test_an_expression_has_the_value_of_its_arithmetic(term: Computed) -> None:
     assert Expression(term[0]).value(VALUES) == term[1]
 
 
+@pytest.mark.parametrize(
+    ("rule", "holds"),
+    [
+        ("{batch_size} % {ranks} == 0", True),
+        ("{batch_size} * {ranks} < 128", False),
+        ("{amp} or {ranks} > 2", True),
+        ("not {amp} and {ranks} == 2", False),
+        ("{variant} == 'hiutil'", True),
+        ("{variant} != 'hiutil' or {amp} == false", False),
+        ("1 <= {ranks} <= 2", True),
+        ("{num_workers} > 9", True),  # it does not count here
+        ("{batch_size} / ({ranks} - 2) > 0", False),  # it cannot be computed
+    ],
+)
+def test_a_rule_holds_for_some_configs(rule: str, holds: bool) -> None:
+    assert Rule(rule).holds(VALUES) is holds
+
+
+@pytest.mark.parametrize("text", ["1", "{ranks} + 1", "{ranks} in 'a'", "{ranks} < 'a'", "ranks == 2", "{a} = 1", ""])
+def test_anything_but_a_rule_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no rule"):
+        Rule(text)
+
+
 def test_multiplication_goes_before_addition() -> None:
     expression = Expression(" {batch_size} * {ranks} + 2 * {rollout} ")
     assert (expression.value(VALUES), expression.names) == (176.0, {"batch_size", "ranks", "rollout"})
@@ -41,12 +65,12 @@ def test_multiplication_goes_before_addition() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "batch_size", "{batch_size} {ranks}", "2{ranks}", "{ranks", "{ranks:2}", "2 ** 3", "7 % 2", "(1", "1,2"),
+        *("", "batch_size", "{batch_size} {ranks}", "2{ranks}", "{ranks", "{ranks:2}", "2 ** 3", "(1", "1,2"),
         *("__import__('os')", "{ranks}.real", "max(1, 2)", "1 if 2 else 3", "e", "lambda: 1", "'a'", "1j", "1 // / 2"),
     ],
 )
 def test_anything_but_arithmetic_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no arithmetic|cannot be used|brace|expected '}'"):
+    with pytest.raises(ValueError, match="is no arithmetic"):
         Expression(text)
 
 

@@ -1,0 +1,169 @@
+"""Arithmetic and rules with `{placeholders}`, as a study file writes them. Pure."""
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*)\}")
+_MOST_CHARACTERS = 200
+"""The longest expression. It also bounds how deep parentheses can be nested."""
+_HINT = "write numbers, names such as {batch_size}, + - * / // % and parentheses"
+_RULE_HINT = f"{_HINT}; compare by < <= == != > >=, and combine by and, or, not"
+
+_Term = Callable[[Mapping[str, object]], Any]
+"""Computes a part of an expression from the values of the placeholders."""
+_OPERATIONS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_SIGNS: Mapping[type[ast.unaryop], Callable[[float], float]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
+_ORDERS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_EQUALITIES: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {ast.Eq: operator.eq, ast.NotEq: operator.ne}
+_WORDS = {"true": True, "false": False}
+
+
+class Expression:
+    """An expression of numbers, placeholders, `+ - * / // %` and parentheses."""
+
+    _hint = _HINT
+    _what = "arithmetic"
+
+    def __init__(self, text: str) -> None:
+        """Read an expression of up to 200 characters. Raises ValueError that says what cannot be used."""
+        if len(text) > _MOST_CHARACTERS:
+            raise ValueError(f"has {len(text)} characters, {_MOST_CHARACTERS} at most")
+        self._names: dict[str, str] = {}
+        self._counted: set[str] = set()
+        try:
+            self._term = self._read(ast.parse(_PLACEHOLDER.sub(self._stand_in, text).strip(), mode="eval").body)
+        except SyntaxError as error:
+            raise ValueError(f"is no {self._what}; {self._hint}") from error
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the placeholders."""
+        return frozenset(self._names.values())
+
+    @property
+    def counted(self) -> frozenset[str]:
+        """The placeholders that must be numbers: those of arithmetic, and of `<` and its like."""
+        return frozenset(self._counted)
+
+    def value(self, values: Mapping[str, object]) -> float | None:
+        """Return the value of the expression; None where a placeholder has no value.
+
+        Raises ValueError for a division by 0, for a word as a value, and for a result that is not finite.
+        """
+        if not self.names <= values.keys():
+            return None
+        number = float(self._evaluated(values))
+        if not math.isfinite(number):
+            raise ValueError(f"the result is {number}")
+        return number
+
+    def _evaluated(self, values: Mapping[str, object]) -> Any:
+        try:
+            return self._term(values)
+        except (ZeroDivisionError, OverflowError) as error:
+            raise ValueError(str(error)) from error
+
+    def _stand_in(self, placeholder: re.Match[str]) -> str:
+        """Return an identifier for a placeholder; the spaces keep `2{a}` from becoming one word."""
+        identifier = f"placeholder{len(self._names)}"
+        self._names[identifier] = placeholder[1]
+        return f" {identifier} "
+
+    def _read(self, node: ast.expr) -> _Term:
+        return self._arithmetic(node)
+
+    def _arithmetic(self, node: ast.expr) -> _Term:
+        """Return what computes a number. Raises SyntaxError for a node that is no arithmetic."""
+        match node:
+            case ast.BinOp(left=left, op=op, right=right) if combined := _OPERATIONS.get(type(op)):
+                first, second = self._arithmetic(left), self._arithmetic(right)
+                return lambda values: combined(first(values), second(values))
+            case ast.UnaryOp(op=op, operand=operand) if signed := _SIGNS.get(type(op)):
+                term = self._arithmetic(operand)
+                return lambda values: signed(term(values))
+            case ast.Name(id=identifier) if name := self._names.get(identifier):
+                self._counted.add(name)
+                return lambda values: _number(name, values[name])
+            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+                return lambda values: number
+            case _:
+                raise SyntaxError(ast.dump(node))
+
+
+class Rule(Expression):
+    """A condition that each config keeps, such as `{tp} * {pp} <= {ranks}` or `{stage} < 2 or {pp} == 1`."""
+
+    _hint = _RULE_HINT
+    _what = "rule"
+
+    def holds(self, values: Mapping[str, object]) -> bool:
+        """Return whether a config keeps the rule. A rule with a placeholder that has no value says nothing, so it does.
+
+        A config for which the rule cannot be computed, as for a division by 0, does not keep it.
+        """
+        try:
+            return not self.names <= values.keys() or bool(self._evaluated(values))
+        except ValueError:
+            return False
+
+    def _read(self, node: ast.expr) -> _Term:
+        """Return what says whether a condition holds. Raises SyntaxError for a node that is none."""
+        match node:
+            case ast.BoolOp(op=op, values=nodes):
+                parts, combined = [self._read(part) for part in nodes], all if isinstance(op, ast.And) else any
+                return lambda values: combined(part(values) for part in parts)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                term = self._read(operand)
+                return lambda values: not term(values)
+            case ast.Compare(left=left, ops=signs, comparators=nodes):
+                pairs = zip([left, *nodes], signs, nodes, strict=False)
+                compared = [self._compared(*pair) for pair in pairs]
+                return lambda values: all(each(values) for each in compared)
+            case ast.Name(id=identifier) if name := self._names.get(identifier):
+                return lambda values: values[name] is True
+            case _:
+                raise SyntaxError(ast.dump(node))
+
+    def _compared(self, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> _Term:
+        """Return what compares two sides. Words and switches can be equal, and only numbers have an order."""
+        if compare := _EQUALITIES.get(type(sign)):
+            first, second = self._side(left), self._side(right)
+        elif compare := _ORDERS.get(type(sign)):
+            first, second = self._arithmetic(left), self._arithmetic(right)
+        else:
+            raise SyntaxError(ast.dump(sign))
+        return lambda values: compare(first(values), second(values))
+
+    def _side(self, node: ast.expr) -> _Term:
+        """Return what gives one side of an equality: a value as it is, or a number."""
+        match node:
+            case ast.Name(id=identifier) if name := self._names.get(identifier):
+                return lambda values: values[name]
+            case ast.Name(id=word) if word in _WORDS:
+                return lambda values: _WORDS[word]
+            case ast.Constant(value=str() as text):
+                return lambda values: text
+            case _:
+                return self._arithmetic(node)
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} is {value!r}, not a number")
+    return value

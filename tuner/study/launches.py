@@ -1,0 +1,306 @@
+"""Ready-made spaces for launches of large models: what `launch: megatron` adds to a study file.
+
+    launch: megatron
+    trainer: {name: command, options: {command: "torchrun --nproc-per-node {ranks} pretrain_gpt.py …"}}
+
+A launch knows flags of a script, variables, or values of a configuration file. The value that the command has comes
+first. What the study file says itself stays.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from tuner.study.shell import shell_split
+from tuner.study.space import Value, written
+
+KEPT = ["batch", "sample", "model", "optimizer", "precision", "loss"]
+"""The parts of the training that no launch changes."""
+_PROGRESS = ("progress", "progress_file", "count", "samples_per_iteration", "session")
+"""The options that say how progress is read; without them it is counted inside."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Knob:
+    """A setting that a launch searches."""
+
+    choices: tuple[Value, ...] = ()
+    own: Value | None = None
+    """The value without the flag; None where it has to be typed."""
+    switch: bool = False
+    """Whether the flag stands without a value."""
+    typed: bool = False
+    """Whether a switch counts only where the command has it."""
+    env: bool = False
+    """Whether it is an environment variable."""
+    key: bool = False
+    """Whether it is a value of the configuration file: the keys to it, joined by dots."""
+    after: str = ""
+    """The word of the command behind which the flag is added: those of a launcher stand before the script."""
+    needs: tuple[str, ...] = ()
+    """Flags that have to be typed, too."""
+    without: tuple[str, ...] = ()
+    """Flags that must not be typed."""
+    when: Mapping[str, Any] = field(default_factory=dict)
+    """As in a study file."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """What a launcher or a script of large models lets vary."""
+
+    space: Mapping[str, Knob]
+    rules: tuple[str, ...] = ()
+    known: Mapping[str, Value] = field(default_factory=dict)
+    """What rules count with → its value where nothing is typed."""
+    computed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Flag → its `value`, which follows from others; with `own` also where it is typed. `{own:NAME}`: its own value."""
+    file: str = ""
+    """The keys by which the configuration file is known."""
+    shown_by: tuple[str, ...] = ()
+    """The flags of a parser that show that a script is meant."""
+
+    @property
+    def parameters(self) -> frozenset[str]:
+        """The names of all that it decides, as parameters."""
+        return frozenset(map(_parameter, (*self.space, *self.computed)))
+
+
+_TABLES: TypeAdapter[dict[str, Launch]] = TypeAdapter(dict[str, Launch])
+LAUNCHES: Mapping[str, Launch] = _TABLES.validate_python(
+    tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+)
+"""Name → launch, as `launches.toml` lists them."""
+
+
+def shown_launch(flags: Collection[str]) -> str | None:
+    """Return the launch that a script's own flags show; None where they show none."""
+    known = set(map(_normal, flags))
+    wanted = {name: set(map(_normal, launch.shown_by)) for name, launch in LAUNCHES.items() if launch.shown_by}
+    return next((name for name, shown_by in wanted.items() if shown_by <= known), None)
+
+
+def with_launches(study: dict[str, Any]) -> dict[str, Any]:
+    """Return a study file as read, with what its `launch` adds; the file as it is where it has none.
+
+    Raises ValueError for an unknown launch, and for a study without a command.
+    """
+    names = study.get("launch")
+    for name in reversed([names] if isinstance(names, str) else names or []):
+        if name not in LAUNCHES:
+            raise ValueError(f"launch: {name!r} is unknown; known: {', '.join(LAUNCHES)}")
+        study = _with(study, name, LAUNCHES[name])
+    return study
+
+
+@dataclass(slots=True)
+class _Command:
+    """A study's command while its flags become placeholders."""
+
+    words: list[str]
+    env: dict[str, str]
+    file: str = ""
+    """The configuration file, as the command names it."""
+    in_file: Mapping[str, Value] = field(default_factory=dict)
+    """The keys to a value of the configuration file, joined by dots → the value."""
+
+    def typed(self, flag: str) -> str | None:
+        """Return the value of a flag, "true" for a bare one; None where the command does not have it."""
+        place = self._place(flag)
+        if place is None:
+            return None
+        _, equals, value = self.words[place].partition("=")
+        return value if equals else "true" if self.is_bare(flag) else self.words[place + 1]
+
+    def is_bare(self, flag: str) -> bool:
+        """Return whether a flag stands without a value."""
+        place = self._place(flag)
+        following = self.words[place + 1 : place + 2] if place is not None and "=" not in self.words[place] else ["x"]
+        return not following or re.match(r"--?[A-Za-z]|\{flag:", following[0]) is not None
+
+    def put(self, flag: str, placeholder: str, after: str = "") -> None:
+        """Put a placeholder in the place of a flag's value, or of a bare flag; a flag that is not there is added."""
+        place = self._place(flag)
+        if place is None:
+            at = self.words.index(after) + 1 if after in self.words else len(self.words)
+            self.words[at:at] = [placeholder] if placeholder.startswith("{flag:") else [f"--{flag}", placeholder]
+        elif "=" in self.words[place]:
+            self.words[place] = f"{self.words[place].partition('=')[0]}={placeholder}"
+        else:
+            self.words[place if self.is_bare(flag) else place + 1] = placeholder
+
+    def has(self, name: str) -> bool:
+        """Return whether a flag is typed, or the configuration file has a value of its own for it."""
+        return self.typed(name) is not None or self.in_file.get(name, "auto") != "auto"
+
+    def values(self) -> dict[str, Value]:
+        """Return all values that are typed or in the file: parameter → value."""
+        flags = [word.partition("=")[0].lstrip("-") for word in self.words if word.startswith("--")]
+        typed = {flag: self.typed(flag) or "{" for flag in flags if flag}
+        in_words = {_parameter(flag): _value(text) for flag, text in typed.items() if "{" not in text}
+        return {**{_parameter(keys): value for keys, value in self.in_file.items()}, **in_words}
+
+    def _place(self, flag: str) -> int | None:
+        names = (_normal(word.partition("=")[0]) if word.startswith("--") else "" for word in self.words)
+        return next((place for place, name in enumerate(names) if name == _normal(flag)), None)
+
+
+def _with(study: dict[str, Any], name: str, launch: Launch) -> dict[str, Any]:
+    """Return a study with what one launch adds. Raises ValueError where there is nothing that could vary."""
+    trainer = dict(study.get("trainer") or {})
+    options = dict(trainer.get("options") or {})
+    if trainer.get("name") != "command" or not options.get("command"):
+        raise ValueError(f"launch: {name} needs the trainer `command`, with a command among its options")
+    command = _command(trainer, options, launch)
+    added = _Added()
+    values = {**launch.known, **command.values()}
+    for flag, knob in launch.space.items():
+        own = _own(command, flag, knob)
+        if own is not None:
+            values[_parameter(flag)] = own
+            _search(command, flag, knob, own, added)
+    if not added.space:
+        raise ValueError(f"launch: {name} finds nothing in the command that may vary; docs/launches.md lists its flags")
+    _compute(command, launch, values, added)
+    rules = [rule for text in launch.rules if (rule := _resolved(text, values, added))]
+    is_counted = not any(key in options for key in _PROGRESS)
+    options = {**({"keeps": KEPT, "learning": "keep"} if is_counted else {}), **options, "command": command.words}
+    files = {command.file: added.files} if added.files else {}
+    for key, more in {"env": command.env, "unset": added.unset, "computed": added.computed, "files": files}.items():
+        if more:
+            options[key] = {**more, **(options.get(key) or {})} if key != "env" else more
+    return {
+        "objective": "samples_per_s",
+        **study,
+        "trainer": {**trainer, "options": options},
+        "space": {**added.space, **(study.get("space") or {})},
+        "rules": [*rules, *(study.get("rules") or ())],
+    }
+
+
+@dataclass(slots=True)
+class _Added:
+    """What a launch adds to a study."""
+
+    space: dict[str, dict[str, Any]] = field(default_factory=dict)
+    unset: dict[str, Value] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    """Parameter → the keys to its value in the configuration file."""
+    computed: dict[str, str] = field(default_factory=dict)
+
+
+def _command(trainer: Mapping[str, Any], options: Mapping[str, Any], launch: Launch) -> _Command:
+    """Return the command of a study, with its configuration file if the launch knows one."""
+    text = options["command"]
+    words = list(shell_split(text) if isinstance(text, str) else map(str, text))
+    command = _Command(words, {name: str(value) for name, value in (options.get("env") or {}).items()})
+    folder = Path(str(trainer.get("root") or ""), str(options.get("cwd") or "")).expanduser()
+    for word in words if launch.file else ():
+        name = word.rpartition("=")[2]
+        values = dict(_leaves(_json(folder / name))) if name.endswith(".json") else {}
+        if launch.file in values:
+            return replace(command, file=name, in_file=values)
+    return command
+
+
+def _own(command: _Command, flag: str, knob: Knob) -> Value | None:
+    """Return the command's own value of a setting; None where it has none, or may not vary."""
+    if not all(map(command.has, knob.needs)) or any(map(command.has, knob.without)):
+        return None
+    text = command.env.get(flag) if knob.env else command.typed(flag)
+    if knob.switch:
+        return (None if knob.typed else False) if text is None else text.lower() == "true"
+    own = command.in_file.get(flag) if knob.key else knob.own if text is None else _value(text)
+    is_of_kind = isinstance(own, str) == isinstance(knob.choices[0], str) or own == knob.own
+    return own if is_of_kind and "{" not in str(own) else None
+
+
+def _search(command: _Command, flag: str, knob: Knob, own: Value, added: _Added) -> None:
+    """Add a setting to the space, the own value first, and put its placeholder into the command."""
+    if not knob.when.keys() <= added.space.keys():
+        return
+    parameter = flag if knob.switch else _parameter(flag)
+    choices = (False, True) if knob.switch else knob.choices
+    is_typed = flag in command.env if knob.env else knob.key or command.typed(flag) is not None
+    first = (own,) if is_typed or not knob.when else ()
+    when = {"when": dict(knob.when)} if knob.when else {}
+    added.space[parameter] = {"choices": list(dict.fromkeys((*first, *choices))), **when}
+    if knob.key:
+        added.files[parameter] = flag
+        return
+    if not (is_typed or knob.switch):
+        added.unset[parameter] = own
+    if knob.env:
+        command.env[flag] = f"{{{parameter}}}"
+    elif knob.switch and (not is_typed or command.is_bare(flag)):
+        command.put(flag, f"{{flag:{parameter}}}", knob.after)
+    else:
+        command.put(flag, f"{{{parameter}}}", knob.after)
+
+
+def _compute(command: _Command, launch: Launch, values: dict[str, Value], added: _Added) -> None:
+    """Add the flags that follow from others, so that the total batch stays."""
+    for flag, follows in launch.computed.items():
+        parameter, text = _parameter(flag), str(follows["value"])
+        own = {**({parameter: follows["own"]} if "own" in follows else {}), **values}
+        names = re.findall(r"\{own:(\w+)\}", text)
+        if (command.typed(flag) is None or "own" in follows) and all(isinstance(own.get(name), int) for name in names):
+            for name in names:
+                text = text.replace(f"{{own:{name}}}", str(own[name]))
+            added.computed[parameter] = text
+            command.put(flag, f"{{{parameter}}}")
+
+
+def _resolved(rule: str, values: Mapping[str, Value], added: _Added) -> str | None:
+    """Return a rule with the values of what does not vary; None where such a value is unknown, or nothing varies."""
+    names = set(re.findall(r"\{([\w-]+)\}", rule)) - {"ranks"}
+    for name in names - added.space.keys():
+        if name not in values and name not in added.computed:
+            return None
+        value = values.get(name, "")
+        text = repr(value) if isinstance(value, str) else written(value)
+        rule = rule.replace(f"{{{name}}}", f"({added.computed[name]})" if name in added.computed else text)
+    return rule if names & added.space.keys() else None
+
+
+def _json(path: Path) -> object:
+    """Return the content of a JSON file; None where it cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _leaves(content: object, before: str = "") -> Iterator[tuple[str, Value]]:
+    """Yield the keys to each single value, joined by dots, and the value."""
+    for key, value in content.items() if isinstance(content, dict) else ():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{before}{key}.")
+        elif isinstance(value, bool | int | float | str):
+            yield f"{before}{key}", value
+
+
+def _value(text: str) -> Value:
+    """Return a typed value: a number, true or false, or the text."""
+    if text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    try:
+        return int(text) if re.fullmatch(r"-?\d{1,15}", text) else float(text)
+    except ValueError:
+        return text
+
+
+def _normal(flag: str) -> str:
+    """Return a flag as it is compared: `--tensor-model-parallel-size` and `tensor_model_parallel_size` are the same."""
+    return flag.lstrip("-").replace("-", "_")
+
+
+def _parameter(flag: str) -> str:
+    """Return the name of a flag as a parameter: the last part, with underscores."""
+    return _normal(flag).rpartition(".")[2]
