@@ -49,6 +49,13 @@ def named(
     return known.detail
 
 
+def test_a_straggler_becomes_a_note_of_the_result() -> None:
+    processes: Any = SimpleNamespace(watchers=[SimpleNamespace(host=host, recent=()) for host in HOSTS], quiet=None)
+    result = ProbeResult(config={}, plan_digest="", started_at="", total_s=9.0, devices=tuple(summaries(50, 60)))
+    (note,) = with_nodes(result, processes).notes
+    assert note.startswith("b works 20 % longer in each step than a")
+
+
 def test_a_long_line_is_known_although_a_detail_shortens_it() -> None:
     detail = f"{LONG[:200]} … {LONG[-200:]}"
     assert named(detail, b=("up", f"  {LONG}")) == f"b: {detail}"
