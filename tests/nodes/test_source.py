@@ -70,6 +70,12 @@ def test_a_node_that_does_not_answer_is_named(cluster: FakeCluster) -> None:
     assert all("hang_up" in node.ended_by for node in cluster.nodes.values())
 
 
+def test_a_watcher_that_opens_its_devices_slowly_hears_that_the_tuner_is_there(cluster: FakeCluster) -> None:
+    cluster.slow = {"b"}
+    with closing(Nodes(SPEC, ("a", "b"), cluster.clock, connect=cluster, waits=Waits(30.0, 0.05, 0.01))) as nodes:
+        assert len(nodes.devices) == 4
+
+
 def test_a_watcher_that_cannot_be_started_leaves_none_behind(cluster: FakeCluster) -> None:
     def connect(host: str, *both: object) -> object:
         if host == "b":

@@ -43,6 +43,7 @@ class FakeNode:
         self._cluster, self._host, self.says, self._end = cluster, host, hear, end
         self.requests: list[Request] = []
         self.ended_by: list[str] = []
+        self._opens: list[Request] = []
 
     def tell(self, kind: str, **fields: Any) -> None:
         """Write a message, with the time on the node's clock."""
@@ -55,6 +56,8 @@ class FakeNode:
 
     def send(self, data: bytes) -> None:
         if data == BEAT:
+            if self._opens:
+                self._answer(self._opens.pop())
             return
         request: Request = pickle.loads(base64.b64decode(data))  # noqa: S301 - our own
         self.requests.append(request)
@@ -62,6 +65,8 @@ class FakeNode:
         if type(request) in refusals:
             error, why = refusals[type(request)]
             self.tell("refused", error=error, why=why)
+        elif isinstance(request, Opening) and self._host in self._cluster.slow:
+            self._opens.append(request)
         elif self._host not in self._cluster.silent:
             self._answer(request)
 
@@ -103,6 +108,8 @@ class FakeCluster:
     refusals: dict[str, dict[type, tuple[str, str]]] = field(default_factory=dict)
     """Host → the kinds of requests that it refuses, with the error."""
     silent: set[str] = field(default_factory=set)
+    slow: set[str] = field(default_factory=set)
+    """The hosts that open their devices so slowly that they hear a sign of life first."""
     left: dict[str, str] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
     """The hosts on which watchers were started."""

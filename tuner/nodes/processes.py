@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from tuner.errors import TunerError
-from tuner.nodes.messages import SILENT_S, Part, Word, error_of, until
+from tuner.nodes.messages import BEAT_S, SILENT_S, Part, Word, error_of, until
 from tuner.nodes.watcher import Heard, Watcher, end, on_our_clock
 from tuner.probe import Clock, DeviceSample, OutputLine, ProbePlan
 from tuner.probe.output import USUAL_BOUNDS, Log, unwritable
@@ -31,6 +31,8 @@ class Waits(NamedTuple):
     """Seconds for its start, and for that of a part: `srun` waits for busy nodes."""
     end_s: float = USUAL_BOUNDS.term_grace_s + USUAL_BOUNDS.kill_s + 5.0
     """Seconds for the end of a part: those of its process, and the way of the messages."""
+    beat_s: float = BEAT_S
+    """Seconds between two signs of life of the tuner."""
 
 
 USUAL_WAITS = Waits()

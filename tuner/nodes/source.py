@@ -12,7 +12,7 @@ from typing import Any
 
 from tuner.devices.cards import Occupancy, Occupant
 from tuner.errors import DeviceError, DeviceLostError
-from tuner.nodes.messages import BEAT, BEAT_S, Opening, Word, error_of, until
+from tuner.nodes.messages import BEAT, Opening, Word, error_of, until
 from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits
 from tuner.nodes.remarks import with_nodes
 from tuner.nodes.watcher import Connect, Heard, Step, Watcher, end
@@ -79,7 +79,7 @@ class Nodes:
         self.devices = tuple(renamed[:count])
 
     def _beat(self) -> None:
-        while not self._is_closed.wait(BEAT_S):
+        while not self._is_closed.wait(self._waits.beat_s):
             for watcher in tuple(self._watchers):
                 watcher.line.send(BEAT)
 
