@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -89,6 +90,31 @@ def test_a_plan_runs_on_each_node_and_all_is_heard(nodes: Nodes, tmp_path: Path)
     assert sorted(message["rank"] for message in told) == [0, 1]
     assert {sample.device for sample in nodes.sample(1.0)} == {0, 1, 2, 3}
     assert "b: node 1" in (tmp_path / "out/console.log").read_text().splitlines()
+
+
+AHEAD = ("unshare", "--time", "--monotonic", "86400", "--fork", "true")
+
+
+def test_a_clock_that_is_a_day_ahead_changes_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import json, os, sys, time\n"
+        "message = {'type': 'iteration', 'iteration': 0, 'rank': int(sys.argv[1]), 't_s': time.monotonic()}\n"
+        "open(os.environ['TUNER_PROGRESS'], 'a').write(json.dumps(message) + chr(10))\n"
+        "time.sleep(0.3)\n"
+    )
+    if subprocess.run(AHEAD, capture_output=True, check=False).returncode:
+        pytest.skip("no time namespaces")
+    fake_nodes(tmp_path, monkeypatch, *HOSTS)
+    monkeypatch.setenv("SECONDS_AHEAD", "86400")
+    with closing(Nodes(SPEC, HOSTS)) as nodes:
+        begun_s = time.monotonic()
+        lines = everything_said(processes := nodes.start(plan(nodes, tmp_path, code)))
+        processes.end()
+        ended_s = time.monotonic()
+        times_s = [json.loads(line.text)["t_s"] for line in lines if line.stream == "progress"]
+        assert len(times_s) == 2
+        assert all(begun_s < t_s < ended_s for t_s in times_s)
+        assert {sample.device for sample in nodes.sample(0.0) if -60.0 < sample.t_s <= 0.0} == {0, 1, 2, 3}
 
 
 def test_a_part_of_fewer_cpu_ranks_shares_the_work_among_them(nodes: Nodes, tmp_path: Path) -> None:

@@ -20,8 +20,12 @@ while [ "${1#-}" != "$1" ]; do
     case "$1" in --nodelist=*) export SLURMD_NODENAME="${1#*=}" ;; esac
     shift
 done
+if [ -n "$SECONDS_AHEAD" ] && [ "$SLURMD_NODENAME" = b ]; then
+    exec unshare --time --monotonic "$SECONDS_AHEAD" --fork --kill-child "$@"
+fi
 exec "$@"
 """
+"""With SECONDS_AHEAD, the monotonic clock of node b is ahead (time_namespaces(7))."""
 
 
 def fake_nodes(folder: Path, monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:

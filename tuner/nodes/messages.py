@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from queue import Empty, SimpleQueue
 from threading import Event
-from typing import Any
+from typing import Any, TypeVar
 
 from tuner import errors
 from tuner.errors import TunerError
@@ -54,6 +54,7 @@ class Word(Enum):
 
 
 Request = Opening | Part | Word
+Item = TypeVar("Item")
 
 
 def packed(request: Request) -> bytes:
@@ -97,7 +98,7 @@ def error_of(message: Mapping[str, Any]) -> TunerError:
     return next((error for error in known if issubclass(error, TunerError)), TunerError)(message["why"])
 
 
-def until(inbox: "SimpleQueue[Any]", clock: Clock, limit_s: float) -> Iterator[Any]:
+def until(inbox: "SimpleQueue[Item]", clock: Clock, limit_s: float) -> Iterator[Item]:
     """Yield what is heard, until nothing comes any more within the limit."""
     end_s = clock.now() + limit_s
     with suppress(Empty):
