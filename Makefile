@@ -1,6 +1,7 @@
-# Two commands do everything on a fresh machine: `make optimize` and `make test`.
+# Three commands do everything on a fresh machine: `make optimize`, `make demo` and `make test`.
 PYTHON ?= python3
-STUDY ?= pi_plus
+# without MimicKit and without a GPU, a search of two minutes that shows everything
+STUDY ?= $(if $(or $(MIMICKIT_ROOT),$(shell command -v nvidia-smi)),pi_plus,demo)
 VENV := .venv
 BIN := $(VENV)/bin
 # --no-compile: Python compiles what it imports; to compile all of torch and its like took half of the installation
@@ -9,12 +10,16 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --con
 # where it is set, every process that is started would compile anew what it imports
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: optimize test check docs lint clean
+.PHONY: optimize demo test check docs lint clean
 
-## optimize: install, then run or resume the study STUDY (default pi_plus)
+## optimize: install, then run or resume the study STUDY (pi_plus where it can run, else demo)
 optimize: $(VENV)/installed
 	$(BIN)/tuner optimize --study $(STUDY)
 	@echo "next: source $(BIN)/activate   (so that this shell finds the command tuner)"
+
+## demo: install, then make a script faster that waits for its data, in a minute
+demo: $(VENV)/installed
+	$(BIN)/tuner optimize --yes --n-trials 4 -- $(BIN)/python examples/slow_data.py --batch-size 32 --workers 0
 
 ## test: install with the tools, then run the tests, four at a time: many of them wait for processes
 # With a thread of numpy's per core in each of the four, the four would wait for each other.

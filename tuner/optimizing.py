@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.devices.found import spare_cards
+from tuner.devices.power import check_power
 from tuner.devices.rapl import COUNTERS
 from tuner.drafting.making import Wanted, made_study
 from tuner.drafting.outcome import SpeedGain, Told, gain, told
@@ -78,6 +79,7 @@ def open_search(
     if replay is None:
         bench = open_workbench(study, devices=devices, prices=prices, runs=runs)
         check_energy(bench.spec, bench.source)
+        check_power(bench.spec, bench.devices)
         if spare := spare_cards(bench.spec.devices_for(devices)):
             each = len(bench.devices)
             more = f"; `tuner optimize --workers {spare // each + 1}` searches on them, too" if spare >= each else ""
@@ -212,7 +214,7 @@ def optimize(
     with open_job(ready.bench, url, ready.prober, watcher=watcher) as job:
         watcher(ready.bench.started(ready.cases))
         outcomes = ready.run(job, Budget(MonotonicClock(), hours), trials)
-    export_study(url, ready.bench.spec.name, ready.bench.folder)
+    export_study(url, ready.bench.spec.name, ready.bench.folder, ready.cases)
     return result_of(ready, url, outcomes, command)
 
 

@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -90,9 +91,17 @@ def shown(*events: Event | tuple[Event, str], width: int = 100, encoding: str = 
 
 def test_a_case_shows_its_trials_and_its_best_with_the_error() -> None:
     best = BestSoFar(value=61.25, error=0.8, trial=1)
-    assert shown(study(), begun(best=best))[1] == "walk 2/24 | best min_avg_util 61.2 ± 0.8 (#1)"
-    assert shown(study(), begun())[1] == "walk 2/24 | no best yet"
-    assert shown(study(), begun(), encoding="ascii")[1] == "walk 2/24 - no best yet"
+    assert shown(study(), begun(best=best)) == ["walk 2/24 | best min_avg_util 61.2 ± 0.8 (#1)"]
+    assert shown(study(), begun()) == ["walk 2/24 | no best yet"]
+    assert shown(study(), begun(), encoding="ascii") == ["walk 2/24 no best yet"]
+
+
+def test_a_speed_is_compared_with_that_of_the_first_config() -> None:
+    first = replace(ended(), values=(300.0,), best=BestSoFar(value=300.0, error=1.0, trial=0))
+    later = replace(ended(), values=(1260.0,), best=BestSoFar(value=1260.0, error=9.0, trial=1))
+    events = [replace(study(), objectives=("samples_per_s",)), begun(), first, later, probe(left_s=60.0)]
+    line = shown(*events, width=80)[0]
+    assert line == "walk 3/24 | about 1 min 00 s left, best 1260 samples/s (4.2 times)"
 
 
 @pytest.mark.parametrize(
@@ -102,27 +111,28 @@ def test_a_case_shows_its_trials_and_its_best_with_the_error() -> None:
         (running("starting", None, 8.0), "0/? | starting, 8.0 s; num_envs=4096"),
         (running("warm-up", 1, 31.0), "1/? | warm-up, 31.0 s; num_envs=4096"),
         (running(), "3/7 | 1 min 04 s, 61.2 ± 0.8, 15000 samples/s so far; num_envs=4096"),
-        (running(utilisation=(97.0, 5.0)), "3/7 | 1 min 04 s, 61.2 ± 0.8, 15000 samples/s so far; cuda:0 97 %,"),
+        (running(utilisation=(97.0, 5.0)), "3/7 | 1 min 04 s, 61.2 ± 0.8, 15000 samples/s so far; busy: cuda:0"),
     ],
 )
 def test_a_probe_shows_its_phase_its_devices_and_its_config(event: ProbeRunning | None, phase: str) -> None:
     events = [study(), begun(), probe(), *([event] if event else [])]
-    line = shown(*events)[2]
+    line = shown(*events)[1]
     assert line.startswith("#7 ")
     assert phase in line
 
 
 def test_the_time_left_stands_first_as_far_as_it_is_known() -> None:
-    assert "left" not in shown(study(), begun(), probe())[1]
-    assert shown(study(), begun(), probe(left_s=600.0))[1].endswith("about 10 min 00 s left, no best yet")
-    assert shown(study(), begun(), probe(left_s=600.0), running())[1].endswith("about 8 min 56 s left, no best yet")
+    assert "left" not in shown(study(), begun(), probe())[0]
+    assert shown(study(), begun(), probe(left_s=600.0))[0].endswith("about 10 min 00 s left, no best yet")
+    assert shown(study(), begun(), probe(left_s=600.0), running())[0].endswith("about 8 min 56 s left, no best yet")
 
 
 def test_what_a_probe_did_is_gone_with_its_end() -> None:
     over = CaseEnded(case="walk", ending="the trial budget is used", probed=1, why=None)
     lines = shown(study(), begun(), probe(), running(), ended())
-    assert lines[1:] == ["walk 3/24 | best min_avg_util 61.2 ± 0.8 (#7)"]
-    assert shown(study(), begun(), probe(), ended(), over) == ["cases 1/1 | ended"]
+    assert lines == ["walk 3/24 | best min_avg_util 61.2 ± 0.8 (#7)"]
+    assert shown(study(), begun(), probe(), ended(), over) == []
+    assert shown(study("walk", "run"), begun(), probe(), ended(), over) == ["cases 1/2 | ended"]
 
 
 def test_each_worker_shows_its_probe_on_its_own_devices() -> None:
@@ -138,12 +148,11 @@ def test_each_worker_shows_its_probe_on_its_own_devices() -> None:
         (over, first),
         width=140,
     )
-    assert lines[2:] == [
+    assert lines[1:] == [
         "worker 1 (0) #7 0/? | num_envs=4096",
-        "worker 2 (1) #8 3/? | starting, 1 min 04 s; cuda:1 50 %; num_envs=4096",
+        "worker 2 (1) #8 3/? | starting, 1 min 04 s; busy: cuda:1 50 %; num_envs=4096",
     ]
-    assert lines[0].startswith("cases")
-    assert "0/1" in lines[0]  # the other worker still probes
+    assert lines[0].startswith("walk")  # the other worker still probes
 
 
 def test_a_worker_that_has_ended_shows_nothing() -> None:

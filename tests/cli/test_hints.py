@@ -214,13 +214,11 @@ def test_a_typed_command_whose_best_has_the_largest_value_gets_the_command_that_
 
     def goes_on(**config: int) -> str | None:
         row = summary(replace(BEST, config=config))
-        return with_larger(desk, row, "A=1 train -b 8 --tag 'a b'", storage=None, runs=RUNS)
+        return with_larger(desk, row, storage=None, runs=RUNS)
 
     assert goes_on(workers=2, batch=8) is None
-    assert goes_on(workers=4, batch=8) == (
-        f"tuner optimize --name {desk.spec.name}-4 --search workers=4,8,16 -- A=1 train -b 8 --tag 'a b'"
-    )
-    assert f"--name {desk.spec.name}-4-32 --search workers=4,8,16 --search batch=32,64,128 --" in str(
+    assert str(goes_on(workers=4, batch=8)).endswith(f"`--name {desk.spec.name}-4 --search workers=4,8,16`")
+    assert f"--name {desk.spec.name}-4-32 --search workers=4,8,16 --search batch=32,64,128`" in str(
         goes_on(workers=4, batch=32)
     )
 
@@ -232,7 +230,7 @@ def test_a_single_rung_is_not_called_the_largest(tmp_path: Path) -> None:
 
 def test_the_command_for_the_best_names_the_options_that_led_to_it() -> None:
     said = script_of_best("my study.yaml", devices=None, storage=None, runs=RUNS)
-    assert said == "`tuner plan --study 'my study.yaml' --best` prints a script that trains with the best config"
+    assert "`tuner plan --study 'my study.yaml' --best`" in said
     said = script_of_best("demo", devices="cpu:2", storage="postgresql://me:secret@host/db", runs=Path("/scratch"))
     assert "--study demo --devices cpu:2 --storage 'postgresql://me:***@host/db' --runs /scratch --best`" in said
 

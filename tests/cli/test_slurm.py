@@ -209,6 +209,19 @@ def test_a_scaling_without_a_study_is_not_submitted(tuner: Tuner, tmp_path: Path
     assert "--study" in err
 
 
+def test_what_has_no_probe_is_foretold_by_its_command_or_the_reason_is_its_last_line(
+    tuner: Tuner, tmp_path: Path
+) -> None:
+    (tmp_path / "short.py").write_text("import sys\nprint('loading')\nsys.exit('no corpus here')")
+    command = [sys.executable, str(tmp_path / "short.py"), "{num_envs}"]
+    trainer = {"name": "command", "options": {"command": command, "cases": ["walk"]}}
+    study = study_file(tmp_path, trainer=trainer, devices="auto", slurm={"gpus": 1})
+    code, out, err = tuner("plan", "--study", study, "--launcher", "slurm", "--predict")
+    assert code == 0, err
+    assert "no probe has run" in " ".join(out.replace("#", "").split())
+    assert "no corpus here" in " ".join(out.replace("#", "").split())
+
+
 @pytest.mark.parametrize("command", ["plan", "optimize"])
 def test_without_a_number_of_gpus_no_job_is_planned(
     tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str

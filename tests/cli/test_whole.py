@@ -23,7 +23,7 @@ ROWS = [replace(summary(BEST), case="amp_walk", probe_s=600.0), replace(summary(
 def test_what_all_cases_took_and_which_are_left(endings: list[Ending], left: str) -> None:
     outcomes = [CaseOutcome(case=case, ending=one, probed=1) for case, one in zip(CASES, endings, strict=False)]
     assert of_all(CASES, outcomes, [*ROWS, replace(ROWS[0], case="other")], 2) == (
-        f"the probes of 2 of 3 cases took 15 min 00 s, 1,800 device-seconds, 900 per case; {left}"
+        f"2 of 3 cases in 15 min 00 s, 1,800 device-seconds; {left}"
     )
 
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -15,7 +16,6 @@ import pytest
 import tuner.count
 from tuner.count import Merger
 
-pytest.importorskip("torch")
 HERE = Path(__file__).parent
 BEGIN = """
     import copy, io, os, pickle, sys
@@ -83,6 +83,8 @@ FIRST = 3
 @pytest.fixture(scope="module")
 def forked() -> Iterator[Callable[[str, Path], str]]:
     """Return a function that runs code with counting, and returns what it prints; its counts go to a folder."""
+    if find_spec("torch") is None:
+        pytest.skip("torch is not installed")
     environ = os.environ | {"PYTHONPATH": str(Path(tuner.count.__file__).parent / "inside"), "TUNER_COUNT": "nowhere"}
     command = [sys.executable, str(HERE / "forks.py")]
     with subprocess.Popen(command, env=environ, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
@@ -161,6 +163,28 @@ def test_a_trained_module_is_copied_saved_and_scripted_as_without_counting(count
     """)
     assert output.split() == ["False", "False", "False"]  # the last one: the class is watched
     assert last(records)["rows"] == 5 * 5
+
+
+A_DICTIONARY_LIKE_A_TENSOR = """
+import torch
+from tuner_inside import inputs
+
+class TensorDict(dict):  # as that of the library tensordict
+    dtype, shape, batch_size = None, (64,), (64,)
+
+    def dim(self):
+        return 1
+
+policy = torch.zeros(64, 4)
+given = TensorDict(policy=policy)
+print(inputs.first_tensor((given,)) is policy, inputs.samples((given,)))
+"""
+
+
+def test_a_dictionary_with_the_form_of_a_tensor_is_a_dictionary(
+    forked: Callable[[str, Path], str], tmp_path: Path
+) -> None:
+    assert forked(A_DICTIONARY_LIKE_A_TENSOR, tmp_path / "counts").split() == ["True", "64"]
 
 
 def test_an_evaluation_and_a_save_are_told_as_pauses(counted: Any) -> None:

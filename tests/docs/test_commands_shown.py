@@ -53,15 +53,17 @@ PARSED = {
     "tuner diagnose --storage sqlite:///optuna.db --study-name mine",  # tests/cli/test_diagnose.py runs it
     "tuner worker --study S",
     "tuner worker --study pi_plus --devices 0,1",
+    "tuner verify --study train",
+    "tuner verify --study S",  # tests/cli/test_verify_command.py runs it
     "tuner race --study S",
-    "tuner race --study pi_plus --case amp_pi_plus --hours 2",
-    "tuner race --study pi_plus --case amp_pi_plus --dry-run",  # tests/cli/test_race_command.py runs it
+    "tuner race --study pi_plus --cases amp_pi_plus --train-hours 2",
+    "tuner race --study pi_plus --cases amp_pi_plus --dry-run",  # tests/cli/test_race_command.py runs it
     "tuner soak --study S",  # tests/cli/test_soak_command.py runs it
-    "tuner told --study S",
-    "tuner told --study S --oom",  # tests/cli/test_soak_command.py runs it
+    "tuner failed --study S",
+    "tuner failed --study S --oom",  # tests/cli/test_soak_command.py runs it
     "tuner recover --study S",
     "tuner recover --study pi_plus",  # tests/test_recovering.py runs it
-    "tuner optimize --study reference",
+    "tuner optimize --study demo",
     "tuner record --study S",
     "tuner record --study pi_plus --configs 60",
     "tuner record --study pi_plus --configs 60 --hours 2",
@@ -76,7 +78,7 @@ PARSED = {
     "tuner report --study train",
     "tuner plan --study train --best",
     "tuner plan --study S --set batch_size=64 --predict",  # tests/cli/test_soak_command.py runs it
-    "tuner scale --study pi_plus --gpus 1,2",
+    "tuner scale --study pi_plus --counts 1,2",
 }
 SHELL = {
     "pip install .",

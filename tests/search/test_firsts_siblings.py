@@ -62,7 +62,7 @@ def test_gain_begins_with_them_too() -> None:
 
 
 def test_what_is_not_in_the_space_is_skipped() -> None:
-    search = Search(USUAL, seeded(amp_a=at(128), amp_b={"num_envs": 64}, amp_c=at(32)))
+    search = Search(USUAL, seeded(amp_a=at(128), amp_b={"num_envs": 48}, amp_c=at(32)))
     assert search.probe(2) == [at(32), USUAL.seeds(2)[0]]
 
 

@@ -178,3 +178,27 @@ def test_two_workers_begin_with_different_configs(database: Database) -> None:
     assert one.finished == 3
     assert one.ask(3) is None
     assert one.ask(MANY) is not None
+
+
+SCRIPT = "train.py 0123456789ab"
+
+
+def trained(database: Database, name: str, script: str, **changes: Any) -> Config:
+    """Measure a config in a case of another study with a script, and return the config."""
+    known = identity() | {"trainer": {"name": "command", "command": name}} | changes
+    study = case_study(database, name=name, known=known)
+    asked = ask(study)
+    tell(study, asked, ok(50.0), host={"script": script})
+    return asked.config
+
+
+def test_other_studies_of_the_same_script_on_alike_devices_lend_too(database: Database) -> None:
+    trained(database, "old/command", SCRIPT)
+    best = trained(database, "new/command", SCRIPT)
+    trained(database, "edited/command", "train.py ffffffffffff")
+    trained(database, "elsewhere/command", SCRIPT, devices=["cuda:0 another"])
+    searched(database, "amp_walk", 50.0)
+    known = siblings(database, "demo", Case(name="amp_run"), identity(), SCRIPT)
+    assert [one.case for one in known] == ["amp_walk", "new/command", "old/command"]
+    assert known[1].best == best
+    assert [one.case for one in siblings(database, "demo", Case(name="amp_run"), identity())] == ["amp_walk"]

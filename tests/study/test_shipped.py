@@ -48,6 +48,15 @@ def test_the_demo_without_a_gpu_tries_every_way_to_load_data_within_its_trials()
     assert demo.search.trials == len(configs)
 
 
+def test_the_demo_searches_the_whole_space_with_the_product_s_own_sampler_and_runs_out_of_memory() -> None:
+    demo, whole = load("demo", {}), load("reference", {})
+    assert set(demo.build_space().names) == set(whole.build_space().names)
+    assert demo.sampler == "gain"
+    held_mib = [rung * demo.trainer.options["env_mib"] for rung in demo.build_space().rungs]
+    limit_mib = demo.environment.memory_mib or 0.0
+    assert min(held_mib) < limit_mib < max(held_mib)
+
+
 def test_the_lightning_study_searches_what_feeds_the_cards() -> None:
     spec = load("lightning_ddp", {})
     assert set(spec.build_space().names) == {"batch_size", "num_workers", "prefetch_factor", "persistent_workers"}

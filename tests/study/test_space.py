@@ -9,6 +9,7 @@ from tests_space import USUAL
 
 from tuner.study.parameter import ParameterSpec
 from tuner.study.space import LADDER, VARIANT, Condition, Config, Parameter, Space, config_digest, described, doublings
+from tuner.study.spec import StudySpec
 
 configs = st.dictionaries(st.text(max_size=5), st.integers() | st.floats(allow_nan=False) | st.text(max_size=5))
 
@@ -275,3 +276,16 @@ def test_rungs_yet_to_be_made_may_meet_any_condition() -> None:
     ladder = Parameter(name=LADDER, values=(32, 64))
     assert Space((ladder, epochs)).idle == {"update_epochs": wanted}
     assert Space((replace(ladder, bounds=(32, 64)), epochs)).idle == {}
+
+
+def test_a_config_of_another_space_keeps_what_both_have_and_takes_own_values_for_the_rest() -> None:
+    space = StudySpec.model_validate(
+        {
+            "name": "demo",
+            "trainer": {"name": "command", "options": {"command": "train"}},
+            "space": {"workers": {"choices": [4, 0, 8]}, "fused": {"choices": [False, True]}},
+        }
+    ).build_space()
+    assert space.nearest({"workers": 8, "compile": True}) == {"workers": 8, "fused": False}
+    assert space.nearest({"compile": True}) == {"workers": 4, "fused": False}
+    assert space.nearest({"workers": 3}) not in space

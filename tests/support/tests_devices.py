@@ -147,6 +147,7 @@ class FakeGpu:
     mem_total_mib: int = 24_564
     power_w: float = 80.0
     energy_j: float = 0.0
+    power_limit_w: float = 700.0
     processes: dict[int, int | None] = field(default_factory=dict)
     """The processes that compute on the card: pid → MiB, or None when the driver does not report the memory."""
     sm_mhz: int = _MAX_SM_MHZ
@@ -271,6 +272,18 @@ class FakeNvml(ModuleType):
         return round(gpu.energy_j * 1000)
 
     @_about_card
+    def nvmlDeviceGetPowerManagementLimit(self, gpu: FakeGpu) -> int:
+        return round(gpu.power_limit_w * 1000)
+
+    @_about_card
+    def nvmlDeviceGetPowerManagementLimitConstraints(self, gpu: FakeGpu) -> list[int]:
+        return [200_000, 700_000]
+
+    @_about_card
+    def nvmlDeviceSetPowerManagementLimit(self, gpu: FakeGpu, limit_mw: int) -> None:
+        gpu.power_limit_w = limit_mw / 1000
+
+    @_about_card
     def nvmlDeviceGetComputeRunningProcesses(self, gpu: FakeGpu) -> list[SimpleNamespace]:
         return [
             SimpleNamespace(pid=pid, usedGpuMemory=None if held_mib is None else held_mib * BYTES_PER_MIB)
@@ -321,3 +334,69 @@ class FakeNvml(ModuleType):
             slot.nvmlReturn = 0 if known else _NOT_SUPPORTED
             slot.value = request.sample2.pct.get(slot.metricId, 0.0)
         return request
+
+
+class FakeAmdError(Exception):
+    """A call that failed with the AMD SMI status `code`."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"AMD SMI error {code}")
+        self._code = code
+
+    def get_error_code(self) -> int:
+        return self._code
+
+
+@dataclass(eq=False, kw_only=True)
+class FakeAmdGpu:
+    """One AMD card: what each call answers, in the form that AMD documents for an MI300X."""
+
+    asic: dict[str, Any] = field(
+        default_factory=lambda: {"market_name": "AMD Instinct MI300X", "asic_serial": "0x4B2C1A9F8D3E6F7A"}
+    )
+    activity: dict[str, Any] = field(
+        default_factory=lambda: {"gfx_activity": 72, "umc_activity": 11, "mm_activity": "N/A"}
+    )
+    vram: dict[str, Any] = field(default_factory=lambda: {"vram_total": 196_592, "vram_used": 285})
+    power: dict[str, Any] = field(
+        default_factory=lambda: {"current_socket_power": 140, "average_socket_power": "N/A", "power_limit": 750}
+    )
+    energy: dict[str, Any] = field(
+        default_factory=lambda: {"energy_accumulator": 2_000_000, "counter_resolution": 15.3, "timestamp": 1}
+    )
+    errors: dict[str, int] = field(default_factory=dict)
+    """Call → the status with which it fails on this card."""
+
+
+class FakeAmdsmi(ModuleType):
+    """A fake AMD SMI with the cards `gpus`."""
+
+    AmdSmiException = FakeAmdError
+
+    def __init__(self, *gpus: FakeAmdGpu, init_error: int | None = None) -> None:
+        super().__init__("amdsmi")
+        self._gpus, self._init_error = gpus, init_error
+        for name, part in {
+            "amdsmi_get_gpu_asic_info": "asic",
+            "amdsmi_get_gpu_activity": "activity",
+            "amdsmi_get_gpu_vram_usage": "vram",
+            "amdsmi_get_power_info": "power",
+            "amdsmi_get_energy_count": "energy",
+        }.items():
+            setattr(self, name, self._answering(name, part))
+
+    def amdsmi_init(self) -> None:
+        if self._init_error is not None:
+            raise FakeAmdError(self._init_error)
+
+    def amdsmi_get_processor_handles(self) -> list[FakeAmdGpu]:
+        return list(self._gpus)
+
+    def _answering(self, name: str, part: str) -> Callable[[FakeAmdGpu], dict[str, Any]]:
+        def call(gpu: FakeAmdGpu) -> dict[str, Any]:
+            if name in gpu.errors:
+                raise FakeAmdError(gpu.errors[name])
+            return getattr(gpu, part)
+
+        call.__name__ = name
+        return call

@@ -12,7 +12,7 @@ from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 from tuner.trainers.command import CommandTrainer
 
-pytestmark = pytest.mark.early
+pytestmark = [pytest.mark.early, pytest.mark.trainers]
 
 EXAMPLE = Path(__file__).parents[2] / "examples/session"
 

@@ -111,6 +111,11 @@ def test_the_option_hidden_units_wins_over_the_device() -> None:
     assert argument(plan({}, devices=GPUS, hidden_units=256), "--hidden-units") == "256"
 
 
+def test_environments_hold_memory_where_the_study_says_so() -> None:
+    assert argument(plan({}, env_mib=8), "--env-mib") == argument(warm_plan({}, env_mib=8), "--env-mib") == "8"
+    assert argument(plan({}), "--env-mib") is None
+
+
 def test_the_study_may_name_the_python() -> None:
     spec = TrainerSpec(name="reference", python="/env/bin/python")
     planned = ReferenceTrainer(spec).plan(Case(name="add_pi_plus"), {}, slot())
@@ -187,7 +192,7 @@ def test_a_case_it_does_not_know_is_named() -> None:
 
 def test_unknown_options_are_named() -> None:
     with pytest.raises(
-        TrainerError, match=r"options\.width: unknown key; known: hidden_units\n.*options\.depth: unknown key"
+        TrainerError, match=r"options\.width: unknown key; known: hidden_units, env_mib\n.*options\.depth: unknown key"
     ):
         trainer(width=3, depth=2)
 

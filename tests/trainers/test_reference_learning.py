@@ -21,6 +21,8 @@ else:
     methods, team_ranks = Later(f"{room}.methods"), Later(f"{room}.team_ranks")
     training, world = Later(f"{room}.training"), Later(f"{room}.world")
 
+pytestmark = pytest.mark.early
+
 SMALL = AgentSettings(hidden_layers=2, hidden_units=64, update_epochs=5, batch_size=2)
 
 

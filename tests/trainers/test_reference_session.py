@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise, takewhile
 from pathlib import Path
 
@@ -125,8 +126,8 @@ SHOW = "import sys, torch; print(*torch.load(sys.argv[1]), flush=True)"
 
 
 def small(out_dir: Path, port: int) -> list[str]:
-    """Return a command for two ranks."""
-    size = ("--hidden-units", "16", "--num-envs", "4", "--iterations", "2", "--devices", "cpu", "cpu")
+    """Return a command for one rank."""
+    size = ("--hidden-units", "16", "--num-envs", "4", "--iterations", "2", "--devices", "cpu")
     return ["tuner.trainers.reference", "--case", CASE, *size, "--master-port", str(port), "--out-dir", str(out_dir)]
 
 
@@ -138,8 +139,8 @@ def to_the_end(lines: Iterator[str]) -> list[str]:
 class InTurn:
     """What commands say and leave that run one after the other.
 
-    The first trains on two ranks, and a program shows its model. A session loses its tuner while it trains. The last
-    command finds its port in use.
+    The first trains on two ranks, and a program shows its model. A session of one rank loses its tuner while it trains.
+    The last command finds its port in use.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -150,7 +151,8 @@ class InTurn:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             slot = make_slot(folder, port=port)
-            plain, warm = TRAINER.plan(Case(name=CASE), LOADED, slot), TRAINER.warm_plan(Case(name=CASE), LIGHT, slot)
+            plain = TRAINER.plan(Case(name=CASE), LOADED, slot)
+            warm = TRAINER.warm_plan(Case(name=CASE), LIGHT, replace(slot, devices=slot.devices[:1]))
             commands = [
                 ([*plain.argv[2:], "--iterations", "3"], str(progress)),
                 (["show", str(folder / "train/model.pt")], ""),

@@ -70,7 +70,7 @@ def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, ca
         yield f"the start takes {result.start_up_s:.0f} s of probe.max_seconds {limits.max_seconds:g}: raise it"
 
 
-OneCase = Annotated[str | None, typer.Option("--case", help="The case to probe; default: the study's first.")]
+OneCase = Annotated[str | None, typer.Option("--cases", help="The case to probe; default: the study's first.")]
 
 
 def attempt(

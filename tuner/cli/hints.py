@@ -110,11 +110,8 @@ def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[CaseSum
             )
 
 
-def with_larger(bench: "Workbench", row: CaseSummary, line: str, *, storage: str | None, runs: Path) -> str | None:
-    """Return the command that searches larger values than a typed command's best has; None where it has no largest.
-
-    `line` is the command line with the best values.
-    """
+def with_larger(bench: "Workbench", row: CaseSummary, *, storage: str | None, runs: Path) -> str | None:
+    """Return which options search larger values than a typed command's best has; None where it has no largest."""
     config = row.best.config if row.best else {}
     space = bench.space_for(Case(name=row.case))
     largest = [parameter.name for parameter in space.parameters if _is_at_the_top(parameter, config)]
@@ -123,8 +120,8 @@ def with_larger(bench: "Workbench", row: CaseSummary, line: str, *, storage: str
         return None
     name = "-".join([bench.spec.name, *map(str, sizes.values())])
     searches = [f"{name}={size},{2 * size},{4 * size}" for name, size in sizes.items()]
-    options = {"name": name, "search": searches, **_database(storage, runs)}
-    return f"{literal_line(['tuner', 'optimize', *as_words(options)])} -- {line}"
+    options = as_words({"name": name, "search": searches, **_database(storage, runs)})
+    return f"the best has the largest {' and '.join(sizes)}; to go on, optimize it with `{literal_line(options)}`"
 
 
 def _is_at_the_top(parameter: Parameter, config: Mapping[str, Value]) -> bool:
@@ -194,7 +191,7 @@ def _database(storage: str | None, runs: Path) -> dict[str, object]:
 def script_of_best(study: str, *, devices: str | None, storage: str | None, runs: Path) -> str:
     """Return a line that says which command prints the best config."""
     command = plan_best(study, devices=devices, storage=storage, runs=runs)
-    return f"`{literal_line(command)}` prints a script that trains with the best config"
+    return f"train with the best: `{literal_line(command)}` prints a script"
 
 
 def out_of_time(budget: "Budget") -> str:
@@ -219,8 +216,5 @@ def of_all(cases: Sequence[Case], outcomes: Sequence[CaseOutcome], rows: Sequenc
     begun = [row for row in rows if row.case in wanted]
     taken_s = sum(row.probe_s for row in begun)
     left = [case.name for case in cases if case.name not in ended]
-    return (
-        f"the probes of {len(begun)} of {len(cases)} cases took {in_use(taken_s, devices)}, "
-        f"{taken_s * devices / max(len(begun), 1):,.0f} per case; "
-        + (f"{len(left)} left: {', '.join(left)}" if left else "none is left")
-    )
+    still = f"{len(left)} left: {', '.join(left)}" if left else "none is left"
+    return f"{len(begun)} of {len(cases)} cases in {in_use(taken_s, devices)}; {still}"

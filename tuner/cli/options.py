@@ -269,12 +269,15 @@ def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
 
 
 def written(console: Console, paths: Sequence[Path]) -> None:
-    """Print the names of the written files, if any. Names below the working directory are relative to it."""
-    if not paths:
-        return
+    """Print the names of the written files, if any."""
+    if paths:
+        console.print(f"wrote {', '.join(map(str, map(beside_here, paths)))}")
+
+
+def beside_here(path: Path) -> Path:
+    """Return a path, relative to the working directory where it lies below it."""
     here = Path.cwd()
-    named = [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
-    console.print(f"wrote {', '.join(map(str, named))}")
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def fall_silent(*streams: TextIO) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,18 @@ from tuner.cli.slurm import job_bench
 from tuner.cli.work import Cases, Settings, first_config, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.errors import StoreError, StudyError, TrainerError
-from tuner.export import CaseView, StudyReader, Topic, connect, findings, in_words, no_best, summary, with_error
+from tuner.export import (
+    CaseView,
+    StudyReader,
+    Topic,
+    connect,
+    findings,
+    has_study,
+    in_words,
+    no_best,
+    summary,
+    with_error,
+)
 from tuner.probe import HEAD, ProbePlan, Slot, reserved_port
 from tuner.records.trial import pooled
 from tuner.records.urls import DATABASE, database_url
@@ -24,6 +36,7 @@ from tuner.search.calibration import calibrated_at
 from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, parts, referring, shell_join
+from tuner.tools.foretelling import foretold
 
 
 def script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:
@@ -178,15 +191,34 @@ def _chosen(case: Case, members: Sequence[Standing], number: int | None) -> Stan
 
 
 def _foreseen(bench: Workbench, case: Case, config: Config, storage: str | None) -> Iterator[str]:
-    """Yield what memory and samples/s a config is expected to have, from the study's probes."""
-    view = StudyReader(connect(database_url(storage, bench.folder)), bench.spec.name).case(case.name)
+    """Yield what memory and samples/s a config is expected to have, from the study's probes or else without a run."""
+    url, name = database_url(storage, bench.folder), bench.spec.name
+    view = StudyReader(connect(url), name).case(case.name) if has_study(url, name) else None
     (expected,) = foresee(bench.space_for(case), view.trials if view else (), [config])
     if share := expected.memory_share:
         yield f"memory {100 * share.mean:.1f} % of a device, 90 % sure {100 * share.low:.1f} to {100 * share.high:.1f}"
     if speed := expected.samples_per_s:
         yield f"samples/s {speed.mean:.4g}, 90 % sure {speed.low:.4g} to {speed.high:.4g}"
-    if not (share or speed):
+    if share is None and bench.kind == "gpu":
+        yield from _without_run(bench, case, config)
+    elif not (share or speed):
         yield "nothing is expected of it: no probe has run"
+
+
+def _without_run(bench: Workbench, case: Case, config: Config) -> Iterator[str]:
+    """Yield what memory a config would take on a card, as its command shows it with tensors that have no data."""
+    total_mib = bench.devices[0].mem_total_mib
+    with tempfile.TemporaryDirectory(prefix="tuner-") as folder:
+        try:
+            memory = foretold(bench.trainer.plan(case, config, _slot(bench, case, config, f"{folder}/probe")))
+        except TrainerError as error:
+            yield f"no probe has run, and without one nothing is known of its memory: {error}"
+            return
+    share = f", {100 * memory.mean / total_mib:.0f} % of a device" if total_mib else ""
+    yield (
+        f"memory {memory.mean:,.0f} MiB{share}, 90 % sure {memory.low:,.0f} to {memory.high:,.0f}; no probe has run, "
+        "this is from its steps with tensors that have no data"
+    )
 
 
 def _front_lines(view: CaseView, chosen: Standing) -> Iterator[str]:

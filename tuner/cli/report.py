@@ -9,13 +9,13 @@ from rich.console import Console
 
 from tuner.cli import options
 from tuner.cli.hints import plan_best
+from tuner.cli.status import selected_cases
 from tuner.errors import TunerError
 from tuner.export import StudyReader, connect, write_files
 from tuner.export.served import LOOPBACK, serve
 from tuner.report.facts import gather
 from tuner.running.workbench import Workbench, chosen_cases
-from tuner.study import StudySpec, literal_line, select
-from tuner.trainers.registry import open_trainer
+from tuner.study import literal_line
 
 Format = Annotated[Literal["html", "md"], typer.Option("--format", help="html: one file with pictures; md: Markdown.")]
 Out = Annotated[Path | None, typer.Option(dir_okay=False, help="The file; default: runs/STUDY/report.html or .md.")]
@@ -34,16 +34,9 @@ def report(
     spec, folder, url = options.open_shown(console, study, storage, runs)
     command = plan_best(study, storage=storage, runs=runs)
     path = out or folder / f"report.{form}"
-    names = _trainable(spec)
+    known = selected_cases(spec)
+    names = None if known is None else [case.name for case in known]
     options.written(console, [write_report(path, url, spec.name, folder, trainable=names, form=form, command=command)])
-
-
-def _trainable(spec: StudySpec) -> list[str] | None:
-    """Return the trainable cases of a study; None where the trainer is not on this machine."""
-    try:
-        return [case.name for case in select(open_trainer(spec.trainer).cases(), spec.cases)]
-    except TunerError:
-        return None
 
 
 def write_report(
@@ -71,18 +64,18 @@ def write_report(
     return write_files(path.parent.resolve(), {path.name: text.encode()})[0]
 
 
-def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: list[str] | None) -> None:
-    """Write the report into the study's folder where its extra is installed. No error ends the search."""
+def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: list[str] | None) -> Path | None:
+    """Return the report in the study's folder, written where its extra is installed. No error ends the search."""
     if options.lacking():
-        return
+        return None
     study, folder = bench.spec.name, bench.folder
     try:
         names = [case.name for case in chosen_cases(bench, None)]
-        path = write_report(folder / "report.html", url, study, folder, trainable=names, command=command)
-        options.written(console, [path])
+        return write_report(folder / "report.html", url, study, folder, trainable=names, command=command)
     except Exception as error:  # noqa: BLE001 - whatever fails here, the results of the search are stored
         why = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
         console.print(f"no report: {why}")
+        return None
 
 
 Port = Annotated[int, typer.Option(min=1, max=65535, help="On this machine's loopback interface.")]

@@ -153,9 +153,9 @@ Workloads = Annotated[
     list[str] | None, typer.Argument(help=f"Built-in workloads: {', '.join(NAMES)}; default: all of them.")
 ]
 Study = Annotated[str | None, typer.Option("--study", "-s", help="Measure a case of this study instead.")]
-OneCase = Annotated[str | None, typer.Option("--case", help="With --study: the case; default: the study's first.")]
+OneCase = Annotated[str | None, typer.Option("--cases", help="With --study: the case; default: the study's first.")]
 Counts = Annotated[
-    str | None, typer.Option("--gpus", help="Numbers of GPUs, such as 1,2; default: 1,2,4,8 as far as visible.")
+    str | None, typer.Option("--counts", help="Numbers of GPUs, such as 1,2; default: 1,2,4,8 as far as visible.")
 ]
 Sizes = Annotated[
     str | None, typer.Option(help="Sizes of the one workload, such as 256,512; of a study: values of num_envs.")
@@ -273,9 +273,9 @@ def _blank(source: DeviceSource, subjects: Sequence[campaign.Scaled]) -> Results
 def _counts(gpus: str | None, source: DeviceSource) -> tuple[int, ...]:
     """Return the numbers of GPUs to measure. Raises DeviceError where there are fewer."""
     there, kind = len(source.devices), "GPU(s)" if source.devices[0].is_gpu else "CPU rank(s)"
-    asked = None if gpus is None else _numbers(gpus, "--gpus")
+    asked = None if gpus is None else _numbers(gpus, "--counts")
     if asked and max(asked) > there:
-        raise DeviceError(f"--gpus {gpus} asks for {max(asked)}, and tuner sees {there} {kind}; see --devices")
+        raise DeviceError(f"--counts {gpus} asks for {max(asked)}, and tuner sees {there} {kind}; see --devices")
     return campaign.counts(asked, there)
 
 
@@ -303,7 +303,7 @@ def compare(files: Files, prices: PricesFile = None, as_json: Json = False) -> N
     if not rows:
         raise TunerError(
             f"{', '.join(map(str, files))}: no baseline of a single device, so there is nothing to compare; "
-            "`tuner scale --gpus 1,2` measures one, too"
+            "`tuner scale --counts 1,2` measures one, too"
         )
     sentences = list(comparing.recommendation(rows, currency))
     if as_json:

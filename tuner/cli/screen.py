@@ -13,8 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 
 from tuner.cli.hints import fitted, ladder, to_be_fitted, to_be_made
-from tuner.export import in_words, with_error
+from tuner.export import SPEEDS, figure, in_words, with_error
 from tuner.probe import LOADED, WITHOUT_PAUSE, duration
+from tuner.records.trial import OK, PRUNED
 from tuner.running import events
 
 Line = tuple[str, str]
@@ -26,7 +27,7 @@ def line(event: events.Event) -> Line | None:
     style = ""
     match event:
         case events.ProbeEnded():
-            text = f"  {_trial(event)}"
+            text, style = f"  {_trial(event)}", _style(event)
         case events.CaseStarted():
             text, style = f"case {event.case}: {_begun(event)}", "bold"
         case events.CalibrationStarted():
@@ -45,12 +46,20 @@ def line(event: events.Event) -> Line | None:
     return text, style
 
 
+def _style(event: events.ProbeEnded) -> str:
+    """Return the style of a trial's line: that of the best so far, of a value, of a stopped probe, or of a failure."""
+    usual = {OK: "green", PRUNED: "yellow"}
+    return "bold green" if event.leads else usual.get(event.status, "red")
+
+
 def _begun(event: events.CaseStarted) -> str:
     """Return how far a case had come when the work on it began."""
     saved = f", {event.saved} of them saved only now" if event.saved else ""
     retried = f", {event.to_repeat} interrupted trial(s) will be repeated" if event.to_repeat else ""
     of_target = "" if event.target is None or event.finished > event.target else f" of {event.target}"
-    return f"{event.finished}{of_target} trials done{saved}{retried}"
+    since = f"; since the newest: {', '.join(event.changed)}" if event.changed else ""
+    verify = "; speeds may differ, and `tuner verify` measures the best again" if event.changed else ""
+    return f"{event.finished}{of_target} trials done{saved}{retried}{since}{verify}"
 
 
 def _trial(event: events.ProbeEnded) -> str:
@@ -66,10 +75,8 @@ def _trial(event: events.ProbeEnded) -> str:
 
 
 def _left(event: events.ProbeEnded) -> str:
-    """Return how many trials are left and how long they may take; the search may end before."""
-    if event.target is None or not event.left_s:
-        return ""
-    return f"; up to {event.target - event.finished} more, about {duration(event.left_s)}"
+    """Return after how long the search probably ends."""
+    return f"; about {duration(event.left_s)} left" if event.left_s else ""
 
 
 def numbers(objectives: tuple[float, ...], error: float | None, samples_per_s: float | None) -> str:
@@ -87,7 +94,7 @@ class Bars:
         self.progress = Progress(
             TextColumn("{task.description}", markup=False),
             MofNCompleteColumn(),
-            BarColumn(14),
+            BarColumn(7),
             TextColumn("{task.fields[text]}", markup=False, table_column=Column(overflow="fold")),
             console=console,
             auto_refresh=False,
@@ -96,6 +103,8 @@ class Bars:
         self._rows: dict[tuple[str, str], TaskID] = {}
         self._probed: dict[str, events.ProbeStarted] = {}
         self._best: dict[str, str] = {}
+        self._first: dict[str, float] = {}
+        """The first value of each case: that of the person's own command, or of a default."""
         self._ended: set[str] = set()
         self._devices: dict[str, Sequence[str]] = {}
         self._objective = ""
@@ -105,7 +114,8 @@ class Bars:
         match event:
             case events.StudyStarted():
                 self._devices[worker], self._objective = event.devices, event.objectives[0]
-                self._show("study", "cases", completed=len(self._ended), total=len(event.cases), text="ended")
+                if len(event.cases) > 1:
+                    self._show("study", "cases", completed=len(self._ended), total=len(event.cases), text="ended")
             case events.CaseStarted():
                 self._show_case(event)
             case events.ProbeStarted():
@@ -124,7 +134,8 @@ class Bars:
             case events.CaseEnded() if all(started.case != event.case for started in self._probed.values()):
                 self._ended.add(event.case)
                 self._hide("case", event.case)
-                self._show("study", "cases", completed=len(self._ended))
+                if ("study", "cases") in self._rows:
+                    self._show("study", "cases", completed=len(self._ended))
 
     def forget(self, worker: str) -> None:
         """Forget what a worker probes: the worker has ended."""
@@ -133,14 +144,22 @@ class Bars:
 
     def _show_case(self, event: events.CaseStarted | events.ProbeEnded) -> None:
         """Show a case's best so far, and how many of its trials are done."""
-        best = event.best
-        number = (
-            f"best {self._objective} {with_error(best.value, best.error)} (#{best.trial})" if best else "no best yet"
-        )
-        self._best[event.case] = number
+        if isinstance(event, events.ProbeEnded) and event.values:
+            self._first.setdefault(event.case, event.values[0])
+        self._best[event.case] = number = self._best_of(event)
         self._show(
             "case", event.case, description=event.case, completed=event.finished, total=event.target, text=number
         )
+
+    def _best_of(self, event: events.CaseStarted | events.ProbeEnded) -> str:
+        """Return a case's best so far; of a speed how many times as fast as the first config that ran here."""
+        if (best := event.best) is None:
+            return "no best yet"
+        if (unit := SPEEDS.get(self._objective)) is None:
+            return f"best {self._objective} {with_error(best.value, best.error)} (#{best.trial})"
+        first = self._first.get(event.case)
+        times = f" ({best.value / first:.1f} times)" if first and best.value > first else ""
+        return f"best {figure(best.value)} {unit}{times}"
 
     def _tell_left(self, probe: events.ProbeStarted, spent_s: float) -> None:
         left = "" if probe.left_s is None else f"about {duration(max(probe.left_s - spent_s, 1.0))} left, "
@@ -170,7 +189,7 @@ def _busy(event: events.ProbeRunning, devices: Sequence[str]) -> Iterator[str]:
     """Yield how busy each device was since the last event."""
     known = [(device, share) for device, share in zip(devices, event.utilisation, strict=False) if share is not None]
     if known:
-        yield ", ".join(f"{device} {share:.0f} %" for device, share in known)
+        yield f"busy: {', '.join(f'{device} {share:.0f} %' for device, share in known)}"
 
 
 class Screen:

@@ -1,4 +1,4 @@
-"""`tuner soak`: does the best config still run at hour three? `tuner told`: it did not."""
+"""`tuner soak`: does the best config still run at hour three? `tuner failed`: it did not."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -28,7 +28,7 @@ Minutes = Annotated[
 
 TrainingHours = Annotated[
     float | None,
-    typer.Option("--hours", min=0.001, max=MOST_HOURS, help="The length of the training; default: the study's."),
+    typer.Option("--train-hours", min=0.001, max=MOST_HOURS, help="The length of the training; default: the study's."),
 ]
 TrainingIterations = Annotated[
     int | None,
@@ -106,7 +106,7 @@ Log = Annotated[
 ]
 
 
-def told(
+def failed(
     study: Study,
     oom: Oom = False,
     log: Log = None,

@@ -19,7 +19,7 @@ from tuner.devices.nvml import Nvml
 from tuner.errors import TunerError
 from tuner.export import CaseSummary, prepare_folder
 from tuner.optimizing import Search, open_search
-from tuner.probe import MonotonicClock
+from tuner.probe import NVIDIA, MonotonicClock
 from tuner.records.urls import database_url
 from tuner.running.events import from_json
 from tuner.running.job import Budget
@@ -113,8 +113,11 @@ def _plans(url: str, groups: Sequence[str], passed_on: Mapping[str, object], *, 
 
 def _cores(groups: Sequence[str]) -> list[list[int]]:
     """Return the cores of each worker, near its cards. Raises DeviceError when a card does not answer."""
+    devices = [open_devices(group).devices for group in groups]
+    cards = [[device.uuid for device in own if device.uuid and device.maker == NVIDIA] for own in devices]
+    if not all(cards):
+        return [[] for _ in groups]
     nvml = Nvml()
-    cards = [[device.uuid for device in open_devices(group).devices if device.uuid] for group in groups]
     return share_cores([near_cores(nvml, uuids) for uuids in cards], os.sched_getaffinity(0))
 
 

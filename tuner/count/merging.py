@@ -148,6 +148,7 @@ class Merger:
             steps_per_pass=steps_per_pass(lead),
             skipped=last.get("skipped", 0),
             compiled=bool(lead.start.get("compiled")),
+            torch=str(lead.start.get("torch", "")),
             reserved_mib=max(self._of_allocators("reserved_mib"), default=None),
             alloc_retries=sum(retries) if (retries := self._of_allocators("alloc_retries")) else None,
         )

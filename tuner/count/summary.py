@@ -44,6 +44,8 @@ class TrainingCounts:
     """Whether a part of the trained module is compiled."""
     reserved_mib: float | None = None
     """The allocator's peak on the card where it is largest; None without a card."""
+    torch: str = ""
+    """The version of torch; empty where it is unknown."""
     alloc_retries: int | None = None
     """How often the allocators of all ranks freed their cache to try again; None without a card."""
 

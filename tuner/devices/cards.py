@@ -10,7 +10,7 @@ import pynvml
 
 from tuner.devices.nvml import Nvml
 from tuner.errors import DeviceError, DeviceLostError
-from tuner.probe import STOPPED, Clock, Device, Failure, FailureKind, mib, unreadable
+from tuner.probe import NVIDIA, STOPPED, Clock, Device, Failure, FailureKind, mib, unreadable
 
 
 def near_cores(nvml: Nvml, uuids: Sequence[str]) -> frozenset[int]:
@@ -80,7 +80,7 @@ class Clocks:
 
 
 class Cards:
-    """Asks the driver about the GPUs among `devices`. Without a GPU, the driver is never asked.
+    """Asks the driver about the NVIDIA GPUs among `devices`. Without such a GPU, the driver is never asked.
 
     Raises DeviceError when a card does not answer.
     """
@@ -101,7 +101,7 @@ class Cards:
     """
 
     def __init__(self, devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> None:
-        self._devices = [device for device in devices if device.uuid is not None]
+        self._devices = [device for device in devices if device.uuid is not None and device.maker == NVIDIA]
         if self._devices:
             self._nvml = connect()
             self._handles = {device.name: self._nvml.handle(device.uuid or "") for device in self._devices}

@@ -8,15 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import pynvml
 
+from tuner.devices.amd import Amd, AmdSource, amd_variables, shown
 from tuner.devices.cpu import CpuSource, cpu_model, usable_cores, usable_memory
 from tuner.devices.cuda import visible_uuids
 from tuner.devices.nvml import NoDriverError, Nvml, NvmlSource
 from tuner.errors import DeviceError
-from tuner.probe import MIB_PER_GIB, Device, DeviceSample, DeviceSource, guard, mib
+from tuner.probe import AMD, MIB_PER_GIB, NVIDIA, Device, DeviceSample, DeviceSource, guard, mib
 from tuner.study import StudySpec
 
 
@@ -34,11 +36,12 @@ class Link:
 
 
 def links(devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> tuple[Link, ...]:
-    """Return how every pair of GPUs is connected, as the driver says it. Without two GPUs there are no pairs.
+    """Return how every pair of NVIDIA GPUs is connected, as the driver says it. Without two GPUs there are no pairs.
 
     Raises DeviceError when a card does not answer.
     """
-    uuids = [(position, device.uuid) for position, device in enumerate(devices) if device.uuid is not None]
+    cards = [(position, device) for position, device in enumerate(devices) if device.maker == NVIDIA]
+    uuids = [(position, device.uuid) for position, device in cards if device.uuid is not None]
     if len(uuids) < 2:
         return ()
     nvml = connect()
@@ -99,14 +102,19 @@ class AbsentDevices:
 
 
 def open_devices(
-    spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids, *, memory_mib: float | None = None
+    spec: str,
+    connect: Connect = Nvml,
+    cuda_order: CudaOrder = visible_uuids,
+    *,
+    memory_mib: float | None = None,
+    connect_amd: Callable[[], Amd] = Amd,
 ) -> DeviceSource:
     """Return the devices that a study names: `auto`, `auto:CARDS`, `cpu`, `cpu:RANKS`, or CUDA indices such as `0,1`.
 
     `memory_mib`: the memory of each device, where the trainer gets less than the device has.
 
-    `auto` opens every card that CUDA shows, `auto:2` the first two, or as many as there are. Without a card both open
-    two CPU ranks.
+    `auto` opens every card that CUDA shows, `auto:2` the first two, or as many as there are. Where there is no NVIDIA
+    driver, these are AMD's cards that ROCm shows. Without a card both open two CPU ranks.
 
     Raises DeviceError when `spec` has another form, when a card does not exist, when there are more than
     `MOST_RANKS_PER_CORE` ranks per core, or when the driver does not answer.
@@ -118,9 +126,22 @@ def open_devices(
             nvml = connect()
             if uuids := cuda_order(nvml.uuids()):
                 return NvmlSource(nvml, uuids[: int(auto[1] or len(uuids))], memory_mib)
+        with suppress(NoDriverError):
+            amd = connect_amd()
+            if names := shown(list(amd.handles)):
+                return AmdSource(amd, names[: int(auto[1] or len(names))], memory_mib)
         return CpuSource(2, memory_mib=memory_mib)
     if re.fullmatch(r"\d{1,9}(,\d{1,9})*", spec):
-        nvml, uuids = _cards([int(index) for index in spec.split(",")], connect, cuda_order)
+        indices = [int(index) for index in spec.split(",")]
+        try:
+            nvml, uuids = _cards(indices, connect, cuda_order)
+        except NoDriverError as missing:
+            with suppress(NoDriverError):
+                amd = connect_amd()
+                return AmdSource(amd, _chosen(indices, shown(list(amd.handles)), partial(AmdSource, amd)), memory_mib)
+            raise DeviceError(
+                f"devices {spec} names GPUs, but {missing}; `cpu:{len(indices)}` needs no GPU"
+            ) from missing
         return NvmlSource(nvml, uuids, memory_mib)
     raise DeviceError(f"devices {spec!r} is none of: auto, auto:CARDS, cpu, cpu:RANKS, or CUDA indices such as 0,1")
 
@@ -142,28 +163,30 @@ def _open_cpu(ranks: int, memory_mib: float | None) -> DeviceSource:
 
 
 def _cards(indices: Sequence[int], connect: Connect, cuda_order: CudaOrder) -> tuple[Nvml, list[str]]:
-    """Return the cards of CUDA's indices by their uuids."""
-    asked = ",".join(map(str, indices))
+    """Return the cards of CUDA's indices by their uuids. Raises NoDriverError without an NVIDIA driver."""
+    nvml = connect()
+    return nvml, _chosen(indices, cuda_order(nvml.uuids()), partial(NvmlSource, nvml))
+
+
+def _chosen(indices: Sequence[int], names: Sequence[str], opened: Callable[[Sequence[str]], DeviceSource]) -> list[str]:
+    """Return the cards of some indices, of all that are shown; `opened` says what these are."""
     if len(set(indices)) < len(indices):
+        asked = ",".join(map(str, indices))
         raise DeviceError(f"devices {asked} names a card twice; name a different card for each rank")
-    try:
-        nvml = connect()
-    except NoDriverError as error:
-        raise DeviceError(f"devices {asked} names GPUs, but {error}; `cpu:{len(indices)}` needs no GPU") from error
-    uuids = cuda_order(nvml.uuids())
-    missing = [f"cuda:{index}" for index in indices if index >= len(uuids)]
-    if missing:
-        there = ", ".join(f"{device.name} ({device.model})" for device in NvmlSource(nvml, uuids).devices)
+    if missing := [f"cuda:{index}" for index in indices if index >= len(names)]:
+        there = ", ".join(f"{device.name} ({device.model})" for device in opened(names).devices)
         raise DeviceError(
             f"no card {', '.join(missing)} here; CUDA shows {there or 'none'} (CUDA_VISIBLE_DEVICES can hide cards)"
         )
-    return nvml, [uuids[index] for index in indices]
+    return [names[index] for index in indices]
 
 
 def part_of(source: DeviceSource, positions: Sequence[int], connect: Connect = Nvml) -> DeviceSource:
     """Return some devices of a source by their positions, opened. Raises DeviceError when a card does not answer."""
     chosen = [source.devices[position] for position in positions]
     uuids = [device.uuid for device in chosen if device.uuid is not None]
+    if uuids and chosen[0].maker == AMD:
+        return AmdSource(Amd(), uuids)
     return NvmlSource(connect(), uuids) if uuids else CpuSource(len(chosen))
 
 
@@ -176,6 +199,8 @@ def device_variables(devices: Sequence[Device]) -> dict[str, str]:
     On GPUs, the trainer sees only these cards, as `cuda:0`, `cuda:1`, … in this order. On CPU ranks, each rank starts
     one thread per core of its share. torchrun limits threads in the same way, so that ranks do not compete for cores.
     """
+    if any(device.maker == AMD for device in devices):
+        return amd_variables(devices)
     if uuids := [device.uuid for device in devices if device.is_gpu and device.uuid is not None]:
         return {VISIBLE_CARDS: ",".join(uuids)}
     return {THREADS: str(max(1, usable_cores() // len(devices)))}
@@ -185,6 +210,11 @@ def memory_variables(memory_mib: float | None, devices: Sequence[Device]) -> dic
     """Return the environment variable by which the guard limits the memory of CPU ranks; none for GPUs."""
     limited = memory_mib is not None and not any(device.is_gpu for device in devices)
     return {guard.MEMORY: str(round(memory_mib or 0))} if limited else {}
+
+
+def power_variables(power_limit_w: float | None) -> dict[str, str]:
+    """Return the environment variable by which the guard sets the power limit of the cards."""
+    return {} if power_limit_w is None else {guard.POWER: f"{power_limit_w:g}"}
 
 
 def launch_variables(
@@ -200,6 +230,7 @@ def launch_variables(
         **({THREADS: threads} if threads and not source.devices[0].is_gpu else {}),
         **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
         **memory_variables(spec.environment.memory_mib, source.devices),
+        **power_variables(spec.environment.power_limit_w),
         **spec.environment.variables,
     }
 

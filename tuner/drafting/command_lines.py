@@ -4,7 +4,6 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from tuner.errors import StudyError
 from tuner.study import literal_word
 from tuner.trainers.command_options import LAUNCH_FACTS
 from tuner.trainers.presets import PRESETS
+from tuner.trainers.script_file import LAUNCHERS, program_place, script
 from tuner.trainers.template import fill, placeholders
 
 RANKS = ("nproc_per_node", "num_processes", "devices", "num_devices", "gpus", "num_gpus", "n_gpus", "ngpus")
@@ -26,7 +26,6 @@ PORTS = ("master_port", "main_process_port")
 _FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL)
 _OVERRIDE = re.compile(r"\+{0,2}(?P<name>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 _SWITCH = "{flag:"
-_LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -334,7 +333,7 @@ def _with_port(words: Sequence[str], replaced: list[tuple[str, str]]) -> Sequenc
         return words
     for place, word in enumerate(words):
         before = words[place - 1] if place else ""
-        if PurePath(word).name == "torchrun" or (before == "-m" and word in _LAUNCHERS):
+        if PurePath(word).name == "torchrun" or (before == "-m" and word in LAUNCHERS):
             flag = "--master-port"
         elif word == "launch" and PurePath(before).name == "accelerate":
             flag = "--main_process_port"
@@ -343,21 +342,6 @@ def _with_port(words: Sequence[str], replaced: list[tuple[str, str]]) -> Sequenc
         replaced.append(("", f"{flag} {{port}}"))
         return [*words[: place + 1], flag, "{port}", *words[place + 1 :]]
     return words
-
-
-def script(words: Sequence[str]) -> str | None:
-    """Return the path of the Python script that a command line names, by `-m` too; None where it names none."""
-    place = program_place(words)
-    if place is None:
-        return None
-    return words[place] if words[place].endswith(".py") else f"{words[place].replace('.', '/')}.py"
-
-
-def program_place(words: Sequence[str]) -> int | None:
-    """Return the position of the word that names a Python script or module, other than a launcher of torch."""
-    modules = (place for place in range(1, len(words)) if words[place - 1] == "-m" and words[place] not in _LAUNCHERS)
-    scripts = (place for place, word in enumerate(words) if word.endswith(".py"))
-    return next(chain(scripts, modules), None)
 
 
 def _is_flag(word: str) -> bool:

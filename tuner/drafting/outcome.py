@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from math import hypot, sqrt
 from pathlib import Path
 from statistics import fmean
@@ -35,32 +36,39 @@ def told(bench: Workbench, view: CaseView, command: Sequence[str]) -> Told:
         return Told()
     own_values = bench.space_for(Case(name=view.name)).own or {}
     own = next((config for config in view.configs if config.launch == launch_digest(own_values)), None)
-    training = own and _training(own)
-    lines = [f"your command: {_speed(own, view)}{_of_peak(own)}", *(_limits_of(training) if training else ())]
-    loaded = [f"  not sure, because of {view.loaded}"] if view.loaded else []
+    mine = f"your command: {_speed(own, view)}{_of_peak(own)}"
     is_own_best = own is not None and own.launch == best.launch
     if is_own_best or not _has_speeds(own, best, view):
-        return Told((*lines, _stays(own, best, view), *loaded))
-    lines += _compared(own, best, view)
-    to_copy = _to_copy(bench, trainer, view, own_values, command)
-    lines += [*_changed_values(bench, trainer, view, own_values), *to_copy.lines]
-    return Told((*lines, *loaded), to_copy.command)
-
-
-def _compared(own: Standing | None, best: Standing, view: CaseView) -> Iterator[str]:
-    """Yield the speed of the best config beside that of the typed command, and what is to be known of it."""
-    speed = f"the best:     {_speed(best, view)}{_of_peak(best)}"
+        limit = _limited(own) if own else ()
+        doubt = [f"  not sure: {view.loaded}"] if view.loaded else []
+        return Told((mine, _stays(own, best, view), *limit, *doubt))
     times = gain(view, own) if own else None
-    if own and times:
-        yield f"{speed}, {_gain(times, own, best)}"
-        yield from _limits(own, best)
-    else:
-        yield speed
-        why = view.unlike_best(own) or view.failed_again
-        yield from [f"  how many times as many is unknown: {why}"] if why else ()
-    if own:
-        yield from _trainings(own, best)
-        yield from _start_ups(own, best)
+    faster = f", {_gain(times, own, best)}" if own and times else ""
+    changes = _changed_values(bench, trainer, view, own_values)
+    same = _trainings(own, best) if own else ()
+    to_copy = _to_copy(bench, trainer, view, own_values, command)
+    lines = (mine, f"the best:     {_speed(best, view)}{_of_peak(best)}{faster}", *changes, *same, *_limited(best))
+    doubt = [f"  not sure: {why}" for why in islice(_doubts(own, best, view), 1)]
+    return Told((*lines, *doubt, *to_copy.lines), to_copy.command)
+
+
+def _doubts(own: Standing | None, best: Standing, view: CaseView) -> Iterator[str]:
+    """Yield why the gain may not hold, the largest doubt first."""
+    if why := view.unlike_best(own) or view.failed_again:
+        yield f"how many times as many is unknown: {why}"
+    if view.loaded:
+        yield view.loaded
+    if own is None:
+        return
+    notes = [note for trial in (*best.trials, *own.trials) for note in trial.probe.notes]
+    pauses = [note.removesuffix(f"; {WITHOUT_PAUSE}") for note in notes if note.endswith(WITHOUT_PAUSE)]
+    if pauses and not (_step_share(own) and _step_share(best)):
+        yield f"this is of training steps alone, and unknown with pauses: {pauses[0]}"
+    if own.readings == 1:
+        yield "your command ran once: ± holds the scatter within a run, and other runs may differ by more"
+    yield from _start_ups(own, best)
+    if not pauses:
+        yield "neither of the two saw an evaluation or another long pause; a whole training may gain more or less"
 
 
 def _changed_values(bench: Workbench, trainer: CommandTrainer, view: CaseView, own: Config) -> Iterator[str]:
@@ -127,9 +135,10 @@ def _training(config: Standing) -> TrainingCounts | None:
     return next((trial.probe.training for trial in reversed(config.trials) if trial.probe.training), None)
 
 
-def _limits_of(training: TrainingCounts) -> Iterator[str]:
-    """Yield what the command's time goes to, as far as it is counted inside."""
-    if shares := training.shares:
+def _limited(config: Standing) -> Iterator[str]:
+    """Yield what the time of a config goes to, as far as it is counted inside."""
+    training = _training(config)
+    if training and (shares := training.shares):
         known = {"waiting for data": shares.data, "evaluation": shares.evaluation, "saves": shares.saves}
         parts = ", ".join(f"{100 * share:.0f} % {what}" for what, share in known.items() if share >= 0.01)
         yield f"  its time: {parts}, the rest training steps" if parts else "  its time: training steps alone"
@@ -160,7 +169,7 @@ def _start_ups(own: Standing, best: Standing) -> Iterator[str]:
         return
     if (later_s := best_s - own_s) >= 5.0:
         pays = duration(later_s * after / (after - before))
-        yield f"  the best starts {duration(later_s)} later: it pays where your command trains for over {pays}"
+        yield f"the best starts {duration(later_s)} later: it pays where your command trains for over {pays}"
 
 
 def _has_speeds(own: Standing | None, best: Standing, view: CaseView) -> bool:
@@ -218,40 +227,18 @@ def gain(view: CaseView, own: Standing) -> SpeedGain | None:
 
 
 def _gain(times: SpeedGain, own: Standing, best: Standing) -> str:
-    """Return a gain in words: that of the whole training, and that between its pauses, where both are known."""
-    steps, runs = with_error(*times, 2), f"by {best.readings + own.readings} runs"
-    before, after = map(_step_share, (own, best))
+    """Return a gain in words: that of the whole training, where the pauses of both configs are known."""
+    before, after, runs = _step_share(own), _step_share(best), f"by {best.readings + own.readings} runs"
     if not before or not after:
-        return f"{steps} times as many, {runs}"
+        return f"{with_error(*times, 2)} times as many, {runs}"
     share = after / before
     overall = with_error(times.times * share, times.error and times.error * share, 2)
-    return f"{overall} times as many over the whole training ({steps} between its pauses), {runs}"
+    return f"{overall} times as many over the whole training, {runs}"
 
 
 def _step_share(config: Standing) -> float | None:
     """Return the share of a whole training's time that its steps take; None where no probe of the config shows it."""
     return over(fmean, (trial.probe.step_share for trial in config.trials))
-
-
-def _limits(own: Standing, best: Standing) -> Iterator[str]:
-    """Yield what a gain does not hold."""
-    if own.readings == 1:
-        yield "  your command ran once: ± holds how speeds scatter within a run, and other runs may differ by more"
-    yield f"  {_over_time(own, best)}"
-
-
-def _over_time(own: Standing, best: Standing) -> str:
-    """Return what pauses between training steps cost, as far as the two configs have shown it."""
-    trials = (*best.trials, *own.trials)
-    notes = [note for trial in trials for note in trial.probe.notes if note.endswith(WITHOUT_PAUSE)]
-    if not notes:
-        return "neither of the two saw an evaluation or another long pause; a whole training may gain more or less"
-    before, after = map(_step_share, (own, best))
-    pause = notes[0].removesuffix(f"; {WITHOUT_PAUSE}")
-    if not before or not after:
-        return f"this is of training steps alone, and unknown with pauses: {pause}"
-    shares = f"{100 * before:.0f} % of the time of your command and {100 * after:.0f} % of that of the best"
-    return f"steps are {shares}; {pause}"
 
 
 def _speed(config: Standing | None, view: CaseView) -> str:

@@ -15,6 +15,13 @@ class Bound(StrEnum):
     HOST = "launch- or host-bound"
     BALANCED = "balanced"
 
+    @property
+    def limit(self) -> str:
+        """What limits a case of this class, in a few words."""
+        return {"memory-bound": "the memory's bandwidth", "compute-bound": "the arithmetic of the cards"}.get(
+            self, "what feeds the devices" if self is Bound.HOST else "no part alone"
+        )
+
 
 # Where a class begins, in percent of what the card can do at most. The idea is that of the roofline model. Sources:
 # - S. Williams et al., "Roofline", CACM 52(4), 2009.

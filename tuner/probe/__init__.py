@@ -24,8 +24,10 @@ from tuner.probe.metrics import (
 )
 from tuner.probe.output import LineSplitter, folder_of, make_private, plain, record, reserved_out_dir
 from tuner.probe.probe_plan import (
+    AMD,
     HEAD,
     NODE_RANK,
+    NVIDIA,
     SCORE_GROUP,
     Device,
     LinePatterns,

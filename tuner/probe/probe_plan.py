@@ -12,6 +12,9 @@ from typing import Any, Literal
 from tuner.count import counting
 from tuner.study import Config, ProbeSpec, escaped, expanded, literal_keys, looked_up
 
+NVIDIA, AMD = "nvidia", "amd"
+"""The makers of cards."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Device:
@@ -21,6 +24,8 @@ class Device:
     model: str
     uuid: str | None = None
     mem_total_mib: float | None = None
+    maker: str = NVIDIA
+    """Whose driver knows a card."""
 
     @property
     def label(self) -> str:

@@ -235,6 +235,11 @@ class ProbeNumbers:
     ready_s: float | None = None
     """The part of `total_s` until the session was ready: 0 for an open session, None without a session."""
 
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """What may change a speed beside the config: facts about the machine, the script and torch, as far as known."""
+        return {**self.host, **({"torch": self.training.torch} if self.training and self.training.torch else {})}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeResult(ProbeNumbers):

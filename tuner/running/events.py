@@ -64,6 +64,8 @@ class CaseStarted:
     """The trials of an earlier run whose results are stored only now."""
     to_repeat: int
     """The interrupted trials of an earlier run that will be repeated."""
+    changed: tuple[str, ...] = ()
+    """What has changed since the newest measurement beside configs, such as the driver."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,7 +167,7 @@ class ProbeEnded:
     counts: bool
     """Whether the trial counts towards `target`."""
     left_s: float | None
-    """The seconds until `target`, if probes go on to take the usual time; a search may end before."""
+    """The seconds after which the search probably ends, as it said when the probe began; None where unknown."""
 
     @classmethod
     def of(

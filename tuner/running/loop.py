@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tuner.probe import Failure, FailureKind
 from tuner.records.case_record import CaseRecord, StudyAttributes
+from tuner.records.changes import changes
 from tuner.running import events
 from tuner.running.job import CALIBRATE, Job, Purpose, check, fit_batch
 from tuner.running.probing import Probing
@@ -28,7 +29,7 @@ class CaseWork:
         self._spec = bench.spec_for(case)
         self._space = space = bench.space_for(case)
         identity = bench.identity_for(case)
-        self._siblings = partial(siblings, job.database, bench.spec.name, case, identity)
+        self._siblings = partial(siblings, job.database, bench.spec.name, case, identity, bench.script)
         self.study = CaseStudy(
             job.database,
             bench.study_name(case),
@@ -66,7 +67,7 @@ class CaseWork:
         target = self._job.target(self._spec)
         taken_back = self.study.take_back(self._probing.folder)
         with self.study.read_once():
-            finished, best = self.study.finished, self.study.best
+            finished, best, facts = self.study.finished, self.study.best, self.study.facts
         self._job.watcher(
             events.CaseStarted(
                 case=self._case.name,
@@ -75,6 +76,7 @@ class CaseWork:
                 best=events.BestSoFar.of(best),
                 saved=taken_back.stored,
                 to_repeat=taken_back.to_repeat,
+                changed=changes(facts, self._job.bench.facts) if facts else (),
             )
         )
         while asked := self._ask(target):

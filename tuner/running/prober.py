@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from tuner import probe
 from tuner.devices.cards import Cards, Occupancy, grown, wait_until_idle
-from tuner.devices.found import describe_machine
 from tuner.errors import DeviceError
 from tuner.nodes.source import Nodes
 from tuner.probe import own_files
@@ -152,10 +151,7 @@ class RealProber:
 
 def open_prober(bench: Workbench, say: Callable[[str], None] = lambda _: None) -> RealProber:
     """Return a prober on the devices of a bench. Raises DeviceError when a card cannot be read."""
-    facts = {
-        name: fact for name, fact in describe_machine(bench.source).items() if name != "kernel"
-    }  # each probe has it
-    return prober_on(bench.source, say, facts=facts | ({"trainer": bench.commit} if bench.commit else {}))
+    return prober_on(bench.source, say, facts=bench.facts)
 
 
 def prober_on(

@@ -1,6 +1,6 @@
 """The probes of one case: each is planned, run or known without, judged and stored."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -94,7 +94,7 @@ class Probing:
         result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
         result = probe.with_sure_speed(result, self._spec.needed)
         share = probe.mfu_pct(result.samples_per_s, plan.flops_per_sample, plan.slot.devices)
-        result = replace(result, mfu_pct=share)
+        result = replace(result, mfu_pct=share, notes=(*result.notes, *self._other_torch(result)))
         if result.ok and (change := self._changes(result)):
             result = replace(result, failure=probe.other_training(change))
         return _Judged(result, self._judge(result, asked), plan)
@@ -133,6 +133,12 @@ class Probing:
         changes = differences(own, second, free=frozenset(PARTS) - keeps)
         return "; ".join(map(str, changes)) or None
 
+    def _other_torch(self, result: probe.ProbeResult) -> Iterator[str]:
+        """Yield that torch is another one than in the newest measurement; only a probe tells its version."""
+        before, now = self._study.facts.get("torch"), result.facts.get("torch")
+        if before and now and before != now:
+            yield f"torch {before} → {now} since the newest trial, so speeds may differ"
+
     def _default_metrics(self, result: probe.ProbeResult) -> Mapping[str, float | None]:
         """Return the metrics of the default config at a result's rung; the result's own where it is the default."""
         if self._is_default(result.config):
@@ -163,7 +169,9 @@ class Probing:
                 best=self._study.best,
                 finished=finished,
                 target=target,
-                left_s=None if target is None else self._takes_s(max(0, target - finished), 1 + self._study.running),
+                left_s=None
+                if asked.left is None
+                else self._takes_s(max(0.0, asked.left - 1.0), 1 + self._study.running),
             )
         self._job.watcher(ended)
 

@@ -4,10 +4,11 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from tuner.devices.found import launch_variables, open_devices
+from tuner.devices.found import describe_machine, launch_variables, open_devices
 from tuner.errors import StudyError
 from tuner.nodes.source import open_nodes
 from tuner.probe import Device, DeviceSource, Slot, check_metrics
@@ -79,6 +80,25 @@ class Workbench:
         command = [git, "-C", str(Path(root).expanduser()), *described]
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
         return answer.stdout.strip() or None
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What may change a speed beside the config: the machine, the trainer's commit and the content of its script.
+
+        It has no kernel, which each probe notes itself.
+        """
+        facts = {name: fact for name, fact in describe_machine(self.source).items() if name != "kernel"}
+        if commit := self.commit:
+            facts["trainer"] = commit
+        if script := self.script:
+            facts["script"] = script
+        return facts
+
+    @property
+    def script(self) -> str | None:
+        """The name and a digest of the file whose code trains; None where it is unknown."""
+        file = self.trainer.script
+        return file and f"{file.name} {sha256(file.read_bytes()).hexdigest()[:12]}"
 
     @property
     def kind(self) -> DeviceKind:

@@ -30,6 +30,8 @@ LEAST_DELAY = 0.02
 """A smaller share of the time spent waiting for a processor is usual on a machine that runs nothing else."""
 MOST_DOUBT = 1.0
 """The largest share of a single reading that its waits for a processor may add to its error."""
+SURE = 2.0
+"""From so many standard errors on, a config is faster than the default: chance alone shows one of 40 so much faster."""
 FAR = 1.5
 """A rival makes at least this many times the samples/s of the best."""
 
@@ -375,8 +377,8 @@ def _led(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconfirmed:
     nearest to its rung's default. A config that another one beats in both the first objective and samples/s is never
     chosen.
 
-    Where samples/s are the objective, they say nothing beside it. Then a default is chosen where it is among those, so
-    that a command changes only for a gain; otherwise the one with the largest mean.
+    Where samples/s are the objective, they say nothing beside it. Then the one that changes the fewest values of its
+    default is chosen, and the default itself up to `SURE` standard errors, so that a command changes only for a gain.
     """
     is_speed = all(rival.value == rival.samples_per_s for rival in rivals)
     left = rivals if is_speed else _unbeaten(rivals)
@@ -384,7 +386,9 @@ def _led(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconfirmed:
     tie = TIE * top.value
     equal = [rival for rival in left if top.value - rival.value <= max(tie, _noise(rival.error, top.error))]
     if is_speed:
-        chosen = min(equal, key=lambda rival: (_distance(rival.config, defaults) > 0, -rival.value))
+        kept = [rival for rival in left if not _distance(rival.config, defaults)]
+        equal += [rival for rival in kept if top.value - rival.value <= SURE * _noise(rival.error, top.error)]
+        chosen = min(equal, key=lambda rival: (_distance(rival.config, defaults), -rival.value))
     else:
         first = max(equal, key=_speed)
         fast = [each for each in equal if _speed(first) - _speed(each) <= _noise(each.speed_error, first.speed_error)]

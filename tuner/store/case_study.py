@@ -6,7 +6,7 @@ It makes what the database keeps of an ended trial, and ends trials whose proces
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from itertools import takewhile
@@ -312,6 +312,12 @@ class CaseStudy:
     def best(self) -> Standing | None:
         """The best config so far; see `search.standing.best`."""
         return best(trials.all_kept(self._read()), self._case.defaults)
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """What is known of the newest measurement beside its config: see `ProbeNumbers.facts`; empty without any."""
+        complete = self._read(TrialState.COMPLETE)
+        return trials.kept(complete[-1]).probe.facts if complete else {}
 
     @property
     def usual_s(self) -> float | None:

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import optuna
@@ -135,28 +135,53 @@ def _changes(known: object, now: object, where: str = "") -> Iterator[str]:
         yield f"  {where}: was {known!r}, is {now!r}"
 
 
-def siblings(database: Database, study: str, case: Case, identity: Mapping[str, Any]) -> list[Sibling]:
-    """Return up to `NEAREST` similar cases of a study that have a best config, the most similar one first.
+def siblings(
+    database: Database, study: str, case: Case, identity: Mapping[str, Any], script: str | None = None
+) -> list[Sibling]:
+    """Return up to `NEAREST` cases with a best config from which a case learns; equal devices have measured them.
 
-    The same devices have measured them with the same trainer and the same objective. Raises StoreError.
+    First come similar cases of the same study, the most similar one first. Then come the cases of other studies that
+    measured the same script, the newest first. Raises StoreError.
+
+    Args:
+        database: where the studies are.
+        study: the name of the case's study.
+        case: the case.
+        identity: its settings.
+        script: names the content of its script, as `Workbench.script` does; None where that is unknown.
     """
-    storage, mine = database.storage, comparable(identity)
+    storage, mine, prefix = database.storage, comparable(identity), f"{study}/"
+    parts = ("objective", "source", "devices")
 
     def found() -> list[Sibling]:
         """Return the siblings, read in one transaction."""
-        cases = storage.cases(study)
+        cases = storage.cases()
         candidates = [
-            known_case(name, facts.case)
+            known_case(name.removeprefix(prefix), facts.case)
             for name, (_, facts) in cases.items()
-            if comparable(facts.identity or {}) == mine
+            if name.startswith(prefix) and comparable(facts.identity or {}) == mine
         ]
-        known = (
-            sibling(name, storage.get_all_trials(cases[name][0], deepcopy=False))
-            for name in most_similar(case, candidates)
-        )
-        return list(islice(filter(None, known), NEAREST))
+        alike = [
+            name
+            for name, (_, facts) in reversed(cases.items())
+            if script and not name.startswith(prefix) and facts.identity
+            if all(facts.identity.get(part) == identity.get(part) for part in parts)
+        ]
+
+        def trials(name: str) -> list[FrozenTrial]:
+            return storage.get_all_trials(cases[name][0], deepcopy=False)
+
+        own = (sibling(name, trials(f"{prefix}{name}")) for name in most_similar(case, candidates))
+        others = (sibling(name, trials(name)) for name in alike if measured_script(trials(name)) == script)
+        return list(islice(filter(None, chain(own, others)), NEAREST))
 
     return database.transact(found)
+
+
+def measured_script(trials: Iterable[FrozenTrial]) -> str | None:
+    """Return what names the content of the script that complete trials have measured; None where it has changed."""
+    scripts = {kept(trial).probe.facts.get("script") for trial in trials if trial.state == TrialState.COMPLETE}
+    return scripts.pop() if len(scripts) == 1 else None
 
 
 def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:

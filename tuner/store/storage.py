@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from optuna.distributions import json_to_distribution
 from optuna.storages import BaseStorage, RDBStorage
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import Row, bindparam, or_, select
+from sqlalchemy import Row, String, bindparam, cast, or_, select
 
 from tuner.records import schema
 from tuner.records.case_record import StudyAttributes
@@ -28,6 +29,12 @@ _Rows = Callable[..., Sequence[Row[Any]]]
 _ONE = schema.trial_queries(TRIALS.c.trial_id == bindparam("trial"), _TABLES)
 _NEW = or_(TRIALS.c.trial_id > bindparam("last"), TRIALS.c.trial_id.in_(bindparam("open", expanding=True)))
 _CHANGED = schema.trial_queries((TRIALS.c.study_id == bindparam("study")) & _NEW, _TABLES)
+_DIRECTIONS = (
+    select(cast(schema.DIRECTIONS.c.direction, String).label("direction"))
+    .where(schema.DIRECTIONS.c.study_id == bindparam("study"))
+    .order_by(schema.DIRECTIONS.c.objective)
+)
+"""The names of a study's directions; the column has an enum type of its own on PostgreSQL."""
 _FACTS, _SYSTEM_FACTS = (
     select(facts.c.key, facts.c.value_json).where(facts.c.study_id == bindparam("study"))
     for facts in (schema.FACTS, schema.SYSTEM_FACTS)
@@ -105,7 +112,6 @@ class TrialStorage(BaseStorage):
     set_study_system_attr = _by_optuna(RDBStorage.set_study_system_attr)
     get_study_id_from_name = _by_optuna(RDBStorage.get_study_id_from_name)
     get_study_name_from_id = _by_optuna(RDBStorage.get_study_name_from_id)
-    get_study_directions = _by_optuna(RDBStorage.get_study_directions)
     get_all_studies = _by_optuna(RDBStorage.get_all_studies)
     create_new_trial = _by_optuna(RDBStorage.create_new_trial)
     set_trial_param = _by_optuna(RDBStorage.set_trial_param)
@@ -122,6 +128,13 @@ class TrialStorage(BaseStorage):
     def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
         """Store an attribute of a trial, made storable."""
         self.rdb.set_trial_user_attr(trial_id, key, storable(value))
+
+    def get_study_directions(self, study_id: int) -> list[StudyDirection]:
+        """Return the direction of each objective of a study. Raises KeyError where the study is gone."""
+        rows = self.rows(_DIRECTIONS, study=study_id)
+        if not rows:
+            raise KeyError(NO_RECORD)
+        return [StudyDirection[row.direction] for row in rows]
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
         """Return the attributes of a study; None for an attribute that is damaged."""
@@ -181,15 +194,11 @@ class TrialStorage(BaseStorage):
         """Return the id of the trial of this number in the study of this name. Raises KeyError."""
         return self.get_trial_id_from_study_id_trial_number(self.get_study_id_from_name(study), number)
 
-    def cases(self, study: str) -> dict[str, tuple[int, StudyAttributes]]:
-        """Return the cases of a study, in the order in which they were started: name → study id and facts."""
-        query = select(STUDIES.c.study_id, STUDIES.c.study_name).where(of_study(study)).order_by(STUDIES.c.study_id)
+    def cases(self) -> dict[str, tuple[int, StudyAttributes]]:
+        """Return the cases of all studies, in the order in which they were started: STUDY/CASE → study id and facts."""
+        rows = self.rows(select(STUDIES.c.study_id, STUDIES.c.study_name).order_by(STUDIES.c.study_id))
         return {
-            row.study_name.removeprefix(f"{study}/"): (
-                row.study_id,
-                StudyAttributes(self.get_study_user_attrs(row.study_id)),
-            )
-            for row in self.rows(query)
+            row.study_name: (row.study_id, StudyAttributes(self.get_study_user_attrs(row.study_id))) for row in rows
         }
 
     def neighbours(self, study: str, lives: Callable[[Lease], bool]) -> list[Neighbour]:

@@ -265,11 +265,18 @@ class Space:
         )
 
     def nearest(self, config: Config) -> Config:
-        """Return another case's config for this space. On an `auto` ladder it moves to the nearest rung."""
-        ladder = next((parameter for parameter in self.parameters if parameter.is_ladder), None)
-        if ladder is None or ladder.bounds is None or ladder.name not in config:
-            return config
-        return {**config, ladder.name: ladder.nearest(config[ladder.name])}
+        """Return another case's config for this space. On an `auto` ladder it moves to the nearest rung.
+
+        A parameter that it lacks has the user's own value, or the first; one that this space lacks is left out.
+        """
+
+        def pick(parameter: Parameter) -> Value:
+            if parameter.name not in config:
+                return parameter.values[0] if parameter.own is None else parameter.own
+            is_auto = parameter.is_ladder and parameter.bounds is not None
+            return parameter.nearest(config[parameter.name]) if is_auto else config[parameter.name]
+
+        return self.draw(pick)
 
     def draw(self, pick: Callable[[Parameter], Value]) -> Config:
         """Return a config. `pick` chooses the value of each active parameter, in order."""

@@ -136,6 +136,9 @@ class EnvironmentSpec(Strict):
     memory_mib: Annotated[Number, Field(gt=0)] | None = None
     """the memory of each device in MiB, where the trainer gets less than the device has. On the CPU no process of the
     trainer gets more; on a GPU the trainer itself must keep to it"""
+    power_limit_w: Annotated[Number, Field(gt=0)] | None = None
+    """the power limit of each card in watts while a probe runs; then the card has its own again. Needs root. Empty:
+    nothing is set"""
 
 
 class Prices(Strict):

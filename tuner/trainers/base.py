@@ -236,6 +236,11 @@ class Trainer(ABC):
         return None
 
     @property
+    def script(self) -> Path | None:
+        """The file whose code trains, by which a change of it is known; None where it is unknown."""
+        return None
+
+    @property
     def counts_samples(self) -> bool | None:
         """Whether probes of this trainer know its samples; None where only a probe can tell."""
         return None

@@ -46,6 +46,7 @@ from tuner.trainers.base import STANDARD, Trainer, checked, device_names, interp
 from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, Labels
 from tuner.trainers.config_files import changed, copy_name, values_in, with_copies
 from tuner.trainers.presets import PRESETS
+from tuner.trainers.script_file import script
 from tuner.trainers.template import Reference, fill, flags, placeholders
 
 
@@ -202,6 +203,12 @@ class CommandTrainer(Trainer):
             word: expanded(_launched((word,), {})[0], os.environ) for word in begins if not placeholders([word])
         }
         return next((word for word, program in programs.items() if not self._finds(program)), None)
+
+    @property
+    def script(self) -> Path | None:
+        """The Python script that the command names."""
+        named = script(self._options.command)
+        return self._cwd / named if named and (self._cwd / named).is_file() else None
 
     @property
     def spans_nodes(self) -> bool:

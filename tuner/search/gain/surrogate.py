@@ -135,6 +135,7 @@ class Surrogate:
             [usual.length] * count + [single] * count + [usual.joint, usual.own, usual.curve, usual.chance]
         )
         self._level, self._prior_mean, self._prior_deviation = usual.level, np.log(parts[:, 0]), parts[:, 1]
+        self._prior_scale = np.where(self._prior_deviation > 0.0, self._prior_deviation, 1.0)
         self.known, self._left_out = self._split(readings)
         codes, values, error = self.known.codes, self.known.values, self.known.error
         mean = float(values.mean())
@@ -288,26 +289,27 @@ class Surrogate:
         """Return the most probable length scales and sizes: climb from `start`, one coordinate at a time."""
         shape, best = start, self._log_posterior(start)
         moves = np.eye(len(shape))[self._prior_deviation > 0.0]
+        tried = {start.tobytes()}  # the climb comes back to points that it has left, and to those around its end
         for step in (1.0, 0.5) * _ROUNDS:
             for move in np.vstack([moves, -moves]) * step:
-                if (plausibility := self._log_posterior(shape + move)) > best:
-                    shape, best = shape + move, plausibility
+                moved = shape + move
+                if (point := moved.tobytes()) not in tried:
+                    tried.add(point)
+                    if (plausibility := self._log_posterior(moved)) > best:
+                        shape, best = moved, plausibility
         return shape
 
     def _log_posterior(self, shape: Floats) -> float:
         """Return the logarithm of evidence times prior, without constant terms."""
         root = self._cholesky(shape)
         misfit = np.square(np.linalg.solve(root, self._differences)).sum()
-        unusual = np.square(
-            (shape - self._prior_mean) / np.where(self._prior_deviation > 0.0, self._prior_deviation, 1.0)
-        ).sum()
-        return -0.5 * float(misfit + unusual) - float(np.log(np.diag(root)).sum())
+        unusual = np.square((shape - self._prior_mean) / self._prior_scale).sum()
+        return -0.5 * float(misfit + unusual) - float(np.log(root.diagonal()).sum())
 
     def _cholesky(self, shape: Floats) -> Floats:
-        return np.asarray(
-            np.linalg.cholesky(self._covariance(shape, self._pairs) + self._given + np.diag(self._noise(shape))),
-            dtype=np.float64,
-        )
+        covariance = self._covariance(shape, self._pairs) + self._given
+        covariance.flat[:: len(covariance) + 1] += self._noise(shape)  # the diagonal
+        return np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
 
     def _prior_covariance(self, rows: Codes, columns: Codes) -> Floats:
         """Return the covariance of the true values before any measurement of this case: row by column."""

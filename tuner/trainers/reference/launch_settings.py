@@ -144,6 +144,8 @@ class TeamSettings(RankTeam):
     method: Method
     num_envs: int
     """Environments per device."""
+    env_mib: int = 0
+    """The memory that each environment holds besides its samples, as a simulator's contacts and meshes do, in MiB."""
     seed: int
 
 
@@ -172,6 +174,7 @@ def team_parser(module: str) -> argparse.ArgumentParser:
     parser.add_argument("--head", default="127.0.0.1", help="the host of the first machine")
     parser.add_argument("--num-envs", type=read_whole, default=1024, help="environments per device")
     parser.add_argument("--hidden-units", type=read_whole, help="per hidden layer; 1024 on GPUs, 64 on CPUs")
+    parser.add_argument("--env-mib", type=partial(read_whole, least=0), default=0, help="memory per environment")
     parser.add_argument("--seed", type=partial(read_whole, least=0), default=0)
     return parser
 
@@ -192,6 +195,7 @@ def team_settings(parser: argparse.ArgumentParser, given: argparse.Namespace) ->
         node_rank=given.node_rank,
         head=given.head,
         num_envs=given.num_envs,
+        env_mib=given.env_mib,
         seed=given.seed,
     )
 

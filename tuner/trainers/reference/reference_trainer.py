@@ -16,6 +16,8 @@ class ReferenceOptions(Strict):
 
     hidden_units: PositiveInt | None = None
     """The units of each hidden layer; the default depends on the device."""
+    env_mib: PositiveInt | None = None
+    """The memory in MiB that each environment holds besides its samples; None for none."""
 
 
 class ReferenceTrainer(base.Trainer):
@@ -115,6 +117,7 @@ class ReferenceTrainer(base.Trainer):
             *("--num-envs", str(_num_envs(config))),
             *(("--seed", str(slot.seed)) if slot.seed is not None else ()),
             *("--hidden-units", str(self._hidden_units(slot))),
+            *(("--env-mib", str(self._options.env_mib)) if self._options.env_mib else ()),
             *words,
             session_key=self.session_key(case, config),
         )

@@ -114,7 +114,8 @@ def iterations(
 
     Raises ConfigRefusedError for a number format that the rank's device does not have.
     """
-    asked, meter, env = settings.asked, busy_meter(rank.device), TrackingEnv(rank.device)
+    asked, meter = settings.asked, busy_meter(rank.device)
+    env = TrackingEnv(rank.device, rank.team.num_envs * rank.team.env_mib)
     torch.set_float32_matmul_precision("high" if asked.tf32 else "highest")  # another run of a session may differ
     formats = numerics(asked.precision, rank.device)
     learners = networks.learners(
@@ -153,6 +154,7 @@ def _alloc_retries(device: torch.device) -> int | None:
 def run(team: TeamSettings, settings: TrainingSettings, out_dir: Path) -> None:
     """Train to the end and leave both files in `out_dir`. Raises the error of the first rank that fails."""
     out_dir.mkdir(parents=True, exist_ok=True)
+    show("the ranks start\n")  # on a busy machine this takes a while, and the trainer is not called silent
     start(_train, team, settings, out_dir)
 
 

@@ -45,6 +45,7 @@ def facts(optimizer, modules):
     group = optimizer.param_groups[0] if optimizer.param_groups else {}
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return {
+        "torch": str(sys.modules["torch"].__version__),
         "optimizer": type(optimizer).__name__,
         "learning_rate": _number(group.get("initial_lr", group.get("lr"))),
         "weight_decays": sorted({_number(group.get("weight_decay")) or 0.0 for group in optimizer.param_groups}),

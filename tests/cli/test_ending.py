@@ -1,0 +1,73 @@
+"""What a search prints at its end."""
+
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tests_loop import bench, spec
+from tests_summary import BEST, summary
+
+from tuner.cli.case_tables import print_tables
+from tuner.cli.ending import closing, gain_text, gains_table, whereabouts
+from tuner.export.bound import Bound, Profile
+from tuner.export.case_view import CaseSummary
+from tuner.study.cases import Case
+
+CASES = [Case(name="walk"), Case(name="run")]
+
+
+def compared(objective: str = "min_avg_util", **facts: object) -> CaseSummary:
+    """Return a case whose best has 87 beside a default of 58."""
+    default = replace(BEST, value=58.0, config={"num_envs": 64}, times=0.5, beside_best=(58.0, 87.0))
+    return replace(summary(BEST), objective=objective, default=default, **facts)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_gain_is_a_factor_of_speeds_and_points_of_anything_else() -> None:
+    assert gain_text(compared()) == "+29.0 points, 2.0 times the samples/s"
+    assert gain_text(compared("samples_per_s")) == "1.5 times"
+    assert gain_text(summary(BEST)) == ""
+    assert gain_text(summary(None)) == ""
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_the_table_has_a_line_a_case_with_the_best_beside_its_default(width: int) -> None:
+    console = Console(file=StringIO(), width=width)
+    with console.capture() as shown:
+        hung = replace(compared("samples_per_s"), case="run", best=None, status="hang")
+        print_tables(console, gains_table([compared("samples_per_s"), hung]))
+    head, walk, run = (line.split() for line in shown.get().splitlines())
+    assert head == ["case", "best", "samples_per_s", "default", "gain", "trials"]
+    assert walk == ["walk", "87.0", "58.0", "1.5", "times", "1", "ok"]
+    assert run[:2] == ["run", "hang"]
+
+
+def test_one_doubt_follows_what_the_best_is_and_what_limits_it(tmp_path: Path) -> None:
+    rows = [
+        compared(
+            bound=Bound.MEMORY,
+            profile=Profile(dram_pct=70.0),
+            doubts=("the machine was busy",),
+            faster=replace(BEST, trial=7, times=4.0),
+        )
+    ]
+    config, limit, doubt = closing(bench(tmp_path, spec()), CASES[:1], rows)
+    assert "num_envs=512" in config
+    assert "memory" in limit
+    assert doubt == "walk: the machine was busy"
+
+
+def test_a_case_without_a_best_says_what_to_do(tmp_path: Path) -> None:
+    failed = replace(summary(None), case="run", status="gpu_oom", ok=0)
+    lines = list(closing(bench(tmp_path, spec()), CASES, [summary(BEST), failed]))
+    assert any(line.startswith("run: ") and "`tuner recover`" in line for line in lines)
+
+
+def test_the_report_is_named_or_else_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tables = [tmp_path / "runs/best.tsv", tmp_path / "runs/trials.tsv"]
+    both = whereabouts(tmp_path / "runs/report.html", tables)
+    assert both.startswith("report: runs/report.html; ")
+    assert "best.tsv" in both
+    assert whereabouts(None, tables).startswith("runs: best.tsv")

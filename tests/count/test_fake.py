@@ -1,0 +1,61 @@
+"""A training with tensors that have no data: what memory it would take, and that nothing of it is computed."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import TrainerError
+from tuner.probe import Device, ProbePlan, Slot
+from tuner.study import ProbeSpec
+from tuner.tools.foretelling import CONTEXT_MIB, USUAL, foretold
+
+SCRIPT = """
+import sys, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+width, batch = 1024, int(sys.argv[1])
+assert torch.cuda.is_available()
+model = nn.Sequential(*[nn.Linear(width, width, bias=False) for _ in range(8)]).to("cuda")
+torch.distributed.init_process_group("nccl")
+model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[0])
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
+loader = DataLoader(TensorDataset(torch.zeros(1 << 15, 32, width)), batch_size=batch, num_workers=2, pin_memory=True)
+scaler = torch.amp.GradScaler("cuda", enabled=False)
+for step, (inputs,) in enumerate(loader):
+    loss = torch.compile(model)(inputs.cuda(non_blocking=True)).square().mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    optimizer.zero_grad()
+    print(f"loss {loss.item():.2f}", float(loss), step, flush=True)
+    if step > 3:
+        sys.exit("it goes on")
+"""
+
+
+def plan(folder: Path, text: str, *words: str) -> ProbePlan:
+    (folder / "train.py").write_text(text)
+    devices = (Device(name="cuda:0", model="x"),)
+    return ProbePlan(
+        config={},
+        argv=(sys.executable, "train.py", *words),
+        cwd=folder,
+        env={},
+        files={},
+        slot=Slot(devices=devices, out_dir=folder / "probe", limits=ProbeSpec()),
+        session_key="",
+    )
+
+
+def test_memory_is_that_of_weights_gradients_states_and_activations(tmp_path: Path) -> None:
+    """The data set of 4 GiB stays on the host. A layer has 4 MiB of weights, as much for each of gradients, buckets of
+    these, and momentum, and an output of 32 MiB."""
+    memory = foretold(plan(tmp_path, SCRIPT, "256"))
+    tensors_mib = (memory.mean - CONTEXT_MIB) / USUAL
+    assert 8 * 4 * 4 + 9 * 32 <= tensors_mib <= 8 * 4 * 4 + 13 * 32
+    assert memory.low < memory.mean < memory.high
+
+
+def test_a_script_that_makes_no_step_is_named_with_its_last_line(tmp_path: Path) -> None:
+    with pytest.raises(TrainerError, match="no data to train on"):
+        foretold(plan(tmp_path, "import sys\nsys.exit('no data to train on')"))

@@ -1,0 +1,333 @@
+"""Runs a training with tensors that have no data, to see how much memory it would take: nothing is computed.
+
+Tensors are torch's own fake ones. What the script puts on a GPU stays on the fake CPU, and it reads 1.0, 0 and False.
+The process ends after `STEPS` optimizer steps: the first one makes the optimizer's states, the second one needs most.
+"""
+
+import json
+import os
+import sys
+import weakref
+from types import SimpleNamespace
+
+from tuner_inside.imports import when_imported
+
+STEPS = 2
+"""The optimizer steps to see."""
+BLOCK = 512
+"""The bytes in which torch's allocator hands out memory (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize)."""
+CAPABILITY = (9, 0)
+"""The compute capability that the script finds: that of an H100."""
+
+
+def install(path):
+    """Use fake tensors from torch's import on, and write to the file `path` how much memory they would take."""
+    os.environ.update(PYTORCH_JIT="0", TORCH_COMPILE_DISABLE="1", TORCHDYNAMO_DISABLE="1")
+    when_imported("torch", lambda torch: _begin(torch, path))
+
+
+def _begin(torch, path):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    _pretend_loaders()
+    FakeTensorMode(allow_non_fake_inputs=True).__enter__()
+    _pretend_cuda(torch)
+    memory = _tracker(torch)()
+    memory.__enter__()
+    _pretend_ranks(torch)
+    _redirection(torch, memory)().__enter__()
+    steps = []
+
+    def stepped(*_):
+        steps.append(memory.peak)
+        if len(steps) >= STEPS:
+            with open(path, "w") as file:
+                json.dump({"peak_bytes": memory.peak, "steps": len(steps)}, file)
+            sys.stdout.flush()
+            os._exit(0)
+
+    register_optimizer_step_post_hook(stepped)
+
+
+def _tracker(torch):
+    """Return the class of what follows how many bytes all tensors hold."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    class Memory(TorchDispatchMode):
+        """Follows the bytes on the card: those of tensors made there, moved there, or computed from such tensors."""
+
+        def __init__(self):
+            super().__init__()
+            self.now = self.peak = 0
+            self.forced = None
+            """Whether the tensors that are made now are on the card; None where their inputs decide."""
+            self._held = {}
+            """The storage's address → a weak reference, and its bytes on the card."""
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            results = function(*args, **(kwargs or {}))
+            inputs = tree_leaves((args, kwargs))
+            on_card = any(map(self.has, inputs)) if self.forced is None else self.forced
+            for tensor in tree_leaves(results):
+                if isinstance(tensor, torch.Tensor):
+                    self._see(tensor, on_card)
+            return results
+
+        def has(self, tensor):
+            """Return whether a tensor is on the card."""
+            storage = _storage(tensor) if isinstance(tensor, torch.Tensor) else None
+            return storage is not None and self._held.get(storage._cdata, (None, 0))[1] > 0
+
+        def moved(self, tensor, to_card):
+            """Return a tensor on the card, or off it: a copy where it is not there yet."""
+            if self.has(tensor) == to_card:
+                return tensor
+            return self.on_card(tensor.clone, is_card=to_card)
+
+        def on_card(self, make, *args, is_card=True, **kwargs):
+            """Return what a function returns, whose tensors are made on the card, or off it."""
+            before, self.forced = self.forced, is_card
+            try:
+                return make(*args, **kwargs)
+            finally:
+                self.forced = before
+
+        def _see(self, tensor, on_card):
+            storage = _storage(tensor)
+            if storage is None or storage._cdata in self._held:
+                return
+            key = storage._cdata
+            size = -(-storage.nbytes() // BLOCK) * BLOCK if on_card else 0
+            self._held[key] = (weakref.ref(storage, lambda _: self._free(key)), size)
+            self.now += size
+            self.peak = max(self.peak, self.now)
+
+        def _free(self, key):
+            self.now -= self._held.pop(key)[1]
+
+    return Memory
+
+
+def _storage(tensor):
+    try:
+        return tensor.untyped_storage()
+    except (RuntimeError, NotImplementedError):  # a sparse tensor has none
+        return None
+
+
+READ = {"item": 1.0, "__float__": 1.0, "__int__": 0, "__index__": 0, "__bool__": False}
+"""Methods that read a number → the number that a fake tensor answers with."""
+
+
+def _redirection(torch, memory):
+    """Return the class of what keeps tensors on the fake CPU, casts as CUDA's autocast does, and answers reads."""
+    from torch.nn import functional
+    from torch.overrides import TorchFunctionMode
+
+    reads = {getattr(torch.Tensor, name): answer for name, answer in READ.items()}
+    in_float = {functional.layer_norm, functional.group_norm, functional.softmax, functional.log_softmax}
+    in_float |= {torch.softmax, torch.log_softmax, torch.Tensor.softmax, torch.Tensor.log_softmax, torch.layer_norm}
+
+    def card_in(values):
+        """Return whether a device among some values is a card; None where no value is a device."""
+        for value in values:
+            if isinstance(value, torch.device) or (isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu")):
+                return torch.device(value).type == "cuda"
+            if isinstance(value, torch.Tensor):
+                return memory.has(value)
+        return None
+
+    class OnFakeCpu(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            kwargs = dict(kwargs or {})
+            if function in reads:
+                return 0 if function is torch.Tensor.item and not args[0].is_floating_point() else reads[function]
+            if function is torch.Tensor.pin_memory:
+                return args[0]
+            if function is torch.Tensor.tolist:
+                return _zeros(args[0].shape)
+            if function is torch.Tensor.numpy:
+                return _zero_array(args[0])
+            if function in (torch.Tensor.cuda, torch.Tensor.cpu):
+                return memory.moved(args[0], function is torch.Tensor.cuda)
+            kwargs.pop("pin_memory", None)
+            if function is torch.Tensor.to:
+                return self._to(function, args, kwargs)
+            if kwargs.get("device") is not None:
+                return self._made(function, args, kwargs)
+            if function is functional.dropout:  # on CUDA, its mask has one byte an element
+                return _dropped(torch, *args, **kwargs)
+            if function is functional.scaled_dot_product_attention:  # with it, the CPU keeps what CUDA does not
+                args, kwargs = args[:4], dict(kwargs, dropout_p=0.0)
+            if function in in_float and torch.is_autocast_enabled("cpu") and args and args[0].is_floating_point():
+                args = (args[0].float(), *args[1:])
+            return function(*args, **kwargs)
+
+        def _to(self, function, args, kwargs):
+            """Return what `Tensor.to` returns: converted on the fake CPU, and moved."""
+            to_card = card_in([*args[1:], *kwargs.values()])
+            kwargs.pop("device", None)
+            rest = [value for value in args[1:] if card_in([value]) is None]
+            types = [value for value in (*rest, *kwargs.values()) if isinstance(value, torch.dtype)]
+            types += [value.dtype for value in args[1:] if isinstance(value, torch.Tensor)]
+            made = function(args[0], types[0]) if types else args[0]
+            return made if to_card is None else memory.moved(made, to_card)
+
+        def _made(self, function, args, kwargs):
+            """Return what a function makes on a device."""
+            device = torch.device(kwargs.pop("device")).type
+            place = "meta" if device == "meta" else "cpu"
+            return memory.on_card(function, *args, is_card=device == "cuda", device=place, **kwargs)
+
+    return OnFakeCpu
+
+
+def _dropped(torch, tensor, p=0.5, training=True, inplace=False):
+    return torch.native_dropout(tensor, p, True)[0] if training and p > 0.0 else tensor
+
+
+def _zeros(shape):
+    return [_zeros(shape[1:]) for _ in range(shape[0])] if len(shape) else 0
+
+
+def _zero_array(tensor):
+    import numpy
+
+    kind = "float32" if tensor.is_floating_point() else "int64"
+    return numpy.zeros(tuple(tensor.shape), kind)
+
+
+def _pretend_cuda(torch):
+    """Let the script find one GPU, without which it may take another way."""
+    cuda = torch.cuda
+    free = 80 << 30
+    answers = {"is_available": True, "device_count": 1, "current_device": 0, "is_bf16_supported": True}
+    answers.update(get_device_capability=CAPABILITY, get_device_name="NVIDIA H100", is_initialized=True)
+    answers.update(memory_allocated=0, max_memory_allocated=0, memory_reserved=0, max_memory_reserved=0)
+    answers.update(mem_get_info=(free, free), current_stream=_Nothing(), default_stream=_Nothing())
+    answers["get_device_properties"] = SimpleNamespace(
+        name="NVIDIA H100", total_memory=free, major=9, minor=0, multi_processor_count=132, warp_size=32
+    )
+    for name, answer in answers.items():
+        setattr(cuda, name, lambda *_, answer=answer, **__: answer)
+    for name in ("synchronize", "set_device", "empty_cache", "manual_seed", "manual_seed_all", "init", "_lazy_init"):
+        setattr(cuda, name, _doing_nothing())
+    for name in ("reset_peak_memory_stats", "reset_max_memory_allocated", "set_per_process_memory_fraction"):
+        setattr(cuda, name, _doing_nothing())
+    cuda.Event = cuda.Stream = _Nothing
+    cuda.stream = lambda *_: _Nothing()
+    torch.compile = lambda model=None, *_, **__: (lambda each: each) if model is None else model
+    torch.save, torch.Tensor.record_stream = _doing_nothing(), _doing_nothing()
+    torch.nn.Module.cuda = lambda module, *_: module.to("cuda")
+    torch.nn.Module._apply = _applied
+    torch.amp.GradScaler._maybe_opt_step = lambda _, optimizer, __, *args, **kwargs: optimizer.step(*args, **kwargs)
+    optimizers = sys.modules["torch.optim.optimizer"]  # as on CUDA, whose usual steps hold copies for a moment
+    optimizers._get_foreach_kernels_supported_devices = lambda: ["cpu", "cuda"]
+    optimizers._foreach_supported_types.append(torch._subclasses.fake_tensor.FakeTensor)
+    own = torch.amp.autocast_mode.autocast.__init__
+
+    def on_cpu(self, device_type="cuda", *args, **kwargs):
+        dtype = kwargs.get("dtype", args[0] if args else None) or torch.float16
+        own(self, "cpu", dtype=torch.bfloat16 if dtype == torch.float16 else dtype, enabled=kwargs.get("enabled", True))
+
+    torch.amp.autocast_mode.autocast.__init__ = on_cpu
+    torch.cuda.amp.autocast.__init__ = lambda self, enabled=True, dtype=torch.float16, *_: on_cpu(
+        self, "cuda", dtype=dtype, enabled=enabled
+    )
+
+
+def _applied(module, function, recurse=True):
+    """Convert a module's tensors as `Module._apply` does, which cannot swap fake ones."""
+    for child in module.children() if recurse else ():
+        child._apply(function)
+    kind, no_grad = sys.modules["torch"].nn.Parameter, sys.modules["torch"].no_grad
+    for held, wrap in ((module._parameters, kind), (module._buffers, lambda new, _: new)):
+        for name, old in held.items():
+            if old is not None:
+                if not hasattr(old, "_tuner_moved"):  # modules may share a parameter
+                    with no_grad():
+                        new = function(old)
+                    if new is old:
+                        continue
+                    old._tuner_moved = wrap(new, old.requires_grad)
+                held[name] = old._tuner_moved
+    return module
+
+
+def _doing_nothing():
+    """Return a function of its own, because torch tells functions apart."""
+    return lambda *_, **__: None
+
+
+class _Nothing:
+    """A stream or an event in which nothing happens."""
+
+    def __init__(self, *_, **__):
+        pass
+
+    def __getattr__(self, name):
+        return lambda *_, **__: 0.0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return False
+
+
+def _pretend_ranks(torch):
+    """Let each rank go on alone: torch's fake backend answers for the others."""
+    group = torch.distributed
+    if not group.is_available():
+        return
+    own = group.init_process_group
+
+    def init(*_, **kwargs):
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        rank, world = (int(os.environ.get(name, usual)) for name, usual in (("RANK", 0), ("WORLD_SIZE", 1)))
+        asked = kwargs.get("world_size", -1)
+        own("fake", store=FakeStore(), rank=max(kwargs.get("rank", -1), rank), world_size=max(asked, world))
+
+    group.init_process_group = group.distributed_c10d.init_process_group = init
+    group.is_nccl_available = _doing_nothing()
+    torch.nn.parallel.DistributedDataParallel = _wrapper(torch)
+    sys.modules["torch.nn.parallel.distributed"].DistributedDataParallel = torch.nn.parallel.DistributedDataParallel
+
+
+def _wrapper(torch):
+    """Return what stands in for `DistributedDataParallel`, which reads data: it holds as much for gradients."""
+
+    class DistributedDataParallel(torch.nn.Module):
+        def __init__(self, module, *_, gradient_as_bucket_view=False, **__):
+            super().__init__()
+            self.module, self.require_backward_grad_sync = module, True
+            trained = [each for each in module.parameters() if each.requires_grad and not gradient_as_bucket_view]
+            self._buckets = [torch.empty_like(each) for each in trained]
+
+        def forward(self, *args, **kwargs):
+            return self.module(*args, **kwargs)
+
+        def no_sync(self):
+            return _Nothing()
+
+    return DistributedDataParallel
+
+
+def _pretend_loaders():
+    """Let loaders load in this process: a fake tensor cannot go from one process to another."""
+
+    def alone(module):
+        own = module.DataLoader.__init__
+
+        def init(self, *args, **kwargs):
+            kwargs.pop("num_workers", None)
+            for name in ("pin_memory", "persistent_workers", "prefetch_factor", "multiprocessing_context"):
+                kwargs.pop(name, None)
+            own(self, *args[:5], **kwargs)  # the next positional one is the number of workers
+
+        module.DataLoader.__init__ = init
+
+    when_imported("torch.utils.data.dataloader", alone)

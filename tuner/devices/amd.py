@@ -1,0 +1,166 @@
+"""Reads AMD GPUs through AMD SMI (`amdsmi`, ROCm 6.1 or newer), in calls that cannot hang the tuner.
+
+It follows AMD's documentation and was tested on what that says; nobody has run it on such a card yet.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any, ClassVar
+
+from tuner.devices.nvml import Calls, NoDriverError
+from tuner.errors import DeviceError
+from tuner.probe import AMD, Device, DeviceSample
+
+VISIBLE = "ROCR_VISIBLE_DEVICES"
+"""The environment variable with the cards that ROCm shows to a process: indices, or names such as GPU-4b2c1a9f8d3e6f7a.
+
+ROCm, "GPU isolation techniques".
+"""
+HIP_VISIBLE = "HIP_VISIBLE_DEVICES"
+"""The environment variable that chooses among these cards, by index."""
+LOOK = "see `amd-smi list` and the kernel's log"
+
+
+def library() -> ModuleType:
+    """Return AMD's Python package. Raises NoDriverError where it, or the ROCm that it needs, is not there."""
+    try:
+        return import_module("amdsmi")
+    except (ImportError, OSError, AttributeError, KeyError) as error:  # as its loader raises without ROCm
+        raise NoDriverError(f"there is no AMD SMI on this machine ({error})") from error
+
+
+class Amd:
+    """An initialised AMD SMI. Raises NoDriverError without a driver, and DeviceError when the driver does not start."""
+
+    NOT_OFFERED: ClassVar = {2, 3, 10, 40, 49}
+    """Not supported, not implemented yet, no permission, no data, no such message (amdsmi.h, amdsmi_status_t)."""
+    NO_DRIVER: ClassVar = {31, 34, 51}
+    """Not found, driver not loaded, no driver."""
+
+    OPEN_S: ClassVar = 120.0
+    """The start of the driver hangs if it takes longer, in seconds."""
+    ANSWER_S: ClassVar = 5.0
+    """Any other call hangs if it takes longer, in seconds."""
+
+    def __init__(self, load: Callable[[], ModuleType] = library) -> None:
+        self.library = load()
+        self._calls = Calls("amdsmi")
+        try:
+            self._calls.make("", self.OPEN_S, self.library.amdsmi_init)
+            handles = self._calls.make("", self.OPEN_S, self.library.amdsmi_get_processor_handles)
+        except TimeoutError as error:
+            raise DeviceError(f"the AMD driver hangs as it starts; {LOOK}") from error
+        except self.library.AmdSmiException as error:
+            if _code(error) in self.NO_DRIVER:
+                raise NoDriverError(f"there is no AMD driver on this machine (AMD SMI: {error})") from error
+            raise DeviceError(f"the AMD driver does not start (AMD SMI: {error}); {LOOK}") from error
+        self.handles = {self._name(place, handle): handle for place, handle in enumerate(handles)}
+        """The name of each card, as `VISIBLE` takes it, and its handle, in AMD SMI's order."""
+        if not self.handles:
+            raise NoDriverError("the AMD driver has no card")
+
+    def _name(self, place: int, handle: Any) -> str:
+        """Return the name of a card: its serial number, or its index where it tells none."""
+        asic = self.ask(f"card {place}", self.library.amdsmi_get_gpu_asic_info, handle) or {}
+        serial = str(asic.get("asic_serial", "")).lower().removeprefix("0x")
+        return f"GPU-{serial.zfill(16)}" if re.fullmatch(r"[0-9a-f]{1,16}", serial) and int(serial, 16) else str(place)
+
+    def ask(self, subject: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what `call` returns; None where the card does not support it. Raises DeviceError for other errors."""
+        what = f"{subject} does not answer {call.__name__}"
+        try:
+            return self._calls.make(what, self.ANSWER_S, call, *arguments)
+        except TimeoutError as error:
+            raise DeviceError(f"{error}: the call hangs in the driver; {LOOK}") from error
+        except self.library.AmdSmiException as error:
+            if _code(error) in self.NOT_OFFERED:
+                return None
+            raise DeviceError(f"{what} (AMD SMI: {error}); {LOOK}") from error
+
+
+def _code(error: Exception) -> int | None:
+    get = getattr(error, "get_error_code", None)
+    return get() if get else None
+
+
+def shown(names: Sequence[str], environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the names of the cards that ROCm and HIP show, in their order. Raises DeviceError for an unknown one."""
+    of_hip = HIP_VISIBLE if HIP_VISIBLE in environment else "CUDA_VISIBLE_DEVICES"
+    for variable in (VISIBLE, of_hip):
+        if (text := environment.get(variable)) is None:
+            continue
+        chosen: list[str] = []
+        for word in filter(None, map(str.strip, text.split(","))):
+            known = [name for place, name in enumerate(names) if word.lower() in {str(place), name.lower()}]
+            if not known:
+                raise DeviceError(f"{variable}={text} names {word}, and there are {', '.join(names)}; {LOOK}")
+            chosen += known
+        names = chosen
+    return list(names)
+
+
+def amd_variables(devices: Sequence[Device]) -> dict[str, str]:
+    """Return the environment variables that show a trainer these cards alone, in this order."""
+    places = ",".join(map(str, range(len(devices))))
+    return {VISIBLE: ",".join(device.uuid or "" for device in devices), HIP_VISIBLE: places}
+
+
+class AmdSource:
+    """Measures utilisation, memory, power and energy of whole AMD cards, which PyTorch names `cuda:0`, `cuda:1`, …."""
+
+    label = "amdsmi"
+
+    def __init__(self, amd: Amd, names: Sequence[str], memory_mib: float | None = None) -> None:
+        """`memory_mib`: the memory that each card has for the trainer; None for all of it."""
+        self._amd = amd
+        self._handles = [amd.handles[name] for name in names]
+        self.devices = tuple(self._device(place, name, memory_mib) for place, name in enumerate(names))
+        """The cards, in rank order."""
+
+    def _device(self, place: int, name: str, memory_mib: float | None) -> Device:
+        """Return what is known of a card."""
+        asic = self._ask(place, self._amd.library.amdsmi_get_gpu_asic_info) or {}
+        vram = self._ask(place, self._amd.library.amdsmi_get_gpu_vram_usage) or {}
+        model = str(asic.get("market_name") or "unknown GPU")
+        total_mib = memory_mib or _number(vram.get("vram_total"))
+        return Device(name=f"cuda:{place}", model=model, uuid=name, mem_total_mib=total_mib, maker=AMD)
+
+    def attach(self, pid: int) -> None:
+        """Do nothing, because the source measures whole cards."""
+
+    def sample(self, t_s: float) -> list[DeviceSample]:
+        """Return a sample of every card, taken now. Raises DeviceError where a card does not answer."""
+        return [self._sample(t_s, place) for place in range(len(self.devices))]
+
+    def _sample(self, t_s: float, place: int) -> DeviceSample:
+        """Return a sample of a card. The names of values have changed between versions of ROCm."""
+        amd = self._amd.library
+        activity = self._ask(place, amd.amdsmi_get_gpu_activity) or {}
+        vram = self._ask(place, amd.amdsmi_get_gpu_vram_usage) or {}
+        power = self._ask(place, amd.amdsmi_get_power_info) or {}
+        energy = self._ask(place, amd.amdsmi_get_energy_count) or {}
+        powers = (_number(power.get(f"{kind}_socket_power")) for kind in ("current", "average"))
+        count = _number(energy.get("energy_accumulator", energy.get("power")))
+        step_uj = _number(energy.get("counter_resolution"))
+        return DeviceSample(
+            t_s=t_s,
+            device=place,
+            util_pct=_number(activity.get("gfx_activity")),
+            mem_used_mib=_number(vram.get("vram_used")) or None,
+            mem_total_mib=self.devices[place].mem_total_mib,
+            power_w=next((watts for watts in powers if watts), None),
+            energy_j=None if count is None or step_uj is None else count * step_uj / 1e6,
+        )
+
+    def _ask(self, place: int, call: Callable[..., Any]) -> Any:
+        return self._amd.ask(f"cuda:{place}", call, self._handles[place])
+
+
+def _number(value: object) -> float | None:
+    """Return a number of AMD SMI; None for what it does not know: "N/A", or all bits of 16 or 32 set."""
+    if isinstance(value, int | float) and value not in {0xFFFF, 0xFFFFFFFF}:
+        return float(value)
+    return None

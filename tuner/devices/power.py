@@ -1,0 +1,52 @@
+"""Whether the power limits that a study sets can be set here: asked before anything is measured."""
+
+from collections.abc import Callable, Sequence
+
+from tuner.devices.nvml import Nvml
+from tuner.errors import StudyError
+from tuner.probe import NVIDIA, Device, guard
+from tuner.study import StudySpec
+
+PARAMETER = "power_limit_w"
+"""The parameter whose values are power limits, where a command's `env` hands it to the guard."""
+
+
+def limits_w(spec: StudySpec) -> tuple[float, ...]:
+    """Return all power limits that a study sets, in watts."""
+    if spec.environment.power_limit_w is not None:
+        return (spec.environment.power_limit_w,)
+    if guard.POWER not in (spec.trainer.options.get("env") or {}) or PARAMETER not in spec.space:
+        return ()
+    return tuple(float(value) for value in spec.space[PARAMETER].values if isinstance(value, int | float))
+
+
+def check_power(spec: StudySpec, devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> None:
+    """Raise StudyError where a card does not take a study's power limits.
+
+    Each card is asked to keep the limit that it has: only who may change limits may do that.
+    """
+    if not (limits := limits_w(spec)):
+        return
+    if any(device.maker != NVIDIA or device.uuid is None for device in devices):
+        raise _refused(devices[0], "only NVIDIA's cards have limits that are set here")
+    nvml = connect()
+    for device in devices:
+        card, library = nvml.handle(device.uuid or ""), nvml.library
+        bounds_mw = nvml.ask(device.name, library.nvmlDeviceGetPowerManagementLimitConstraints, card)
+        now_mw = nvml.ask(device.name, library.nvmlDeviceGetPowerManagementLimit, card)
+        if bounds_mw is None or now_mw is None:
+            raise _refused(device, "the card does not tell its limits")
+        least_w, most_w = (bound / 1000 for bound in bounds_mw)
+        if beyond := [limit for limit in limits if not least_w <= limit <= most_w]:
+            raise _refused(device, f"it takes {least_w:g} to {most_w:g} W, not {', '.join(f'{w:g}' for w in beyond)}")
+        try:
+            library.nvmlDeviceSetPowerManagementLimit(card, now_mw)
+        except library.NVMLError as error:
+            raise _refused(device, f"NVML: {error}") from error
+
+
+def _refused(device: Device, why: str) -> StudyError:
+    return StudyError(
+        f"the power limit of {device.label} ({device.model}) cannot be set: {why}; "
+        f"take `{PARAMETER}` out of the study, or start tuner where limits may be set (as root)"
+    )

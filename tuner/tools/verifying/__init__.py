@@ -1,0 +1,1 @@
+"""`tuner verify`: whether the speeds that a study has measured still hold."""

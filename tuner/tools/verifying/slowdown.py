@@ -1,0 +1,114 @@
+"""Whether a config has become slower, how sure that is, and which slowdown such a test would have seen. Pure."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from statistics import NormalDist, fmean
+from typing import NamedTuple
+
+from tuner.probe import error_of_mean, student_tail
+
+FALSE_ALARM = 0.01
+"""The probability with which a test calls a config slower that is just as fast as it must be. Chosen."""
+USUALLY_SEEN = 0.9
+"""A slowdown that tests see with this probability is one that they promise to see. Chosen."""
+LEAST_SCATTER = 0.003
+"""The least standard deviation of the speeds of several runs of one config, as a share: equal runs may be so by chance.
+
+Chosen.
+"""
+FINE = 0.02
+"""A test needs no more runs once it sees a slowdown that is so much larger than the one that is allowed. Chosen."""
+MOSTLY = 0.9
+"""More runs hardly reduce an error of which so much comes from the study: the other part is less than half. Chosen."""
+COARSE = 0.10
+"""A test that would not see even a slowdown so much larger than the one that is allowed says nothing. Chosen."""
+
+
+class Reading(NamedTuple):
+    """The speed of one run, or the mean of several, and its standard error; None where that is unknown."""
+
+    value: float
+    error: float | None = None
+
+
+class Scatter(NamedTuple):
+    """How far the speeds of several runs of one config lie apart."""
+
+    share: float
+    """The standard deviation as a share of the speed."""
+    freedom: int
+    """The degrees of freedom of this estimate."""
+
+
+def scatter(configs: Iterable[Sequence[Reading]]) -> Scatter:
+    """Return the scatter of the runs of one config, pooled over several configs that have run twice at least."""
+    squares, freedom = 0.0, 0
+    for runs in configs:
+        mean = fmean(run.value for run in runs)
+        squares += sum((run.value / mean - 1.0) ** 2 for run in runs)
+        freedom += len(runs) - 1
+    return Scatter(max(math.sqrt(squares / freedom), LEAST_SCATTER), freedom)
+
+
+def mean(runs: Sequence[Reading], scatter: Scatter) -> Reading:
+    """Return the mean of some runs of a config; the larger of their own error and that of the scatter is its error."""
+    value = fmean(run.value for run in runs)
+    own = error_of_mean([run.value for run in runs], [run.error for run in runs]) or 0.0
+    return Reading(value, max(own, value * scatter.share / math.sqrt(len(runs))))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slowdown:
+    """How fast a config is now in multiples of its speed in the study."""
+
+    times: float
+    error: float
+    """The standard error of `times`."""
+    of_study: float
+    """The part of this error that comes from the study, and that more runs do not reduce."""
+    freedom: int
+    """The degrees of freedom of the error."""
+
+    @classmethod
+    def of(cls, now: Sequence[Reading], then: Reading, readings: int, scatter: Scatter) -> "Slowdown":
+        """Compare the runs of now with the mean of the study, which is that of so many readings.
+
+        A run of the study is taken to scatter as much as one of now.
+        """
+        mean_now = mean(now, scatter)
+        then_share = max((then.error or 0.0) / then.value, scatter.share / math.sqrt(readings))
+        times = mean_now.value / then.value
+        error = times * math.hypot((mean_now.error or 0.0) / mean_now.value, then_share)
+        return cls(times=times, error=error, of_study=times * then_share, freedom=scatter.freedom)
+
+    def is_below(self, at_least: float, waits: float = 0.0) -> bool:
+        """Return whether the config is surely slower than `at_least` times its speed in the study (Student's t test).
+
+        It is not where its waits for a processor explain that: without this share of its time it would be faster.
+        """
+        return at_least - self.times / (1.0 - waits) >= self._limit * self.error
+
+    def is_above(self, at_least: float) -> bool:
+        """Return whether the config is surely at least so fast, at the same probability of an error."""
+        return self.times - at_least >= self._limit * self.error
+
+    @property
+    def seen(self) -> float:
+        """By how much slower than allowed a config must be for the test to see it with the promised probability."""
+        return (self._limit + NormalDist().inv_cdf(USUALLY_SEEN)) * self.error
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether more runs are not needed, or would hardly reduce the error."""
+        return self.seen <= FINE or self.of_study > MOSTLY * self.error
+
+    def power(self, slowdown: float, at_least: float) -> float:
+        """Return the probability with which such a test sees a slowdown, such as 0.03 for 3 %."""
+        return NormalDist().cdf((at_least - (1.0 - slowdown)) / self.error - self._limit)
+
+    @property
+    def _limit(self) -> float:
+        """The standard errors from which on a slowdown is sure."""
+        return next(t for t in map((0.01).__mul__, count(1)) if student_tail(t, self.freedom) <= 2 * FALSE_ALARM)

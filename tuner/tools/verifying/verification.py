@@ -1,0 +1,207 @@
+"""Measures a person's own command and the best of a study again, in turns, and says whether their speeds still hold."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from functools import partial
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+from tuner.count import differences
+from tuner.errors import StudyError, TrainerError
+from tuner.export import SPEEDS, CaseView, no_best, with_error
+from tuner.probe import SAMPLES_PER_S, Answer, FailureKind, Next, ProbeResult, error, over, value
+from tuner.running.job import Budget, Job
+from tuner.running.prober import run_in
+from tuner.search.standing import Standing
+from tuner.search.verdict import settled
+from tuner.study import Case, Config, launch_digest
+from tuner.tools.verifying.slowdown import COARSE, Reading, Slowdown, scatter
+
+LEAST_RUNS = 4
+"""The fewest runs in all, however long they take: fewer do not show how far runs scatter."""
+
+
+class Exit(IntEnum):
+    """What a verification comes to, as an exit code."""
+
+    HOLDS = 0
+    """Nothing is surely slower."""
+    SLOWER = 1
+    """The best is surely slower."""
+    UNKNOWN = 2
+    """It cannot be said."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """A config that is measured again."""
+
+    name: str
+    then: Standing
+    """What the study knows of it."""
+    metric: str
+    """The speed that is compared."""
+    results: list[ProbeResult] = field(default_factory=list)
+    """Its runs of now."""
+
+    @property
+    def config(self) -> Config:
+        """Its values, those without effect included."""
+        return self.then.trials[-1].config
+
+    @property
+    def reading(self) -> Reading:
+        """The speed that the study has measured."""
+        if self.metric == SAMPLES_PER_S:
+            return Reading(self.then.samples_per_s or 0.0, self.then.told_speed_error)
+        return Reading(self.then.value, self.then.told_error)
+
+    @property
+    def readings(self) -> list[Reading]:
+        """The speeds of its runs of now."""
+        read = ((value(result, self.metric), error(result, self.metric)) for result in self.results)
+        return [Reading(number, spread) for number, spread in read if number]
+
+    @property
+    def waits(self) -> float:
+        """The mean share of the time in which its runs of now waited for a processor that others used."""
+        shares = [over(max, (device.delayed_mean_pct for device in result.devices)) for result in self.results]
+        return min((over(fmean, shares) or 0.0) / 100.0, 0.9)
+
+
+def subjects(view: CaseView, own: Config | None) -> list[Subject]:
+    """Return what is measured again of a case: the person's own config, or a study's default, and the best.
+
+    Raises StudyError where the study has no best, where only sessions have measured it, and where speeds are unknown.
+    """
+    best = view.best
+    if best is None:
+        raise StudyError(no_best(view.name))
+    if best.is_warm:
+        raise StudyError(f"only sessions have measured the best of {view.name}; `tuner optimize` confirms it first")
+    metric = view.objectives[0] if view.objectives[0] in SPEEDS else SAMPLES_PER_S
+    if metric == SAMPLES_PER_S and not best.samples_per_s:
+        raise StudyError(f"the study has no speed of {view.name}'s best, so no slowdown of it can be measured")
+    measured = {standing.launch: standing for standing in view.configs if not standing.is_warm}
+    first = measured.get(launch_digest(own)) if own else view.default
+    known = [] if first is None or (metric == SAMPLES_PER_S and not first.samples_per_s) else [first]
+    others = [Subject(name="your command" if own else "the default", then=then, metric=metric) for then in known]
+    if others and others[0].then.launch == best.launch:
+        return [replace(others[0], name=f"{others[0].name} (the best)")]
+    return [*others, Subject(name="the best", then=best, metric=metric)]
+
+
+class Gain(NamedTuple):
+    """How many times as fast the best is as the person's own config."""
+
+    times: float
+    error: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Findings:
+    """What the runs of a verification have shown."""
+
+    subjects: Sequence[Subject]
+    at_least: float
+
+    @property
+    def rounds(self) -> int:
+        """The runs of each config."""
+        return min(len(subject.results) for subject in self.subjects)
+
+    def slowdown(self, subject: Subject) -> Slowdown:
+        """Return how a config compares with its speed in the study."""
+        spread = scatter(each.readings for each in self.subjects)
+        return Slowdown.of(subject.readings, subject.reading, subject.then.readings, spread)
+
+    @property
+    def gain(self) -> Gain | None:
+        """The gain of the best over the own config, of the pairs of runs; None where only one config was measured."""
+        if len(self.subjects) < 2:
+            return None
+        own, best = (subject.readings for subject in self.subjects)
+        ratios = [fast.value / slow.value for slow, fast in zip(own, best, strict=True)]
+        return Gain(fmean(ratios), stdev(ratios) / math.sqrt(len(ratios)))
+
+    @property
+    def verdict(self) -> Exit:
+        """What the runs of the best come to."""
+        best = self.subjects[-1]
+        slowdown = self.slowdown(best)
+        if slowdown.is_below(self.at_least, best.waits):
+            return Exit.SLOWER
+        is_explained = slowdown.is_below(self.at_least)
+        is_coarse = slowdown.seen > COARSE and not slowdown.is_above(self.at_least)
+        return Exit.UNKNOWN if is_explained or is_coarse else Exit.HOLDS
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether more runs are not needed."""
+        return all(self.slowdown(subject).is_fine for subject in self.subjects)
+
+
+class Verification:
+    """The verification of one case: a few runs that the study does not keep."""
+
+    def __init__(self, job: Job, case: Case, view: CaseView, budget: Budget, say: Callable[[str], None]) -> None:
+        """`budget`: the time in which all runs are to end, but the first `LEAST_RUNS`; `say` shows a line."""
+        self._job, self._case, self._budget, self._say = job, case, budget, say
+        self.subjects = subjects(view, job.bench.space_for(case).own)
+
+    def run(self, at_least: float) -> Findings | None:
+        """Return what the runs show, which alternate between the configs; None where the user stopped them.
+
+        Raises TrainerError where a run fails, or trains something else than in the study.
+        """
+        findings = Findings(subjects=self.subjects, at_least=at_least)
+        taken_s = 0.0
+        while findings.rounds * len(self.subjects) < LEAST_RUNS or (
+            not findings.is_fine and self._budget.allows(taken_s / findings.rounds)
+        ):
+            turn = self.subjects if findings.rounds % 2 == 0 else self.subjects[::-1]
+            for subject in turn:
+                result = self._measured(subject)
+                if result is None:
+                    return None
+                subject.results.append(result)
+                taken_s += result.total_s
+            self._say(f"  round {findings.rounds}: {'; '.join(map(_newest, self.subjects))}")
+        return findings
+
+    def _measured(self, subject: Subject) -> ProbeResult | None:
+        """Return the result of one run; None where the user stopped it."""
+        bench, spec = self._job.bench, self._job.bench.spec_for(self._case)
+        slot = bench.slot(self._case, f"verify/{self._case.name}/{len(subject.results):04d}", subject.config)
+
+        def stop(so_far: ProbeResult | None) -> Answer:
+            """Return whether the run goes on: as long as a probe of the study."""
+            if self._job.interrupted():
+                return Answer(Next.INTERRUPTED)
+            return settled(so_far, spec.objectives, slot.limits) if so_far else Answer(Next.GO)
+
+        result = run_in(
+            slot, partial(bench.trainer.plan, self._case, subject.config), lambda plan: self._job.probe(plan, stop)
+        )
+        if result.failure and result.failure.kind is FailureKind.INTERRUPTED:
+            return None
+        if result.failure:
+            raise TrainerError(f"{subject.name} fails now: {result.failure.kind}: {result.failure.detail}")
+        if not value(result, subject.metric):
+            raise TrainerError(f"{subject.name} ran, and its {subject.metric} could not be measured")
+        before = next((trial.probe.training for trial in reversed(subject.then.trials) if trial.probe.training), None)
+        if before and result.training:
+            changed = differences(before.signature, result.training.signature)
+            if changed:
+                raise TrainerError(
+                    f"{subject.name} trains something else than in the study, so speeds do not compare: "
+                    f"{'; '.join(map(str, changed))}; `tuner optimize` with another --name searches anew"
+                )
+        return result
+
+
+def _newest(subject: Subject) -> str:
+    """Return the speed of a config's newest run."""
+    return f"{subject.name} {with_error(*subject.readings[-1])} {SPEEDS[subject.metric]}"
