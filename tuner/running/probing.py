@@ -60,7 +60,7 @@ class Probing:
 
     def measure(self, asked: Asked) -> probe.ProbeResult:
         """Return the result of one config, which is probed or known without a probe; it is judged and stored."""
-        slot = self._job.bench.slot(self._case, self.folder / f"{asked.number:04d}")
+        slot = self._job.bench.slot(self._case, self.folder / f"{asked.number:04d}", asked.config)
         slot = replace(slot, limits=self._job.purpose.limits(slot.limits))
         try:
             judged = run_in(slot, partial(self._plan, asked), partial(self._run, asked))
