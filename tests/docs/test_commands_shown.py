@@ -50,6 +50,8 @@ PARSED = {
     "tuner plan --study two_nodes --best --launcher slurm",
     "tuner diagnose --storage journal.log --study-name mine",  # tests/cli/test_diagnose.py runs one like it
     "tuner diagnose --storage sqlite:///optuna.db --study-name mine",  # tests/cli/test_diagnose.py runs it
+    "tuner report --study pi_plus --serve",  # tests/report/test_live.py asks for its page
+    "tuner optimize --study pi_plus --set num_envs=44,40,39,38,36,32 --max-seconds 420",
     "tuner worker --study S",
     "tuner worker --study pi_plus --devices 0,1",
     "tuner verify --study train",
@@ -81,7 +83,7 @@ PARSED = {
 }
 SHELL = {
     "pip install .",
-    "pip install '.[reference,report,dashboard]'",
+    "pip install '.[reference,dashboard]'",
     "export MIMICKIT_ROOT=~/MimicKit MIMICKIT_PYTHON=~/mimickit-env/bin/python",
     "export TUNER_STORAGE=postgresql+psycopg://me@db/tuner",
 }

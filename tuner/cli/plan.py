@@ -210,14 +210,14 @@ def _without_run(bench: Workbench, case: Case, config: Config) -> Iterator[str]:
     total_mib = bench.devices[0].mem_total_mib
     with tempfile.TemporaryDirectory(prefix="tuner-") as folder:
         try:
-            memory = foretold(bench.trainer.plan(case, config, _slot(bench, case, f"{folder}/probe")))
+            memory_mib = foretold(bench.trainer.plan(case, config, _slot(bench, case, f"{folder}/probe")))
         except TrainerError as error:
             yield f"no probe has run, and without one nothing is known of its memory: {error}"
             return
-    share = f", {100 * memory.mean / total_mib:.0f} % of a device" if total_mib else ""
+    share = f", {100 * memory_mib / total_mib:.0f} % of a device" if total_mib else ""
     yield (
-        f"memory {memory.mean:,.0f} MiB{share}, 90 % sure {memory.low:,.0f} to {memory.high:,.0f}; no probe has run, "
-        "this is from its steps with tensors that have no data"
+        f"memory about {memory_mib:,.0f} MiB{share}; no probe has run, this is from its steps with tensors without "
+        "data, and how far such an estimate is off is not known yet"
     )
 
 
