@@ -17,15 +17,15 @@ _Schema = Mapping[str, Any]
 _INTRODUCTION = """\
 # All keys of a study file
 
-`docs/study_file.py` writes this page from the model that checks study files. [Study files](studies.md) explains the
-keys with examples."""
+The model that checks study files writes this page (`docs/study_file.py`). [Study files](studies.md) explains the keys.
+Behind a key stand its default and its values."""
 
 _PAGES = {
     "trainer": "[The trainer](studies.md#the-trainer), [any command line](command.md)",
     "space.NAME": "[The space](studies.md#the-space)",
     "probe": "[What is measured](measuring.md)",
-    "search": "[How a study is searched](search.md)",
-    "pruner": "[Pruners](search.md#pruners)",
+    "search": "[How a study is searched](sampler.md)",
+    "pruner": "[Pruners](sampler.md#pruners)",
     "slurm": "[SLURM](workers.md#slurm), [several nodes](nodes.md)",
     "overrides": "[Overrides](studies.md#overrides)",
 }
@@ -38,6 +38,8 @@ _SIGNS = {
     "<": ("lt", "exclusiveMaximum"),
 }
 """Sign of a bound → the words for the bound in pydantic and in JSON schema."""
+_PLAIN = {"boolean", "string", "object"}
+"""The types that go without saying."""
 _SCALARS = {"boolean", "integer", "number", "string"}
 _WORDS = {"boolean": "`true` or `false`", "integer": "integer", "number": "number", "string": "text", "object": "keys"}
 
@@ -56,7 +58,7 @@ def _part(path: str, model: _Schema, models: Mapping[str, _Schema]) -> Iterator[
         yield f"{model['description']}{more}"
     required = model.get("required", ())
     rows = [_row(name, path, schema, needed=name in required) for name, schema in model["properties"].items()]
-    yield "\n".join(["| key | meaning | default | values |", "|---|---|---|---|", *rows])
+    yield "\n".join(rows)
     for name, schema in model["properties"].items():
         for inside, target in _inside(f"{path}.{name}".lstrip("."), schema):
             yield from _part(inside, models[target], models)
@@ -78,8 +80,10 @@ def _row(name: str, path: str, schema: _Schema, *, needed: bool) -> str:
     parts = [inside for inside, _ in _inside(f"{path}.{name}".lstrip("."), schema)]
     see = f"[below](#{parts[0].replace('.', '').lower()})" if parts else ""
     meaning = "; ".join(text for text in (" ".join(schema.get("description", "").split()), see) if text)
-    cells = (f"`{name}`", meaning, "**required**" if needed else _default(schema, part=bool(parts)), _type(schema))
-    return f"| {' | '.join(cells)} |"
+    default = "**required**" if needed else _default(schema, part=bool(parts))
+    kind = "" if schema.get("type") in _PLAIN or parts else _type(schema)
+    told = "; ".join(text for text in (default, kind) if text)
+    return f"- `{name}`: {meaning}{f' ({told})' if told else ''}"
 
 
 def _default(schema: _Schema, *, part: bool) -> str:

@@ -1,6 +1,8 @@
 """Lightning with DDP: a language model whose text is made and tokenised while it trains.
 
-With the default of no worker processes, a GPU waits most of the time for its data.
+With the default of no worker processes, a GPU waits most of the time for its data. Without `--devices`, Lightning takes
+all GPUs that it finds. It starts its ranks itself, also as a single task of SLURM: without `LightningEnvironment`, it
+would take the task for its only rank.
 
 python examples/lightning_ddp.py --devices 2 --batch-size 8 --num-workers 0
 """
@@ -12,6 +14,7 @@ from itertools import pairwise
 
 import lightning
 import torch
+from lightning.fabric.plugins.environments import LightningEnvironment
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -96,7 +99,9 @@ def main() -> None:
     """Train; Lightning prints its own progress bar."""
     size = SIZES["cuda" if torch.cuda.is_available() else "cpu"]
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--devices", type=int, default=1, help="ranks, each on a GPU of its own where there are GPUs")
+    parser.add_argument(
+        "--devices", type=int, help="ranks, each on a GPU of its own where there are GPUs; default: all GPUs"
+    )
     parser.add_argument("--batch-size", type=int, default=8, help="texts per rank and step")
     parser.add_argument("--num-workers", type=int, default=0, help="processes per rank that tokenise")
     parser.add_argument("--prefetch-factor", type=int, help="batches that each worker prepares ahead")
@@ -106,6 +111,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=size[2], help="tokens per text")
     parser.add_argument("--samples", type=int, default=1_000_000, help="texts of an epoch")
     args = parser.parse_args()
+    ranks = args.devices or torch.cuda.device_count() or 1
     torch.set_float32_matmul_precision("high")
     loader = DataLoader(
         Tokenised(args.samples, args.length),
@@ -117,8 +123,9 @@ def main() -> None:
     )
     trainer = lightning.Trainer(
         accelerator="gpu" if torch.cuda.is_available() else "cpu",
-        devices=args.devices,
-        strategy="ddp" if args.devices > 1 else "auto",
+        devices=args.devices or "auto",
+        strategy="ddp" if ranks > 1 else "auto",
+        plugins=[LightningEnvironment()],
         precision="bf16-mixed" if torch.cuda.is_available() else "32-true",
         max_epochs=-1,
         logger=False,

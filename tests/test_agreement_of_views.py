@@ -101,10 +101,11 @@ def fill(database: FilledDatabase, name: str, told: list[Told]) -> None:
 
 
 def table(reader: StudyReader) -> list[tuple[str, ...]]:
-    """Return the cells of the table that `optimize` and `status` print."""
+    """Return the cells of the table that `optimize` and `status` print, without the rows of the fastest configs."""
     made = summary_table(reader.rows)
     Console(file=io.StringIO()).print(made)
-    return list(zip(*([str(cell) for cell in column.cells] for column in made.columns), strict=True))
+    rows = zip(*([str(cell) for cell in column.cells] for column in made.columns), strict=True)
+    return [row for row in rows if not row[0].endswith(", fastest")]
 
 
 def planned(folder: Path, file: Path) -> dict[str, tuple[int, dict[str, Any]]]:

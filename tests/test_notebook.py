@@ -89,6 +89,15 @@ def test_the_notebook_about_tables_compares_samplers(monkeypatch: pytest.MonkeyP
     assert all(80.0 < value < 100.0 for values in names["ends"].values() for value in values)
 
 
+def test_the_notebook_about_python_searches_and_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(NOTEBOOKS)
+    names = run_here(NOTEBOOKS / "from_python.ipynb")
+    assert names["result"].best["num_envs"] > 1024
+    assert len(names["trials"]) >= 8
+    assert len(names["study"].trials) < 100
+    assert names["sampler"].best(names["study"]) == names["study"].best_params
+
+
 @pytest.mark.parametrize("notebook", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_a_notebook_is_kept_without_outputs(notebook: Path) -> None:
     cells = [cell for cell in nbformat.read(notebook, as_version=4).cells if cell.cell_type == "code"]

@@ -1,6 +1,6 @@
 """Finds, for each training case on this machine, the configuration that keeps its GPUs busiest.
 
-The names in `__all__` are the public face, described in `docs/api.md`. Each is loaded when it is first used, so that
+The names in `__all__` are the public face, described in `docs/python.md`. Each is loaded when it is first used, so that
 `import tuner` and the command line load neither Optuna nor pyarrow before they need them.
 """
 

@@ -11,9 +11,9 @@ from tuner.devices.found import spare_cards
 from tuner.devices.power import check_power
 from tuner.devices.rapl import COUNTERS
 from tuner.drafting.making import Wanted, made_study
-from tuner.drafting.outcome import SpeedGain, Told, gain, told
+from tuner.drafting.outcome import Told, told
 from tuner.errors import StudyError
-from tuner.export import StudyReader, connect, export_study, in_use, prepare_folder
+from tuner.export import SpeedGain, StudyReader, connect, export_study, gain, in_use, prepare_folder
 from tuner.export.recorded_table import Table
 from tuner.export.tables import all_trials
 from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober
@@ -162,7 +162,7 @@ def optimize(
     trials: int | None = None,
     hours: float | None = None,
     devices: str | None = None,
-    replay: Path | None = None,
+    replay: Path | str | None = None,
     storage: str | None = None,
     runs: Path | str = "runs",
     say: Callable[[str], None] = print,
@@ -208,13 +208,14 @@ def optimize(
             runs=runs,
         )
         study, devices = made_study(command, wanted, say, warn=say, to_search=True), None
-    ready = open_search(str(study), cases=cases, devices=devices, replay=replay, runs=runs, say=say)
+    table = Path(replay) if replay else None
+    ready = open_search(str(study), cases=cases, devices=devices, replay=table, runs=runs, say=say)
     prepare_folder(ready.bench.folder)
     url = database_url(storage, ready.bench.folder)
     with open_job(ready.bench, url, ready.prober, watcher=watcher) as job:
         watcher(ready.bench.started(ready.cases))
         outcomes = ready.run(job, Budget(MonotonicClock(), hours), trials)
-    export_study(url, ready.bench.spec.name, ready.bench.folder)
+    export_study(url, ready.bench.spec.name, ready.bench.folder, ready.cases)
     return result_of(ready, url, outcomes, command)
 
 

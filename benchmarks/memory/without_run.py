@@ -19,7 +19,7 @@ from typing import Any
 from tuner.errors import TrainerError
 from tuner.probe import Device, ProbePlan, Slot, mib
 from tuner.study import ProbeSpec
-from tuner.tools.foretelling import foretold
+from tuner.tools.foretelling import ALLOCATED, CONTEXT_MIB, foretold
 
 TRAINER = Path(__file__).with_name("train_model.py")
 BATCHES = {
@@ -67,32 +67,35 @@ def main() -> None:
     parser.add_argument("--only-predict", action="store_true")
     parser.add_argument("--models", default=",".join(BATCHES))
     chosen = parser.parse_args()
-    columns = ("model", "batch", "seconds", "predicted", "low", "high", "allocated", "reserved", "used", "accelerate")
+    columns = ("model", "batch", "seconds", "predicted", "allocated", "reserved", "used", "accelerate")
     print("\t".join(columns), flush=True)
-    errors, held, others = list[float](), list[bool](), list[float]()
+    errors, others, shares = list[float](), list[float](), list[float]()
     for model in chosen.models.split(","):
         estimate = mib(printed(chosen.python, model, 1, "--estimate").get("accelerate", 0))
         for batch_size in BATCHES[model]:
             began_s = time.monotonic()
             with tempfile.TemporaryDirectory() as folder:
                 try:
-                    found = foretold(plan_of(chosen.python, model, batch_size, folder))
+                    predicted_mib = foretold(plan_of(chosen.python, model, batch_size, folder))
                 except TrainerError as error:
                     sys.stderr.write(f"{model} {batch_size}: {error}\n")
                     continue
             took_s = time.monotonic() - began_s
             ran = {} if chosen.only_predict else printed(chosen.python, model, batch_size)
             peaks = [mib(ran.get(name, 0)) for name in ("allocated", "reserved", "used")]
-            numbers = (took_s, found.mean, found.low, found.high, *peaks, estimate)
+            numbers = (took_s, predicted_mib, *peaks, estimate)
             print("\t".join([model, str(batch_size), *(f"{number:.0f}" for number in numbers)]), flush=True)
             if used := peaks[-1]:
-                errors.append(found.mean / used - 1)
-                held.append(found.low <= used <= found.high)
+                errors.append(predicted_mib / used - 1)
                 others.append(estimate / used - 1)
+                shares.append((used - CONTEXT_MIB) / ((predicted_mib - CONTEXT_MIB) / ALLOCATED))
     if errors:
         print(f"# median error {100 * median(map(abs, errors)):.1f} %, bias {100 * median(errors):+.1f} %; ", end="")
-        print(f"the interval holds {sum(held)} of {len(held)}; accelerate's median error ", end="")
-        print(f"{100 * median(map(abs, others)):.0f} %")
+        print(f"accelerate's median error {100 * median(map(abs, others)):.0f} %")
+        ordered = sorted(shares)
+        ends = [ordered[round(share * (len(ordered) - 1))] for share in (0.05, 0.5, 0.95)]
+        print("# beyond CONTEXT_MIB, a byte of tensors takes from the card: ", end="")
+        print(", ".join(f"{end:.3f}" for end in ends), "(5, 50 and 95 % of the trainings; 50 % is ALLOCATED)")
 
 
 if __name__ == "__main__":

@@ -415,10 +415,10 @@ def test_a_setting_outside_the_space(tuner: Tuner, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        *(["soak", "--hours", hours] for hours in ("inf", "nan", "1e300", "1e5")),
+        *(["soak", "--train-hours", hours] for hours in ("inf", "nan", "1e300", "1e5")),
         *(["soak", "--minutes", "inf"], ["soak", "--iterations", "1" + "0" * 400]),
         *(["optimize", "--hours", hours] for hours in ("inf", "nan")),
-        *(["race", "--hours", "inf"], ["race", "--within", "inf"], ["init", "--seconds", "inf"]),
+        *(["race", "--train-hours", "inf"], ["race", "--within", "inf"], ["init", "--seconds", "inf"]),
         *(["scale", "--seconds", "inf"], ["scale", "--seconds", "nan"]),
     ],
 )

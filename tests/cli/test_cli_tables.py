@@ -17,6 +17,14 @@ def test_a_best_with_several_measurements_says_so() -> None:
     assert list(table.columns[2].cells) == ["87.0", "87.0 (mean of 3)", "87.0 ± 0.3", ""]
 
 
+def test_the_fastest_with_the_same_training_has_a_row_of_its_own() -> None:
+    fast = replace(BEST, trial=9, value=60.0, config={"num_envs": 512}, samples_per_s=90_000.0)
+    table = summary_table([replace(summary(BEST), fastest=fast)])
+    best, second = zip(*(column.cells for column in table.columns), strict=True)
+    assert second[1:6] == ("trains as default", "60.0", "num_envs=512", "90000", "#9")
+    assert second[0] == f"{best[0]}, fastest"
+
+
 def test_the_whole_config_of_the_best_is_shown() -> None:
     table = summary_table([summary(BEST), summary(replace(BEST, total_batch=256.0))])
     assert table.columns[3].header == "config"

@@ -10,6 +10,7 @@ from tests_cli import Tuner, study_file
 
 from tuner import __version__
 from tuner.devices.cpu import usable_cores
+from tuner.study.study_file import load
 
 
 def test_optimize_resumes_and_then_has_nothing_left_to_do(tuner: Tuner, tmp_path: Path) -> None:
@@ -59,11 +60,6 @@ def test_what_several_cases_took_is_no_part_of_the_quiet_output(tuner: Tuner, tm
     assert "2 of 2 cases in " in tuner("optimize", "--study", study)[1]
     code, out, err = tuner("optimize", "--study", study, "--quiet")
     assert (code, err, "walk" in out, "cases in " in out) == (1, "", True, False)
-
-
-def test_a_best_at_the_end_of_the_ladder_is_pointed_out(tuner: Tuner, tmp_path: Path) -> None:
-    _, out, _ = tuner("optimize", "--study", study_file(tmp_path), "--n-trials", 2)
-    assert "walk: the best is at the largest rung, 16" in out
 
 
 def test_constraints_are_shown_and_kept(tuner: Tuner, tmp_path: Path) -> None:
@@ -276,3 +272,48 @@ def test_cases_are_named_one_by_one_or_with_commas(tuner: Tuner) -> None:
         code, out, _ = tuner(*reference, *asked)
         planned = {name for name in ("add_pi_plus", "amp_pi_plus", "deepmimic_pi_plus_ppo") if name in out}
         assert (code, planned) == (0, {"add_pi_plus", "amp_pi_plus"})
+
+
+def test_a_run_has_other_values_without_an_edited_file_and_the_same_options_resume_it(
+    tuner: Tuner, tmp_path: Path
+) -> None:
+    study = study_file(tmp_path)
+    options = ("optimize", "--study", study, "--set", "num_envs=2,4", "--max-seconds", 40, "--n-trials", 1)
+    code, out, _ = tuner(*options)
+    assert (code, "--study runs/demo-2-4-40s/study.yaml --best" in out) == (0, True)
+    assert load("runs/demo-2-4-40s/study.yaml").build_space().rungs == (2, 4)
+    assert "case walk: 1 of 1 trials done" in tuner(*options)[1]
+    code, _, err = tuner("optimize", "--set", "workers=2", "--", "train", "--workers", "1")
+    assert (code, "--search" in err) == (2, True)
+
+
+def test_the_commands_stand_in_groups_with_an_example_each(tuner: Tuner) -> None:
+    _, shown, _ = tuner("--help")
+    heads = [line.strip("╭─╮ ") for line in shown.splitlines() if line.startswith("╭")][1:]
+    assert [head.partition(":")[0] for head in heads[:5]] == [
+        *("Start", "Set up", "Inspect", "Memory and learning", "Several GPUs")
+    ]
+    assert all("tuner " in head for head in heads[:5])
+    assert "│ failed" in shown
+    assert "│ told" not in shown
+
+
+@pytest.mark.parametrize(
+    ("former", "present"),
+    [
+        (("told", "--help"), ("failed", "--help")),
+        (("race", "--case", "walk"), ("race", "--cases", "walk")),
+        (("race", "--hours=x"), ("race", "--train-hours=x")),
+        (("soak", "--hours", "inf"), ("soak", "--train-hours", "inf")),
+        (("try", "--case", "gone"), ("try", "--cases", "gone")),
+        (("scale", "--gpus", "x"), ("scale", "--counts", "x")),
+    ],
+)
+def test_names_of_older_versions_still_work(
+    tuner: Tuner, tmp_path: Path, former: tuple[str, ...], present: tuple[str, ...]
+) -> None:
+    study = () if former[0] in {"told", "scale"} else ("--study", study_file(tmp_path))
+    code, _, err = tuner(*former, *study)
+    new_code, _, new_err = tuner(*present, *study)
+    assert (code, err) == (new_code, new_err)
+    assert "No such" not in err

@@ -39,7 +39,7 @@ def test_the_table_has_a_line_a_case_with_the_best_beside_its_default(width: int
         print_tables(console, gains_table([compared("samples_per_s"), hung]))
     head, walk, run = (line.split() for line in shown.get().splitlines())
     assert head == ["case", "best", "samples_per_s", "default", "gain", "trials"]
-    assert walk == ["walk", "87.0", "58.0", "1.5", "times", "1", "ok"]
+    assert walk == ["walk", "87.0", "58.0", "1.5", "times", "1", "of", "1", "ok"]
     assert run[:2] == ["run", "hang"]
 
 

@@ -133,7 +133,7 @@ def test_a_person_at_a_terminal_is_asked_on_one_screen(train: list[str], monkeyp
         words = ["-m", "tuner", "init", "--devices", "cpu:1", "--", *train, "--rounds", "12"]
         os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - a terminal needs a process of its own
     printed = b""
-    while b"leaves one out: " not in printed:
+    while b"out] " not in printed:
         printed += os.read(terminal, 4096)
     os.write(terminal, b"workers=\n")
     while True:

@@ -51,4 +51,4 @@ def test_a_race_needs_a_search_and_one_case(tuner: Tuner, tmp_path: Path) -> Non
     assert f"run has no search yet: run `tuner optimize --study {study} --cases run`" in err
     code, _, err = tuner("race", "--study", study, "--case", "*")
     assert code == 2
-    assert "a race is about one case, and * means walk, run; name one with --case" in err
+    assert "a race is about one case, and * means walk, run; name one with --cases" in err

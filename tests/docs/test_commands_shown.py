@@ -48,21 +48,24 @@ PARSED = {
     "tuner optimize --study two_nodes",
     "tuner optimize --study two_nodes --launcher slurm",  # tests/cli/test_slurm.py runs one like it
     "tuner plan --study two_nodes --best --launcher slurm",
+    "tuner scale --study two_nodes --gpus 1,8,16 --launcher slurm",
     "tuner diagnose --storage journal.log --study-name mine",  # tests/cli/test_diagnose.py runs one like it
     "tuner diagnose --storage sqlite:///optuna.db --study-name mine",  # tests/cli/test_diagnose.py runs it
+    "tuner report --study pi_plus --serve",  # tests/report/test_live.py asks for its page
+    "tuner optimize --study pi_plus --set num_envs=44,40,39,38,36,32 --max-seconds 420",
     "tuner worker --study S",
     "tuner worker --study pi_plus --devices 0,1",
     "tuner verify --study train",
     "tuner verify --study S",  # tests/cli/test_verify_command.py runs it
     "tuner race --study S",
-    "tuner race --study pi_plus --case amp_pi_plus --hours 2",
-    "tuner race --study pi_plus --case amp_pi_plus --dry-run",  # tests/cli/test_race_command.py runs it
+    "tuner race --study pi_plus --cases amp_pi_plus --train-hours 2",
+    "tuner race --study pi_plus --cases amp_pi_plus --dry-run",  # tests/cli/test_race_command.py runs it
     "tuner soak --study S",  # tests/cli/test_soak_command.py runs it
-    "tuner told --study S",
-    "tuner told --study S --oom",  # tests/cli/test_soak_command.py runs it
+    "tuner failed --study S",
+    "tuner failed --study S --oom",  # tests/cli/test_soak_command.py runs it
     "tuner recover --study S",
     "tuner recover --study pi_plus",  # tests/test_recovering.py runs it
-    "tuner optimize --study reference",
+    "tuner optimize --study demo",
     "tuner record --study S",
     "tuner record --study pi_plus --configs 60",
     "tuner record --study pi_plus --configs 60 --hours 2",
@@ -77,11 +80,11 @@ PARSED = {
     "tuner report --study train",
     "tuner plan --study train --best",
     "tuner plan --study S --set batch_size=64 --predict",  # tests/cli/test_soak_command.py runs it
-    "tuner scale --study pi_plus --gpus 1,2",
+    "tuner scale --study pi_plus --counts 1,2",
 }
 SHELL = {
     "pip install .",
-    "pip install '.[reference,report,dashboard]'",
+    "pip install '.[reference,dashboard]'",
     "export MIMICKIT_ROOT=~/MimicKit MIMICKIT_PYTHON=~/mimickit-env/bin/python",
     "export TUNER_STORAGE=postgresql+psycopg://me@db/tuner",
 }

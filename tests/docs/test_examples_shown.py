@@ -18,7 +18,7 @@ from tuner.trainers.registry import open_trainer, split_parameters
 TABLE = ROOT / "benchmarks/tables/pi_plus_two_h200/deepmimic_pi_plus_ppo.parquet"
 
 PRINTED = {
-    "api.md": ["47 configs; 71914."],
+    "python.md": ["47 configs; 71914."],
     "sampler.md": ["{'num_envs': 4096, 'batch_size': 1} "],
     "recording.md": ["    num_envs agent_variant"],
 }

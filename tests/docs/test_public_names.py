@@ -1,4 +1,4 @@
-"""`tuner` has the names that docs/api.md lists, and loads each name only when it is used."""
+"""`tuner` has the names that docs/python.md lists, and loads each name only when it is used."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ print(before, "tuner.study.space" in sys.modules, "optuna" in sys.modules)
 def test_each_public_name_is_there_and_on_the_page(name: str) -> None:
     assert getattr(tuner, name) is not None
     assert name in dir(tuner)
-    assert name in {piece.text for piece in of("api.md", "inline")}
+    assert name in {piece.text for piece in of("python.md", "inline")}
 
 
 def test_a_name_that_is_not_public_is_no_attribute() -> None:

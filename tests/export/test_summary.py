@@ -1,4 +1,6 @@
 import random
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import given
@@ -16,6 +18,8 @@ from tuner.study.space import Config
 
 if TYPE_CHECKING:
     from conftest import FilledDatabase
+
+RACE = Path(__file__).parents[2] / "benchmarks/results/races_two_h100/pi_plus_race.db"
 
 
 def test_every_case_has_its_best_and_its_counts(database: "FilledDatabase") -> None:
@@ -162,6 +166,8 @@ def test_the_best_is_compared_with_configs_that_were_measured_in_the_same_way(da
     (said,) = [str(finding) for finding in findings(row) if finding.topic is Topic.FASTER]
     assert "5.0 times" in said
     assert "39.5" in said
+    assert "learns what the default does; no race has told" in said
+    assert row.fastest == row.default
     assert "7.1 points above" in str(result(row))
 
 
@@ -211,3 +217,13 @@ def test_that_other_processes_worked_beside_the_best_is_a_doubt() -> None:
     assert summary(busy).doubts == (f"#1: {note}",)
     (doubt,) = [finding for finding in findings(summary(busy)) if finding.topic is Topic.DOUBT]
     assert (doubt.text, doubt.sureness) == (f"#1: {note}", Sureness.DOUBTFUL)
+
+
+def test_a_race_says_which_of_the_busiest_and_the_fastest_learns_more(tmp_path: Path) -> None:
+    """On two H100s, `hiutil` is busier and `default` faster; one seed of each trained for four minutes."""
+    shutil.copy(RACE, tmp_path / "race.db")
+    (row,) = StudyReader(connect(f"sqlite:///{tmp_path / 'race.db'}"), "pi_plus_race").rows
+    assert (row.best and row.best.trial, row.fastest and row.fastest.trial) == (0, 1)
+    (said,) = [str(finding) for finding in findings(row) if finding.topic is Topic.FASTER]
+    assert "learns what the default does, at 1.4 times the best's samples/s; after 4 min 12 s of a race" in said
+    assert "which learns more is not clear: scores 41.1 against 41.9" in said

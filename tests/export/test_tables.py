@@ -5,6 +5,7 @@ from tests_filled import frame
 
 from tuner.export.reader import StudyReader, connect
 from tuner.export.tables import Sheet, all_trials, best_by_case, case_manifest, method_summary, tsv
+from tuner.study.cases import Case
 from tuner.study.space import launch_digest
 
 if TYPE_CHECKING:
@@ -258,3 +259,15 @@ def test_a_parameter_cannot_displace_a_fixed_column(database: "FilledDatabase") 
 def test_a_cell_with_a_tab_is_quoted_and_other_cells_are_left_out() -> None:
     rows = [{"trial": 1, "detail": 'he said\t"no"', "other": 1}]
     assert tsv(Sheet(["trial", "value", "detail"], rows)) == 'trial\tvalue\tdetail\n1\t\t"he said\t""no"""\n'
+
+
+def test_the_manifest_has_selected_cases_that_have_not_begun(database: "FilledDatabase") -> None:
+    database.case("add_pi_plus")
+    selected = [
+        Case(name="add_pi_plus"),
+        Case(name="amp_pi_plus", options={"env_config": "amp.yaml"}),
+    ]
+    table = case_manifest(reader(database), selected)
+    assert [cells(table, row)["case"] for row in range(2)] == ["add_pi_plus", "amp_pi_plus"]
+    later = cells(table, 1)
+    assert (later["method"], later["env_config"], later["agent_config"]) == ("amp", "amp.yaml", "")

@@ -15,8 +15,18 @@ from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import markdown
 from tuner.records.case_record import RunRecord, StudyAttributes
 from tuner.report.charts import pictures
-from tuner.report.facts import CaseFacts, StudyFacts, explained, gather, headline, verdict, when_found
+from tuner.report.facts import (
+    CaseFacts,
+    StudyFacts,
+    explained,
+    gather,
+    headline,
+    result,
+    verdict,
+    when_found,
+)
 from tuner.report.page import render
+from tuner.report.parallel import parallel
 
 
 def test_a_stranger_reads_what_is_best_and_what_else_there_is(cases: dict[str, CaseFacts]) -> None:
@@ -141,7 +151,8 @@ def test_the_rungs_below_an_axis_have_room(cases: dict[str, CaseFacts]) -> None:
 def test_the_search_shows_which_trials_a_session_measured(cases: dict[str, CaseFacts]) -> None:
     case = cases["amp_pi_plus"]
     (drawn,) = (one for one in pictures(case) if one.name == "history")
-    each, _ = drawn.data
+    each, _, chosen = drawn.data
+    assert chosen["marker"]["symbol"] == "star"
     hollow = {
         said.split()[0] for said, symbol in zip(each["text"], each["marker"]["symbol"], strict=True) if "-" in symbol
     }
@@ -154,7 +165,8 @@ def test_the_ladder_tells_the_variants_apart(cases: dict[str, CaseFacts]) -> Non
     (drawn,) = (one for one in pictures(cases["amp_pi_plus"]) if one.name == "ladder")
     assert "Filled: agent_variant=hiutil; hollow: default." in drawn.caption
     for said, symbol in zip(drawn.data[0]["text"], drawn.data[0]["marker"]["symbol"], strict=True):
-        assert symbol == ("square" if "agent_variant=hiutil" in said else "square-open")
+        assert symbol in ({"square", "star"} if "agent_variant=hiutil" in said else {"square-open"})
+    assert drawn.data[0]["marker"]["symbol"].count("star") == 1
 
 
 def test_the_case_that_gains_most_comes_first_and_one_without_a_best_last(
@@ -168,13 +180,50 @@ def test_the_case_that_gains_most_comes_first_and_one_without_a_best_last(
     assert [case.summary.case for case in filled.cases] == ["found", "lost"]
 
 
-def test_one_case_is_told_in_a_sentence_and_several_in_a_table(study: StudyFacts) -> None:
-    first = study.cases[0]
-    head = "The best config of each case"
-    assert head in render(study, form="html", commands={})
-    alone = render(replace(study, cases=(replace(first, points=first.points[:1]),)), form="html", commands={})
-    assert "<table" not in alone
-    assert "samples/s, where the default makes" in alone
+def test_a_page_begins_with_the_gain_the_line_to_copy_and_the_best_so_far(study: StudyFacts) -> None:
+    command = "tuner plan --study pi_plus --best"
+    page = render(study, form="html", commands={study.cases[0].summary.case: command})
+    assert result(study.cases[0]).text == "Utilisation 61.1 → 88.2 %"
+    assert result(study.cases[0]).below.startswith("It makes 0.18 times the samples/s of the default. Its values: num_")
+    places = [page.index(words) for words in ("Utilisation 61.1", command, ">Copy<", "The best so far", "<h2>Cases")]
+    assert places == sorted(places)
+
+
+def test_a_case_of_a_speed_begins_with_how_many_times_as_fast_it_is(database: FilledDatabase, tmp_path: Path) -> None:
+    case = database.case("train", objective="samples_per_s", defaults=[{"workers": 0}], trainer={"name": "command"})
+    for workers, speed in ((0, 10.0), (4, 83.0)):
+        database.add(case, {"workers": workers}, utils=(speed,), samples_per_s=speed)
+    (facts,) = gather(StudyReader(connect(database.url), "pi_plus"), tmp_path).cases
+    assert result(facts).text == "8.3 times as fast: 10 → 83 samples/s"
+    assert "times your command" in result(facts).below
+
+
+def test_a_case_whose_best_is_not_the_fastest_has_two_rows(study: StudyFacts) -> None:
+    page = render(study, form="html", commands={})
+    assert page.count('<tr role="row" class="slower">') == len(study.cases)
+    assert page.count(">the fastest that trains as the default</span>") == len(study.cases)
+
+
+def test_methods_and_what_is_safe_for_all_cases_are_told(study: StudyFacts) -> None:
+    page = render(study, form="html", commands={})
+    assert "num_envs 6,250 is known to be safe for all cases. No trial failed." in page
+    assert [row["method"] for row in study.methods] == ["amp", "deepmimic", "add"]
+
+
+def test_all_trials_are_lines_between_the_axes_and_the_best_is_marked(cases: dict[str, CaseFacts]) -> None:
+    case = cases["add_pi_plus"]
+    drawn = parallel(case)
+    assert drawn is not None
+    assert [axis.name for axis in drawn.axes] == [
+        *("num_envs", "agent_variant", "update_epochs", "batch_size", "min_avg_util", "samples/s")
+    ]
+    assert len(drawn.kinds) == len(drawn.words) == len(case.view.trials)
+    assert {kind for kind, words in zip(drawn.kinds, drawn.words, strict=True) if "#13 " in words} == {"best"}
+    for axis in drawn.axes:
+        assert all(place is None or 0.0 <= place <= 1.0 for place in axis.places)
+        assert len(axis.places) == len(drawn.kinds)
+    (epochs,) = (axis for axis in drawn.axes if axis.name == "update_epochs")
+    assert [label for _, label in epochs.ticks] == ["-", "20", "30", "40"]
 
 
 def test_what_is_not_there_is_named(cases: dict[str, CaseFacts]) -> None:
@@ -208,8 +257,10 @@ def test_the_page_is_one_file_with_pictures_that_plotly_knows(study: StudyFacts)
     page.feed(html)
     assert page.fetched == []
     assert "default-src 'none'" in html
-    assert len(page.pictures) == 3 * len(study.cases)
-    for picture in page.pictures:
+    drawn = [picture for picture in page.pictures if "layout" in picture]
+    assert len(drawn) == 3 * len(study.cases)
+    assert len(page.pictures) == 4 * len(study.cases)
+    for picture in drawn:
         go.Figure(picture)  # raises ValueError for a name or a value that plotly does not know
 
 
@@ -221,7 +272,7 @@ def test_every_picture_says_in_words_what_it_shows(cases: dict[str, CaseFacts]) 
 
 
 def test_a_config_above_the_best_is_explained(cases: dict[str, CaseFacts]) -> None:
-    (choices, *_), (others, *_) = (pictures(cases[name]) for name in ("amp_pi_plus", "deepmimic_pi_plus_ppo"))
+    (_, choices, *_), (_, others, *_) = (pictures(cases[name]) for name in ("amp_pi_plus", "deepmimic_pi_plus_ppo"))
     assert choices.caption.endswith("were measured in sessions alone, which may read too high.")
     assert "sessions" not in others.caption
 
@@ -236,6 +287,7 @@ def test_text_of_a_trainer_stays_text(study: StudyFacts) -> None:
 def test_the_markdown_form_says_the_same(study: StudyFacts, cases: dict[str, CaseFacts]) -> None:
     text = render(study, form="md", commands=dict.fromkeys(cases, "tuner plan --best"))
     assert all(markdown(verdict(case)) in text for case in study.cases)
+    assert text.index("Utilisation 61.1") < text.index("safe for all cases") < text.index("| case |")
     assert len(re.findall(r"^\| \w+_pi_plus", text, re.MULTILINE)) == len(study.cases)
 
 

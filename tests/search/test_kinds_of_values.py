@@ -11,10 +11,11 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from tests_search import Searched, given
 from tests_values import every_kind
 
+from tuner.errors import StudyError
 from tuner.records.schema import ERROR
 from tuner.search.choosing import Strategy
 from tuner.search.design import spread
-from tuner.search.gain.chooser import Gain, by_gain
+from tuner.search.gain.chooser import Gain, GainSampler, by_gain
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.gain.pool import Pool
 from tuner.search.strategies import by_drawing, in_order
@@ -109,3 +110,25 @@ def test_steps_of_a_range_are_equally_far_apart() -> None:
     assert np.sqrt(rungs[:4, 0]) == pytest.approx([0, 1 / 3, 2 / 3, 1])
     assert np.sqrt(rates[:3, 0]) == pytest.approx([0, 0.5, 1])
     assert headless[1, 0] == pytest.approx(1.0)
+
+
+def test_a_search_with_any_kind_of_suggestion_tries_the_values_of_the_space_and_stops_by_itself() -> None:
+    space = Space.of(num_workers=[0, 2, 4], batch=range(1, 4), amp=[False, True])
+    sampler = GainSampler(space)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+
+    def objective(trial: optuna.Trial) -> float:
+        workers, batch = trial.suggest_int("num_workers", 0, 4), trial.suggest_int("batch", 1, 3)
+        return 10.0 + workers - abs(batch - 2) + trial.suggest_categorical("amp", [False, True])
+
+    study.optimize(objective, n_trials=100, callbacks=[sampler.stop_callback])
+    assert {trial.params["num_workers"] for trial in study.trials} <= {0, 2, 4}
+    assert study.best_params == sampler.best(study) == {"num_workers": 4, "batch": 2, "amp": True}
+    assert len(study.trials) < 100
+
+
+def test_a_value_that_a_suggestion_does_not_allow_is_refused() -> None:
+    space = Space.of(num_workers=[0, 2, 4])
+    trial = optuna.create_study(direction="maximize", sampler=GainSampler(space)).ask()
+    with pytest.raises(StudyError, match=r"num_workers=\d, outside IntDistribution\(high=9"):
+        trial.suggest_int("num_workers", 7, 9)

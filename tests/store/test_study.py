@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 from optuna.pruners import BasePruner
 from optuna.study import Study
@@ -31,8 +32,8 @@ from tests_store import (
 
 from tuner.errors import StoreError
 from tuner.records.case_record import decode as decode_case
+from tuner.records.schema import BEST_IS, ENDED, LEASE
 from tuner.records.schema import CASE as KEPT_CASE
-from tuner.records.schema import ENDED, LEASE
 from tuner.records.trial import ProbeRecord
 from tuner.search.trials import kept as read
 from tuner.search.verdict import State, Verdict
@@ -131,6 +132,25 @@ def test_an_exhausted_space_has_no_more_configs(database: Database) -> None:
     study = case_study(database, space=Space((Parameter(name="num_envs", values=(8, 16)),)))
     assert len(probe(study, ok(50.0), 2)) == 2
     assert study.ask(MANY) is None
+
+
+def test_plain_optuna_finds_a_case_by_its_name_and_reads_which_value_is_the_best(database: Database, url: str) -> None:
+    study = case_study(database, space=Space((Parameter(name="num_envs", values=(8, 16)),)))
+    for value in (50.0, 60.0):
+        probe(study, ok(value))
+    plain = optuna.load_study(study_name="demo/amp_walk", storage=url)
+    assert study.best is not None
+    assert plain.best_value == study.best.value == 60.0
+    assert not plain.user_attrs.get(BEST_IS)
+
+
+def test_a_study_says_why_optunas_best_trial_is_another(database: Database, url: str) -> None:
+    study = case_study(database, space=Space((Parameter(name="num_envs", values=(8, 16)),)))
+    probe(study, ok(50.0))
+    asked = ask(study)
+    tell(study, asked, replace(ok(90.0), ineligible="headroom_pct is 2, below 5"))
+    plain = optuna.load_study(study_name="demo/amp_walk", storage=url)
+    assert plain.user_attrs[BEST_IS].startswith("trial 0, 50: the mean of 1 measurement(s)")
 
 
 def why_it_ended(database: Database) -> str | None:

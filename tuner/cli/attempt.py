@@ -70,7 +70,7 @@ def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, ca
         yield f"the start takes {result.start_up_s:.0f} s of probe.max_seconds {limits.max_seconds:g}: raise it"
 
 
-OneCase = Annotated[str | None, typer.Option("--case", help="The case to probe; default: the study's first.")]
+OneCase = Annotated[str | None, typer.Option("--cases", help="The case to probe; default: the study's first.")]
 
 
 def attempt(
@@ -109,7 +109,7 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> tu
             )
         return plan, probe.with_sure_speed(result, bench.spec_for(case).needed)
 
-    return run_in(bench.slot(case, f"try/{case.name}"), partial(bench.trainer.plan, case, config), run)
+    return run_in(bench.slot(case, f"try/{case.name}", config), partial(bench.trainer.plan, case, config), run)
 
 
 def _counted(plan: probe.ProbePlan, matched: int) -> str:

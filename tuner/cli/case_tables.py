@@ -69,12 +69,14 @@ def _named(column: Column) -> Iterator[str]:
 
 
 def summary_table(rows: Iterable[CaseSummary]) -> Table:
-    """Return a table with one row per case."""
+    """Return a table with one row per case, and one more where another config is faster with the same training."""
     shown = list(rows)
     best = " ".join(["best", *dict.fromkeys(row.objective for row in shown)])
     table = Table("case", "status", best, "config", "samples/s", "trial", "trials")
     for row in shown:
         table.add_row(row.case, row.status, *(_best_cells(row.best) if row.best else [""] * 4), trials(row))
+        if row.fastest:
+            table.add_row(f"{row.case}, fastest", "trains as default", *_best_cells(row.fastest), "")
     return table
 
 

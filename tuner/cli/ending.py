@@ -9,7 +9,7 @@ from rich.table import Column, Table
 
 from tuner.cli.hints import at_the_top
 from tuner.cli.options import beside_here
-from tuner.export import SPEEDS, CaseSummary, Topic, figure, findings, in_words, shared, trials, with_error
+from tuner.export import SPEEDS, CaseSummary, Topic, figure, findings, in_words, shared, with_error
 from tuner.study import Case
 
 if TYPE_CHECKING:
@@ -29,8 +29,12 @@ def gains_table(rows: Sequence[CaseSummary]) -> Table:
         speed = [] if is_speed else [_speed(row)]
         best = _measured(row) if row.best else row.status
         default = "" if row.default is None else with_error(row.default.value, row.default.error)
-        table.add_row(row.case, best, default, gain_text(row), *speed, trials(row))
+        table.add_row(row.case, best, default, gain_text(row), *speed, f"{row.ok} of {_ended(row)} ok")
     return table
+
+
+def _ended(row: CaseSummary) -> int:
+    return row.ok + row.pruned + row.failed + row.interrupted
 
 
 def _measured(row: CaseSummary) -> str:

@@ -111,11 +111,15 @@ def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[CaseSum
 
 
 def with_larger(bench: "Workbench", row: CaseSummary, *, storage: str | None, runs: Path) -> str | None:
-    """Return which options search larger values than a typed command's best has; None where it has no largest."""
+    """Return which options search larger values than a typed command's best has; None where it has no largest.
+
+    A value is not named whose double a rule refuses: a degree above the cards, a batch that no accumulation balances.
+    """
     config = row.best.config if row.best else {}
     space = bench.space_for(Case(name=row.case))
     largest = [parameter.name for parameter in space.parameters if _is_at_the_top(parameter, config)]
     sizes = {name: size for name in largest if isinstance(size := config[name], int) and size > 0}
+    sizes = {name: size for name, size in sizes.items() if space.holds({**config, name: 2 * size})}
     if not sizes:
         return None
     name = "-".join([bench.spec.name, *map(str, sizes.values())])

@@ -2,13 +2,14 @@
 
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from tuner.cli.options import RUNS, Runs, asked, devices_option, finite, open_console, say
+from tuner.cli.options import RUNS, Runs, asked, devices_option, finite, open_console, say, wrapped
 from tuner.drafting.making import Wanted, made_study, write_study
 from tuner.drafting.writing import preset_text
 from tuner.errors import StudyError
@@ -88,9 +89,11 @@ def written_study(console: Console, command: list[str], wanted: Wanted, *, to_se
 
     Raises the errors of `made_study`.
     """
-    ask = _answer if console.is_terminal and sys.stdin.isatty() else None
+    ask = partial(_answer, width=console.width) if console.is_terminal and sys.stdin.isatty() else None
     return made_study(command, wanted, console.print, warn=say, ask=ask, to_search=to_search)
 
 
-def _answer(prompt: str) -> str:
-    return asked(lambda: typer.prompt(prompt, default="", show_default=False, prompt_suffix=""))
+def _answer(prompt: str, width: int) -> str:
+    """Return the line that a person types after a question, which is wrapped between words."""
+    text = f"{wrapped(prompt.strip(), width - len(' '))} "
+    return asked(lambda: typer.prompt(text, default="", show_default=False, prompt_suffix=""))

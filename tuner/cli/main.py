@@ -4,7 +4,7 @@ import errno
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
@@ -25,7 +25,7 @@ _COMMANDS = {
     "optimize": "Make a command faster, or run a study; rerun to resume.",
     "worker": "Probe for a study that several workers share; start one for each set of cards, on any number of hosts.",
     "soak": "Run the best config, or another with --set, for minutes; say whether memory lasts for hours.",
-    "told": "Tell a study that a training ran out of memory, and get the next config. Without --set, it was the best.",
+    "failed": "Note that a training ran out of memory, and get the next config. Without --set, it was the best.",
     "verify": "Measure your command and the best again, in turns. Exit code 0: it holds, 1: slower, 2: unknown.",
     "record": "Measure every config of a space, or a sample of it, and write tables; rerun to resume.",
     "recover": "For each case without a success, find one config that runs. Then name a num_envs that is safe "
@@ -47,7 +47,7 @@ _COMMANDS = {
 """The name of each command → the first line of its help."""
 _HOMES = {
     "try": "tuner.cli.attempt:attempt",
-    "told": "tuner.cli.soak:told",
+    "failed": "tuner.cli.soak:failed",
     "export": "tuner.cli.status:export",
     "recover": "tuner.cli.record:recover",
     "compare": "tuner.cli.scale:compare",
@@ -57,13 +57,50 @@ _HOMES = {
     "schema": "tuner.cli.status:schema",
 }
 """The homes of commands that are not `tuner.cli.NAME:NAME`."""
+_GROUPS = {
+    "Start": ("optimize", "status", "report", "plan"),
+    "Set up": ("init", "try", "doctor", "cases", "schema"),
+    "Inspect": ("export", "dashboard", "diagnose", "compare", "record"),
+    "Memory and learning": ("soak", "failed", "verify", "race", "recover"),
+    "Several GPUs": ("scale", "decide", "worker"),
+}
+"""The groups of `tuner --help` → their commands, in this order. Any other command comes last."""
+_EXAMPLES = {
+    "Start": "tuner optimize -- python train.py --batch-size 32",
+    "Set up": "tuner init -- python train.py --batch-size 32",
+    "Inspect": "tuner diagnose --study pi_plus",
+    "Memory and learning": "tuner soak --study pi_plus --minutes 10",
+    "Several GPUs": "tuner scale --counts 1,2",
+}
+"""An example of each group."""
+_PANELS = {
+    "The command": (
+        *("search", "launch", "free_batch", "free_precision", "yes", "name", "python", "preset", "seconds", "force"),
+    ),
+    "The study": ("study", "cases", "case", "settings", "max_seconds", "n_trials", "hours", "replay"),
+    "Machines": ("devices", "workers", "gpus_per_trial", "launcher", "cores"),
+    "Results": ("storage", "runs", "quiet", "as_json", "out", "form", "prices"),
+}
+"""The groups of a command's options → the parameters in them; the others stand under "Options"."""
+_FORMER = {
+    "race": {"--case": "--cases", "--hours": "--train-hours"},
+    "soak": {"--hours": "--train-hours"},
+    "try": {"--case": "--cases"},
+    "verify": {"--case": "--cases"},
+    "scale": {"--case": "--cases", "--gpus": "--counts"},
+}
+"""The command → its options' names of older versions, which still work, and the present ones."""
+_FORMER_COMMANDS = {"told": "failed"}
+"""The name of a command in older versions, which still works → the present one."""
 
 
 class Deferred(TyperCommand):
     """A command whose file is imported when the command is called, or when its options are completed."""
 
-    def __init__(self, name: str, home: str, summary: str) -> None:
-        super().__init__(name, help=summary)
+    def __init__(self, name: str, home: str, summary: str, *, hidden: bool = False) -> None:
+        group = next((group for group, names in _GROUPS.items() if name in names), "More")
+        panel = f"{group}: {_EXAMPLES[group]}" if group in _EXAMPLES else group
+        super().__init__(name, help=summary, rich_help_panel=panel, hidden=hidden)
         self._home = home
 
     def load(self) -> Any:
@@ -73,13 +110,23 @@ class Deferred(TyperCommand):
             imported = import_module(module)
         app_of_one_command = typer.Typer(add_completion=False)
         app_of_one_command.command(self.name)(getattr(imported, function))
-        return get_command(app_of_one_command)
+        command = get_command(app_of_one_command)
+        takes_command = any(parameter.name == "command" for parameter in command.params)
+        groups = {panel: names for panel, names in _PANELS.items() if takes_command or panel != "The command"}
+        panels = {name: panel for panel, names in groups.items() for name in names}
+        for parameter in command.params:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""  # pyright: ignore[reportAttributeAccessIssue] - a switch takes no value
+            if parameter.name in panels:
+                parameter.rich_help_panel = panels[parameter.name]  # pyright: ignore[reportAttributeAccessIssue]
+        return command
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Return a context of the command itself, with the options on the line.
 
         Raises TunerError for an option of a training command that is typed without `--` before it.
         """
+        args = with_present_names(str(self.name), args)
         words = list(args)  # parsing takes words away
         try:
             return self.load().make_context(info_name, args, parent=parent, **extra)
@@ -94,13 +141,28 @@ class Deferred(TyperCommand):
             raise
 
 
+def with_present_names(command: str, words: Sequence[str]) -> list[str]:
+    """Return the words after a command, their options of older versions under the present names."""
+    former = _FORMER.get(command, {})
+    ours = list(words[: words.index("--")] if "--" in words else words)
+    present = (word.partition("=") for word in ours)
+    return ["".join((former.get(name, name), *rest)) for name, *rest in present] + list(words[len(ours) :])
+
+
 class Commands(TyperGroup):
     """All commands, in the order of `tuner --help`."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        for name, summary in _COMMANDS.items():
-            self.add_command(Deferred(name, _HOMES.get(name, f"tuner.cli.{name}:{name}"), summary))
+        grouped = [name for names in _GROUPS.values() for name in names]
+        for name in dict.fromkeys([*grouped, *_COMMANDS]):
+            self.add_command(Deferred(name, _home(name), _COMMANDS[name]))
+        for former, name in _FORMER_COMMANDS.items():
+            self.add_command(Deferred(former, _home(name), _COMMANDS[name], hidden=True))
+
+
+def _home(name: str) -> str:
+    return _HOMES.get(name, f"tuner.cli.{name}:{name}")
 
 
 app = typer.Typer(

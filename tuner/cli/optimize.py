@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -34,20 +34,28 @@ from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude
 from tuner.cli.worker import Replay, Trials, divided, run_team
 from tuner.drafting.making import Wanted
+from tuner.drafting.writing import yaml
 from tuner.errors import StudyError
-from tuner.export import CaseSummary, export_study
+from tuner.export import CaseSummary, export_study, write_files
 from tuner.optimizing import Search, open_search, result_of
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.records.urls import database_url
 from tuner.running.events import CaseOutcome, StudyEnded
 from tuner.running.job import Budget
-from tuner.study import load
+from tuner.study import changed_study, load
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]
 JsonLines = Annotated[
     bool, typer.Option("--json", help="Print each event as a line of JSON for scripts; other text goes to stderr.")
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="Probes side by side, each on GPUs of its own.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="NAME=VALUE,VALUE: other values of a parameter for this run; repeat for more."),
+]
+MaxSeconds = Annotated[
+    float | None, typer.Option(min=1, callback=options.finite, help="The longest probe of this run.")
+]
 PerTrial = Annotated[
     int | None, typer.Option("--gpus-per-trial", min=1, help="GPUs per probe; alone, as many workers as fit.")
 ]
@@ -67,6 +75,8 @@ def optimize(
     seconds: Seconds = 60.0,
     force: Force = False,
     cases: Cases = None,
+    settings: Set = None,
+    max_seconds: MaxSeconds = None,
     n_trials: Trials = None,
     devices: options.Devices = None,
     workers: Workers = None,
@@ -83,7 +93,8 @@ def optimize(
     """Make a command faster, or run a study; rerun to resume."""
     wanted = Wanted.of(locals())
     console = options.open_console(quiet=quiet, stderr=as_json)
-    study = _study(console, command, study, wanted)
+    changes = Changes(settings or [], max_seconds)
+    study = _changed(_study(console, command, study, wanted, changes), changes, runs)
     devices = None if command else devices  # the study has those that the command has really used
     passed_on = {"study": study, "cases": cases, "n-trials": n_trials, "hours": hours, "replay": replay, "runs": runs}
     passed_on["prices"] = prices
@@ -127,12 +138,25 @@ def optimize(
     conclude(outcomes, rows, interrupted=interrupted)
 
 
-def _study(console: Console, command: list[str] | None, study: str | None, wanted: Wanted) -> str:
+class Changes(NamedTuple):
+    """Other values of a study for one run; see `changed_study`."""
+
+    settings: list[str]
+    max_seconds: float | None
+
+    def __bool__(self) -> bool:
+        """Return whether any value is another."""
+        return bool(self.settings) or self.max_seconds is not None
+
+
+def _study(console: Console, command: list[str] | None, study: str | None, wanted: Wanted, changes: Changes) -> str:
     """Return the study that a person names, or that is made of a command. Raises StudyError for both or neither."""
     if bool(command) == bool(study):
         raise StudyError("name a command, as in `tuner optimize -- python train.py --batch-size 32`, or a --study")
     if study and wanted != Wanted(devices=wanted.devices, runs=wanted.runs):
         raise StudyError("a --study has its own space; options such as --search and --python belong to a command")
+    if command and changes:
+        raise StudyError("--set and --max-seconds change a --study; `--search FLAG=VALUE,VALUE` is for a command")
     study = study or written_study(console, command or [], wanted, to_search=True)
     if command and (objective := load(study).objective) != SAMPLES_PER_S:
         if objective == ITERATIONS_PER_S:
@@ -141,6 +165,16 @@ def _study(console: Console, command: list[str] | None, study: str | None, wante
             what = "the search looks for busy devices, and there will be no line to copy"
         console.print(f"samples are not counted; {what}")
     return study
+
+
+def _changed(study: str, changes: Changes, runs: Path) -> str:
+    """Return the study of this run: the file of one with other values, written into its folder, where any are named."""
+    if not changes:
+        return study
+    run = changed_study(load(study), *changes)
+    text = yaml(run.model_dump(mode="json", exclude_unset=True))
+    content = f"# {study} with other values, as `tuner optimize` was asked for.\n{text}\n".encode()
+    return str(options.beside_here(write_files(runs.resolve() / run.name, {"study.yaml": content})[0]))
 
 
 def _tell(
@@ -187,6 +221,6 @@ def _show(
         screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(options.plain, rows))))
     for line in () if is_typed else closing(bench, ready.cases, rows):
         console.print(line)
-    written = export_study(url, bench.spec.name, bench.folder)
+    written = export_study(url, bench.spec.name, bench.folder, ready.cases)
     console.print(whereabouts(report_at_the_end(console, url, bench, command=command), written))
     return rows

@@ -7,7 +7,6 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TextIO, TypeVar
@@ -17,7 +16,7 @@ from pydantic_core import to_jsonable_python
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from tuner.errors import StudyError, TunerError, installs
+from tuner.errors import StudyError
 from tuner.export import has_study, printable
 from tuner.records.urls import DATABASE, database_url
 from tuner.study import RETIRED, StudySpec, load, names, stands_in, without_effect
@@ -164,17 +163,6 @@ def as_words(options: Mapping[str, object]) -> list[str]:
         if item not in {None, ""}
         for word in (f"--{name}", str(item))
     ]
-
-
-def lacking() -> list[str]:
-    """Return the packages of the extra `report` that are not installed."""
-    return [name for name in ("jinja2", "plotly") if find_spec(name) is None]
-
-
-def need_report(command: str) -> None:
-    """Raise TunerError where the extra `report` is not installed, which a command needs."""
-    if missing := lacking():
-        raise TunerError(f"{command} needs {', '.join(missing)}: {installs('report')} installs it")
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for scripts; other text goes to stderr.")]

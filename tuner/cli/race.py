@@ -24,11 +24,16 @@ from tuner.tools.racing.contest import Place, Race, verdict
 from tuner.tools.racing.entrants import Entrant, Round, entrants, rounds
 
 OneCase = Annotated[
-    str | None, typer.Option(autocompletion=completed, help="The case; needed where the study has several.")
+    str | None, typer.Option("--cases", autocompletion=completed, help="The case; needed where the study has several.")
 ]
 RaceHours = Annotated[
     float,
-    typer.Option(min=0.0001, callback=finite, help="The time that all runs train, added up. Start-ups come on top."),
+    typer.Option(
+        "--train-hours",
+        min=0.0001,
+        callback=finite,
+        help="The time that all runs train, added up. Start-ups come on top.",
+    ),
 ]
 Within = Annotated[
     float | None,
@@ -58,7 +63,7 @@ def race(
     """Train a few configs of a search for the same time, and say which learns most; rerun to resume."""
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
-    chosen = one_case(bench, [case] if case else None, "a race", "--case")
+    chosen = one_case(bench, [case] if case else None, "a race", "--cases")
     url = database_url(storage, bench.folder)
     searched = StudyReader(connect(url), bench.spec.name).case(chosen.name)
     if searched is None:

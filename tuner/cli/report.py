@@ -1,23 +1,29 @@
 """`tuner report`, one page about a study for anybody; `tuner dashboard`, optuna-dashboard on a study."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NoReturn
 
 import typer
 from rich.console import Console
 
 from tuner.cli import options
 from tuner.cli.hints import plan_best
+from tuner.cli.status import selected_cases
 from tuner.errors import TunerError
-from tuner.export import StudyReader, connect, write_files
-from tuner.export.served import LOOPBACK, serve
-from tuner.report.facts import gather
-from tuner.running.workbench import Workbench, chosen_cases
-from tuner.study import StudySpec, literal_line, select
-from tuner.trainers.registry import open_trainer
+from tuner.export import CaseView, StudyReader, connect, write_files
+from tuner.export.served import LOOPBACK, check_free, serve, serve_forever
+from tuner.report.facts import StudyFacts, gather
+from tuner.running.workbench import Workbench, chosen_cases, open_workbench
+from tuner.study import Case, StudySpec, literal_line, shell_join
+from tuner.trainers.command import CommandTrainer
+from tuner.trainers.template import placeholders
 
 Format = Annotated[Literal["html", "md"], typer.Option("--format", help="html: one file with pictures; md: Markdown.")]
+Serve = Annotated[bool, typer.Option("--serve", help="Serve the page, which follows the study, until Ctrl-C.")]
+Port = Annotated[int, typer.Option(min=1, max=65535, help="On this machine's loopback interface.")]
 Out = Annotated[Path | None, typer.Option(dir_okay=False, help="The file; default: runs/STUDY/report.html or .md.")]
 
 
@@ -25,23 +31,77 @@ def report(
     study: options.Study,
     form: Format = "html",
     out: Out = None,
+    served: Serve = False,
+    port: Port = 8080,
     storage: options.Storage = None,
     runs: options.Runs = options.RUNS,
 ) -> None:
     """Write one page about a study: the best configs, how certain they are, the failures, and the cost."""
     console = options.open_console()
-    options.need_report("tuner report")
     spec, folder, url = options.open_shown(console, study, storage, runs)
-    command = plan_best(study, storage=storage, runs=runs)
+    lines = partial(to_copy, plan_best(study, storage=storage, runs=runs), _bench(study, spec, runs))
     path = out or folder / f"report.{form}"
-    names = _trainable(spec)
-    options.written(console, [write_report(path, url, spec.name, folder, trainable=names, form=form, command=command)])
+    known = selected_cases(spec)
+    names = None if known is None else [case.name for case in known]
+    if served:
+        _serve(console, url, port, lambda reader: gather(reader, folder, names), lines, spec.name)
+    options.written(console, [write_report(path, url, spec.name, folder, trainable=names, form=form, lines=lines)])
 
 
-def _trainable(spec: StudySpec) -> list[str] | None:
-    """Return the trainable cases of a study; None where the trainer is not on this machine."""
+Lines = Callable[[StudyFacts], Mapping[str, str]]
+"""Returns for each case the line to copy."""
+
+
+def _serve(
+    console: Console, url: str, port: int, facts_of: Callable[[StudyReader], StudyFacts], lines: Lines, study: str
+) -> NoReturn:
+    """Serve the report of a study, which follows it, until Ctrl-C."""
+    from tuner.report.live import live_page  # noqa: PLC0415 - only a served page needs it
+    from tuner.report.page import render  # noqa: PLC0415 - as below
+
+    def page(reader: StudyReader, version: str) -> str:
+        facts = facts_of(reader)
+        return render(facts, form="html", commands=lines(facts), live=version)
+
+    _ = StudyReader(connect(url), study).cases  # refuses a database without the study
+    check_free(port)
+    console.print(f"report of {study}: http://{LOOPBACK}:{port}/ (Ctrl-C ends it); only this machine can reach it")
+    serve_forever(live_page(lambda: StudyReader(connect(url), study), page), port)
+
+
+def to_copy(command: list[str] | None, bench: Workbench | None, facts: StudyFacts) -> Mapping[str, str]:
+    """Return for each case its training command with the best values, or else the command that prints its script.
+
+    There are none without a `command`, as after a replay.
+    """
+    if command is None:
+        return {}
+    own = {case.summary.case: bench and _training_line(bench, case.view) for case in facts.cases}
+    return {name: line or literal_line([*command, "--cases", name]) for name, line in own.items()}
+
+
+def _training_line(bench: Workbench, view: CaseView) -> str | None:
+    """Return the command of a study with the best values of a case.
+
+    None where there is no best, or the command needs files, a port or a folder that a script must make.
+    """
+    trainer, best = bench.trainer, view.best
+    if best is None or not isinstance(trainer, CommandTrainer) or bench.spec.slurm.nodes > 1:
+        return None
+    variables = bench.spec.trainer.options.get("env") or {}
+    if placeholders([*bench.spec.trainer.command, *variables.values()]) & {"port", "out_dir", "devices"}:
+        return None
+    case = Case(name=view.name)
+    plan = trainer.plan(case, best.config, replace(bench.slot(case, f"best/{case.name}"), to_train=True))
+    return None if plan.files else shell_join(plan.argv, {name: plan.env[name] for name in variables})
+
+
+def _bench(study: str, spec: StudySpec, runs: Path) -> Workbench | None:
+    """Return the workbench of a study of a command; None for other studies, or where it cannot be opened here."""
+    if spec.trainer.name != "command":
+        return None
     try:
-        return [case.name for case in select(open_trainer(spec.trainer).cases(), spec.cases)]
+        return open_workbench(study, runs=runs)
     except TunerError:
         return None
 
@@ -54,38 +114,31 @@ def write_report(
     *,
     trainable: Sequence[str] | None = None,
     form: str = "html",
-    command: list[str] | None,
+    lines: Lines,
 ) -> Path:
     """Return the path of a study's report, after writing it as `html` or `md`.
 
-    `folder` holds the probes' folders. `trainable` are the study's cases, if known. `command` prints how to train with
-    the best configs.
+    `folder` holds the probes' folders. `trainable` are the study's cases, if known.
     Raises StoreError or OutputError.
     """
-    from tuner.report.page import render  # noqa: PLC0415 - the extra `report` brings plotly and jinja2
+    from tuner.report.page import render  # noqa: PLC0415 - plotly takes a while
 
     facts = gather(StudyReader(connect(url), study), folder, trainable)
-    names = [case.summary.case for case in facts.cases]
-    commands = {name: literal_line([*command, "--cases", name]) for name in names} if command else {}
-    text = render(facts, form=form, commands=commands)
+    text = render(facts, form=form, commands=lines(facts))
     return write_files(path.parent.resolve(), {path.name: text.encode()})[0]
 
 
 def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: list[str] | None) -> Path | None:
-    """Return the report in the study's folder, written where its extra is installed. No error ends the search."""
-    if options.lacking():
-        return None
+    """Return the report in the study's folder, after writing it. No error ends the search."""
     study, folder = bench.spec.name, bench.folder
     try:
         names = [case.name for case in chosen_cases(bench, None)]
-        return write_report(folder / "report.html", url, study, folder, trainable=names, command=command)
+        lines = partial(to_copy, command, bench)
+        return write_report(folder / "report.html", url, study, folder, trainable=names, lines=lines)
     except Exception as error:  # noqa: BLE001 - whatever fails here, the results of the search are stored
         why = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
         console.print(f"no report: {why}")
         return None
-
-
-Port = Annotated[int, typer.Option(min=1, max=65535, help="On this machine's loopback interface.")]
 
 
 def dashboard(

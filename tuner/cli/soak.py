@@ -1,4 +1,4 @@
-"""`tuner soak`: does the best config still run at hour three? `tuner told`: it did not."""
+"""`tuner soak`: does the best config still run at hour three? `tuner failed`: it did not."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -28,7 +28,7 @@ Minutes = Annotated[
 
 TrainingHours = Annotated[
     float | None,
-    typer.Option("--hours", min=0.001, max=MOST_HOURS, help="The length of the training; default: the study's."),
+    typer.Option("--train-hours", min=0.001, max=MOST_HOURS, help="The length of the training; default: the study's."),
 ]
 TrainingIterations = Annotated[
     int | None,
@@ -106,7 +106,7 @@ Log = Annotated[
 ]
 
 
-def told(
+def failed(
     study: Study,
     oom: Oom = False,
     log: Log = None,
@@ -116,7 +116,7 @@ def told(
     storage: Storage = None,
     runs: Runs = RUNS,
 ) -> None:
-    """Tell a study that a training ran out of memory, and get the next config. Without --set, it was the best."""
+    """Note that a training ran out of memory, and get the next config. Without --set, it was the best."""
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
     url = database_url(storage, bench.folder)

@@ -9,11 +9,11 @@ from rich.table import Table
 from tuner.cli import options
 from tuner.cli.case_tables import front_rows, front_tables, print_tables, summary_table
 from tuner.cli.hints import fitted, ladder, notes, script_of_best
-from tuner.errors import StoreError
+from tuner.errors import StoreError, TunerError
 from tuner.export import StudyReader, at_its_end, connect, export_study, findings, reading
 from tuner.records.urls import DATABASE, shown
 from tuner.store.leases import database_s, is_held, lives_at
-from tuner.study import StudySpec, select
+from tuner.study import Case, StudySpec, select
 from tuner.trainers.registry import open_trainer
 
 
@@ -51,6 +51,14 @@ def cases(study: options.Study, as_json: options.Json = False) -> None:
 def schema() -> None:
     """Print the JSON schema of study files."""
     options.open_console().print(json.dumps(StudySpec.model_json_schema(), indent=2))
+
+
+def selected_cases(spec: StudySpec) -> list[Case] | None:
+    """Return the trainable cases of a study; None where the trainer is not on this machine."""
+    try:
+        return select(open_trainer(spec.trainer).cases(), spec.cases)
+    except TunerError:
+        return None
 
 
 def open_reader(url: str, study: str) -> StudyReader:
@@ -116,7 +124,7 @@ def export(
         if not paths:
             raise StoreError(f"{shown(url)} contains no probes of `tuner record`; run `tuner record` first")
     else:
-        paths = export_study(url, spec.name, folder)
+        paths = export_study(url, spec.name, folder, selected_cases(spec) or ())
     if as_json:
         options.print_document({"study": spec.name, "files": paths})
     else:

@@ -10,7 +10,7 @@ from tuner.count import Flag, as_parameter
 from tuner.drafting.command_lines import Setting
 from tuner.drafting.searches import Known, Role, SearchedFlag, balanced, nothing_known, proposed, sized, switched
 from tuner.errors import StudyError
-from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings
+from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, written
 
 
 def searches(
@@ -148,15 +148,17 @@ def _answered(known: Known, say: Callable[[str], None], ask: Callable[[str], str
     lines = shown(balanced(known, list(kept.values())), free=known.free_batch)
     for line in lines if kept else [nothing_known(known)]:
         say(line)
-    how = "Enter takes these; with spaces between, FLAG=VALUE,VALUE adds or changes one, FLAG= leaves one out: "
+    varied = max(kept.values(), key=lambda search: len(search.values), default=None)
+    example = f"{varied.flag}={','.join(map(written, varied.values))}" if varied else ""
+    how = f"Search these? [Enter = yes, or e.g. `{example}`; `FLAG=` leaves one out] "
     chosen: dict[str, SearchedFlag] = {}
     while not chosen:
         try:
-            chosen = _changed(kept, ask(how if kept else "FLAG=VALUE,VALUE: ").split(), known)
+            chosen = _changed(kept, ask(how if kept else "Which flag? [e.g. `num-workers=0,4,8`] ").split(), known)
         except StudyError as error:
             say(str(error))
     precision = [search for name, search in usual.items() if search.is_precision and name not in chosen]
-    question = f"{' '.join(map(str, precision))}: may the precision vary, too? It may change what is learnt. [y/N] "
+    question = f"May the precision vary, too ({' '.join(map(str, precision))})? It may change what is learnt. [y/N] "
     if precision and ask(question).strip().lower() in {"y", "yes"}:
         chosen |= {search.parameter: search for search in precision}
     return list(chosen.values())

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from math import hypot, sqrt
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
@@ -11,7 +10,7 @@ from typing import NamedTuple
 
 from tuner.count import TrainingCounts, differences
 from tuner.drafting.command_lines import literal_text, retyped, typed_command
-from tuner.export import SPEEDS, CaseView, figure, with_error
+from tuner.export import SPEEDS, CaseView, SpeedGain, figure, gain, with_error
 from tuner.probe import WITHOUT_PAUSE, duration, over, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
@@ -92,7 +91,7 @@ def _to_copy(bench: Workbench, trainer: CommandTrainer, view: CaseView, own: Con
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best, ranks)
     copies = {name: copy_name(Path(name)) for name in trainer.copies(best)}
     with reserved_port() as port:
-        slot = replace(bench.slot(case, f"best/{case.name}"), port=port, to_train=True)
+        slot = replace(bench.slot(case, f"best/{case.name}", best), port=port, to_train=True)
     facts = trainer.values(case, best, slot)
     line = command_line(command, bench.spec.trainer.command, after, before, copies=copies, facts=facts)
     if line is None:
@@ -193,37 +192,6 @@ def _stays(own: Standing | None, best: Standing, view: CaseView) -> str:
         by = "" if view.objective in SPEEDS else f" by {view.objective}, and speeds are unknown"
         why = f"no other config is better{by}"
     return f"{why}; your command stays as it is"
-
-
-class SpeedGain(NamedTuple):
-    """How many times as many samples a second one config trains as another."""
-
-    times: float
-    error: float | None
-    """The standard error of `times`; None where it is unknown."""
-
-
-def gain(view: CaseView, own: Standing) -> SpeedGain | None:
-    """Return how many times as fast the best config of a case is as another one; None where that is unknown.
-
-    Where one of the two has run several times, a run of the other is taken to scatter as much.
-    """
-    best = view.best
-    if best is None or view.unlike_best(own) or view.failed_again:
-        return None
-    is_speed = view.objective in SPEEDS
-    (fast, fast_error), (slow, slow_error) = (
-        (config.value, config.told_error) if is_speed else (config.samples_per_s, config.told_speed_error)
-        for config in (best, own)
-    )
-    if not fast or not slow:
-        return None
-    times = fast / slow
-    if fast_error is None or slow_error is None:
-        return SpeedGain(times, None)
-    shares = (fast_error / fast, best.readings), (slow_error / slow, own.readings)
-    scatter = max((share * sqrt(count) for share, count in shares if count > 1), default=0.0)
-    return SpeedGain(times, times * hypot(*(max(share, scatter / sqrt(count)) for share, count in shares)))
 
 
 def _gain(times: SpeedGain, own: Standing, best: Standing) -> str:

@@ -3,7 +3,17 @@
 from tuner.export.case_view import CaseSummary, CaseView, ConfigRow, summary
 from tuner.export.findings import Topic, beside_table, findings
 from tuner.export.reader import StudyReader, connect, engine_at, has_study, reading
-from tuner.export.tables import Row, front_row, ladder_of_study, race_row, runs_by_config, safe_rung, tsv
+from tuner.export.speed_gain import SpeedGain, gain
+from tuner.export.tables import (
+    Row,
+    front_row,
+    ladder_of_study,
+    method_summary,
+    race_row,
+    runs_by_config,
+    safe_rung,
+    tsv,
+)
 from tuner.export.wording import (
     EXHAUSTED,
     SPEEDS,

@@ -8,11 +8,12 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from tuner.export.bound import Bound, Profile, bound
-from tuner.probe import LOADED, SAMPLES_PER_S, over
+from tuner.probe import LOADED, SAMPLES_PER_S, duration, over, student_tail
 from tuner.records.case_record import RECORDED, CaseRecord, RunRecord, StudyAttributes, newest_scored
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord, pooled
 from tuner.search.comparable import unlike
+from tuner.search.scores import ahead, counted, means
 from tuner.search.standing import (
     Leader,
     Standing,
@@ -26,9 +27,13 @@ from tuner.search.standing import (
     ways,
 )
 from tuner.search.standing import rival as find_rival
-from tuner.study import LADDER, Config, launch_digest, launched, rung_of
+from tuner.study import LADDER, Config, grouped, launch_digest, launched, rung_of
 
 NO_TRIALS = "no_trials"
+BUSY = ("min_avg_util", "min_avg_sm")
+"""The objectives of a study that looks for busy devices, not for speed."""
+CLEAR = 0.05
+"""A score is ahead if two equal configs would differ so in at most this share of races."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +112,39 @@ class CaseView:
             return None
         pair = self.alike(self.fastest)
         return self.fastest if pair and find_rival(pair.best, [pair.config]) else None
+
+    @cached_property
+    def fastest_as_default(self) -> Standing | None:
+        """The fastest config that learns what the default does; None where busy devices alone are not the objective.
+
+        None also where it makes no more samples/s than the best, as both were measured in the same way.
+        """
+        if not {*self.objectives} <= {*BUSY}:
+            return None
+        first = fastest(config for config in self.configs if not self.changes_learning(config.config))
+        pair = self.alike(first) if first and self.best and first.launch != self.best.launch else None
+        if pair is None or (pair.config.samples_per_s or 0.0) <= (pair.best.samples_per_s or 0.0):
+            return None
+        return first
+
+    @property
+    def race_of_both(self) -> str | None:
+        """What a race has told of the best and `fastest_as_default`, as a sentence; None where it has not run both."""
+        best, second = self.best, self.fastest_as_default
+        runs = grouped(self.race, lambda run: launch_digest(run.config))
+        both = {each.launch: runs.get(each.launch, ()) for each in (best, second) if each}
+        seconds = min((max((run.seconds for run in counted(made)), default=0.0) for made in both.values()), default=0.0)
+        scores = means(both, seconds) if seconds else {}
+        if best is None or second is None or len(scores) < 2:
+            return None
+        busiest, faster = scores[best.launch], scores[second.launch]
+        lead = ahead(faster, busiest)
+        if lead is None or student_tail(abs(lead.errors), lead.freedom) > CLEAR:
+            which = "which learns more is not clear"
+        else:
+            which = f"the {'faster' if lead.errors > 0 else 'busier'} one learns more"
+        told = (f"{mean.value:.3g}{f' ± {mean.error:.2g}' if mean.error else ''}" for mean in (faster, busiest))
+        return f"after {duration(seconds)} of a race {which}: scores {' against '.join(told)}"
 
     def alike(self, standing: Standing) -> "BesideBest | None":
         """Return a config and the best, both as the plain command measured them, or both as sessions did.
@@ -332,6 +370,10 @@ class CaseSummary:
     """The default config of the best's rung or, where it was not measured, of another rung."""
     faster: ConfigRow | None = None
     """The rival: a config that makes far more samples/s than the best."""
+    fastest: ConfigRow | None = None
+    """The fastest config that learns what the default does, where the study looks for busy devices; else None."""
+    race: str | None = None
+    """What a race has told of the best and the `fastest`, as a sentence; None where it has not run both."""
     doubts: tuple[str, ...] = ()
     """Why some measurements cannot be compared, as sentences."""
     profile: Profile | None = None
@@ -374,6 +416,8 @@ def summary(case: CaseView) -> CaseSummary:
         unconfirmed=_row(case, chosen.unconfirmed if chosen else None),
         default=_row(case, case.default),
         faster=_row(case, case.rival),
+        fastest=_row(case, case.fastest_as_default),
+        race=case.race_of_both,
         doubts=case.doubts,
         profile=case.profile,
         bound=bound(case.profile) if case.profile else None,

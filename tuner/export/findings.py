@@ -149,8 +149,14 @@ def _precise(row: ConfigRow) -> str:
 
 
 def _faster(row: CaseSummary) -> Iterator[CaseFinding]:
-    """Yield which config makes far more samples/s than the best."""
-    if rival := row.faster:
+    """Yield which configs make more samples/s than the best, and which of them learns more, as far as a race told."""
+    fastest, rival = row.fastest, row.faster
+    told = row.race or "no race has told which of the two learns more an hour"
+    if fastest and not (rival and rival.trial == fastest.trial):
+        times = f"{fastest.times or 0.0:.1f} times the best's samples/s"
+        text = f"#{fastest.trial} learns what the default does, at {times}; {told}"
+        yield CaseFinding(topic=Topic.FASTER, text=text)
+    if rival:
         reads = f"{with_error(rival.value, rival.error)} {row.objective}"
         if rival.beside_best and (where := _where(row, rival)):
             reads = f"{rival.beside_best[0]:.1f} {row.objective}{where}, where the best has {rival.beside_best[1]:.1f}"
@@ -158,9 +164,11 @@ def _faster(row: CaseSummary) -> Iterator[CaseFinding]:
             f"#{rival.trial} makes {rival.times or 0.0:.1f} times the best's samples/s, at {reads}, with "
             f"{in_words(rival.config)}"
         )
+        if fastest and fastest.trial == rival.trial:
+            text += f"; it learns what the default does; {told}"
         action = (
-            f"in a study with another name, the objective {SAMPLES_PER_S} or {row.objective},{SAMPLES_PER_S} "
-            "searches for such configs"
+            f"in a study with another name, the objective {SAMPLES_PER_S} searches for such configs, and "
+            f"{row.objective},{SAMPLES_PER_S} for both, by the sampler tpe"
         )
         yield CaseFinding(topic=Topic.FASTER, text=text, action=action)
 

@@ -1,4 +1,4 @@
-"""Serves optuna-dashboard on this machine only: `python -m tuner.export.served PORT`."""
+"""Serves a page on this machine only; optuna-dashboard by `python -m tuner.export.served PORT`."""
 
 import importlib.util
 import os
@@ -42,9 +42,9 @@ def refusal(header: Callable[[str, str], str]) -> str | None:
     except ValueError:
         host = None
     if host not in LOCAL:
-        return f"this dashboard answers only requests to {LOOPBACK} or localhost, not to {host or 'an unnamed host'}\n"
+        return f"this page answers only requests to {LOOPBACK} or localhost, not to {host or 'an unnamed host'}\n"
     if header("REQUEST_METHOD", "") not in {"GET", "HEAD", "OPTIONS"}:
-        return "this dashboard is read-only; optuna-dashboard itself changes studies\n"
+        return "this page is read-only; optuna-dashboard itself changes studies\n"
     return None
 
 
@@ -57,10 +57,15 @@ def main() -> None:
     """Serve the database that the environment names until Ctrl-C."""
     from optuna_dashboard import wsgi  # noqa: PLC0415 - an extra that only this process needs
 
+    serve_forever(wsgi(os.environ.pop(URL_VARIABLE)), int(sys.argv[1]))
+
+
+def serve_forever(app: WSGIApplication, port: int) -> NoReturn:
+    """Answer requests of this machine until Ctrl-C ends the process."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # wsgiref swallows a KeyboardInterrupt that falls into a request
-    app = guarded(wsgi(os.environ.pop(URL_VARIABLE)))
-    with make_server(LOOPBACK, int(sys.argv[1]), app, handler_class=_Quiet) as server:
+    with make_server(LOOPBACK, port, guarded(app), handler_class=_Quiet) as server:
         server.serve_forever()
+    raise SystemExit
 
 
 if __name__ == "__main__":
@@ -68,7 +73,7 @@ if __name__ == "__main__":
 
 
 class DashboardError(TunerError):
-    """The dashboard cannot be started: it is not installed, or its port is taken."""
+    """The dashboard or the live page cannot be started: it is not installed, or its port is taken."""
 
 
 def serve(url: str, port: int, *, ready: Callable[[], None] = lambda: None) -> NoReturn:
@@ -81,7 +86,7 @@ def serve(url: str, port: int, *, ready: Callable[[], None] = lambda: None) -> N
     connect(url)
     if importlib.util.find_spec("optuna_dashboard") is None:
         raise DashboardError(f"optuna-dashboard is not installed; {installs('dashboard')} installs it")
-    _check_free(port)
+    check_free(port)
     ready()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -90,7 +95,7 @@ def serve(url: str, port: int, *, ready: Callable[[], None] = lambda: None) -> N
     os.execve(sys.executable, argv, {**os.environ, URL_VARIABLE: url})  # noqa: S606 - needs no shell
 
 
-def _check_free(port: int) -> None:
+def check_free(port: int) -> None:
     """Raise DashboardError where a port cannot be listened on."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -98,6 +103,4 @@ def _check_free(port: int) -> None:
             probe.bind((LOOPBACK, port))
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            raise DashboardError(
-                f"the dashboard cannot listen on port {port}: {reason}; choose another with --port"
-            ) from error
+            raise DashboardError(f"tuner cannot listen on port {port}: {reason}; choose another with --port") from error

@@ -18,7 +18,7 @@ from tuner.records.case_record import RunRecord
 from tuner.records.trial import OK, TrialRecord, pooled
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
-from tuner.study import FILES, INVERSES, LADDER, VARIANT, grouped, launch_digest
+from tuner.study import FILES, INVERSES, LADDER, VARIANT, Case, grouped, launch_digest
 
 _DECIMALS = {"%": 2, "1/s": 2, "s": 2, "W": 1, "MiB": 0, "J": 0}
 _UNITS = {
@@ -238,14 +238,24 @@ def pareto(study: StudyReader) -> Sheet:
     return Sheet(list(dict.fromkeys(columns)), rows)
 
 
-def case_manifest(study: StudyReader) -> Sheet:
-    """Return a row per case: the files and the mode with which the trainer launches it."""
-    rows = [
-        {**case.kept.files, "case": case.name, "method": case.method, "mode": case.kept.mode}
-        | {"trainer": case.kept.trainer_name}
-        for case in study.cases
+def case_manifest(study: StudyReader, selected: Sequence[Case] = ()) -> Sheet:
+    """Return a row per case: the files and the mode with which the trainer launches it.
+
+    `selected`: the cases that the study wants; those that have not begun come last.
+    """
+    begun = [(case.name, case.method, case.kept.mode, case.kept.files) for case in study.cases]
+    known = {case.name for case in study.cases}
+    later = [
+        (case.name, case.method, case.mode, {name: case.options.get(name, "") for name in case.files})
+        for case in selected
+        if case.name not in known
     ]
-    files = dict.fromkeys(name for case in study.cases for name in case.kept.files) or FILES
+    trainer = study.cases[0].kept.trainer_name
+    rows = [
+        {**files, "case": name, "method": method, "mode": mode, "trainer": trainer}
+        for name, method, mode, files in (*begun, *later)
+    ]
+    files = dict.fromkeys(name for *_, files in (*begun, *later) for name in files) or FILES
     return Sheet(["case", "method", "mode", *files, "trainer"], rows)
 
 

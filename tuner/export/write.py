@@ -2,25 +2,29 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryFile
 
 from tuner.errors import OutputError
 from tuner.export.reader import StudyReader, connect
 from tuner.export.tables import Sheet, all_trials, best_by_case, case_manifest, method_summary, pareto, tsv
+from tuner.study import Case
 
 
-def export_study(url: str, study: str, folder: Path) -> list[Path]:
+def export_study(url: str, study: str, folder: Path, selected: Sequence[Case] = ()) -> list[Path]:
     """Return the paths of all exports of `study`, which are written into `folder`, for their owner alone: they quote.
 
+    `selected`: the cases that the study wants; the manifest has those that have not begun, too.
     Old files are replaced only when all new files are complete. Raises StoreError if the database or the study cannot
     be read, and OutputError if a file cannot be written.
     """
     reader = StudyReader(connect(url), study)
     several = any(len(case.objectives) > 1 for case in reader.cases)
-    tables = TABLES | ({"pareto.tsv": pareto} if several else {})
+    tables = TABLES | {"case_manifest.tsv": partial(case_manifest, selected=selected)}
+    tables |= {"pareto.tsv": pareto} if several else {}
     return write_files(folder, {name: tsv(table(reader)).encode() for name, table in tables.items()})
 
 

@@ -56,6 +56,8 @@ MENDED = "mended"
 """Study attribute: the number of trials from before the set-up was mended. They say nothing about their configs."""
 ENDED = "ended"
 """Study attribute: why nothing was left that is worth a probe; None again once the case goes on."""
+BEST_IS = "best_is"
+"""Study attribute, for other tools: the best, where Optuna's best trial is another or has another value; else None."""
 RUNGS = "rungs"
 """Study attribute: the rungs of an `auto` ladder, fixed once they have been made."""
 

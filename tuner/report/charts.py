@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.export import in_words, race_row, runs_by_config, score_text, with_error
 from tuner.probe import FULL_PCT, METRICS
-from tuner.report.facts import CaseFacts, memory_end, when_found
+from tuner.report.facts import CaseFacts, memory_end, named_default, when_found
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
 from tuner.study import DEFAULT, VARIANT, launched, rung_of, written
@@ -18,6 +18,8 @@ BEST = "#cf4358"
 FRONT = "#2584ad"
 OTHER = "#76839a"
 THIRD = "#b0731a"
+STAR = 13
+"""The size of the chosen config's mark, in pixels."""
 
 Trace = dict[str, Any]
 
@@ -56,6 +58,11 @@ def dots(colour: str | list[str], *, size: int = 7, symbol: str | list[str] = "c
     return {"color": colour, "size": size, "symbol": symbol}
 
 
+def star() -> Trace:
+    """Return how the chosen config looks in every picture."""
+    return dots(BEST, size=STAR, symbol="star")
+
+
 def errors(known: Iterable[float | None]) -> dict[str, Any]:
     """Return the error bars of some values; an unknown error has no bar."""
     return {"type": "data", "array": [short(error) or 0.0 for error in known], "thickness": 1, "width": 3}
@@ -75,12 +82,6 @@ def upright(at: float, colour: str, *, width: float = 2, dash: str = "dash") -> 
     """Return an upright line over the whole picture."""
     line = {"color": colour, "width": width, "dash": dash}
     return {"type": "line", "xref": "x", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1, "line": line}
-
-
-def note(at: float, words: str, *, left: bool) -> dict[str, Any]:
-    """Return words beside an upright line, to its left or right."""
-    place = {"x": at, "y": 0.02, "yref": "paper", "xanchor": "right" if left else "left", "yanchor": "bottom"}
-    return {**place, "text": words, "showarrow": False}
 
 
 _COLOURS = (BEST, FRONT, THIRD, OTHER)
@@ -134,7 +135,7 @@ def choices(case: CaseFacts) -> Picture | None:
         _points(plain, "measured", OTHER),
         _points(barred, "may not be the best", OTHER, symbol="circle-open"),
         _points(front, "no other is better in both", FRONT, mode="lines+markers", symbol="square"),
-        _points(stars, "the best", BEST, size=13, symbol="star"),
+        _points(stars, "the best", BEST, size=STAR, symbol="star"),
     ]
     is_above = any(point.is_warm and point.value > best.value for point in known for best in stars)
     above = " Configs above the best were measured in sessions alone, which may read too high." if is_above else ""
@@ -174,29 +175,41 @@ def _hover(point: Standing) -> str:
     return f"{measured}<br>{text(in_words(point.config))}"
 
 
+def level(at: float, words: str) -> dict[str, Any]:
+    """Return a level line over the whole picture, and the words on it, as parts of a layout."""
+    line = {"type": "line", "xref": "paper", "yref": "y", "x0": 0, "x1": 1, "y0": at, "y1": at}
+    place = {"x": 1, "y": at, "xref": "paper", "xanchor": "right", "yanchor": "bottom"}
+    style = {"color": THIRD, "width": 2, "dash": "dash"}
+    return {"shapes": [{**line, "line": style}], "annotations": [{**place, "text": words, "showarrow": False}]}
+
+
 def history(case: CaseFacts) -> Picture | None:
-    """Return a picture of each measurement and the highest so far against the device-seconds of the search."""
+    """Return a picture of each measurement and the best so far against time, with the user's own command as a line."""
     if not case.steps:
         return None
-    spent_s, values = [round(step.ended_s, 1) for step in case.steps], [step.value for step in case.steps]
+    devices = max(1, len(case.view.kept.devices))
+    unit_s, unit = (60.0, "minutes") if case.device_s / devices > 180.0 else (1.0, "seconds")
+    spent, values = [step.ended_s / devices / unit_s for step in case.steps], [step.value for step in case.steps]
     trials = [step.trial for step in case.steps]
     labels = [text(f"#{trial.number} {in_words(launched(trial.config))}") for trial in trials]
     bars = errors(trial.error for trial in trials)
     marker = dots(OTHER, symbol=["circle-open" if trial.warm else "circle" for trial in trials])
-    each = trace(spent_s, values, "a trial", hover="%{text}<br>%{y}", text=labels, error_y=bars, marker=marker)
+    each = trace(spent, values, "a trial", hover="%{text}<br>%{y}", text=labels, error_y=bars, marker=marker)
     line = {"color": FRONT, "shape": "hv"}
-    highest = trace(spent_s, accumulate(values, max), "highest so far", mode="lines", line=line)
+    highest = trace(spent, accumulate(values, max), "highest so far", mode="lines", line=line)
     layout: dict[str, Any] = {
-        "xaxis": axis("device-seconds", rangemode="tozero"),
+        "xaxis": axis(f"{unit} of probes", rangemode="tozero"),
         "yaxis": axis(of_objective(case.summary.objective)),
     }
-    if case.first_best:
-        found_s, left = round(case.first_best.ended_s, 1), case.first_best.ended_s > case.device_s / 2
-        layout["shapes"] = [upright(found_s, BEST)]
-        layout["annotations"] = [note(found_s, f"best found, #{case.first_best.trial.number}", left=left)]
+    data = [each, highest]
+    if case.view.default:
+        layout |= level(case.view.default.value, named_default(case))
+    if found := case.first_best:
+        name = f"the best, #{found.trial.number}"
+        data.append(trace([found.ended_s / devices / unit_s], [found.value], name, marker=star()))
     sessions = " Hollow dots were measured in sessions." if any(trial.warm for trial in trials) else ""
     caption = f"{when_found(case)}{sessions}"
-    return Picture(name="history", title="The search", caption=caption, data=[each, highest], layout=layout)
+    return Picture(name="history", title="The best so far", caption=caption, data=data, layout=layout)
 
 
 def along_ladder(case: CaseFacts) -> Picture | None:
@@ -213,8 +226,9 @@ def along_ladder(case: CaseFacts) -> Picture | None:
     def along(name: str, values: list[float | None], colour: str, symbol: str) -> Trace:
         """Return a series of values against the rungs."""
         colours = [BEST if case.is_best(point) else colour for point in points]
-        symbols = [symbol if point.config.get(VARIANT) in unlike else f"{symbol}-open" for point in points]
-        marker = dots(colours, symbol=symbols if unlike else symbol)
+        plain = [symbol if not unlike or point.config.get(VARIANT) in unlike else f"{symbol}-open" for point in points]
+        marks = ["star" if case.is_best(point) else mark for point, mark in zip(points, plain, strict=True)]
+        marker = {**dots(colours, symbol=marks), "size": [STAR if mark == "star" else 7 for mark in marks]}
         return trace(rungs, values, name, hover="%{text}<br>%{y}", text=words, marker=marker)
 
     memory = along("memory in use", [point.memory_share_pct for point in points], FRONT, "triangle-up")
@@ -298,5 +312,5 @@ def over_time(case: CaseFacts) -> Picture | None:
 
 def pictures(case: CaseFacts) -> list[Picture]:
     """Return the pictures of a case, as far as there is something to draw."""
-    drawn = (draw(case) for draw in (choices, curves, history, over_time, along_ladder))
+    drawn = (draw(case) for draw in (history, choices, curves, over_time, along_ladder))
     return [picture for picture in drawn if picture]

@@ -1,27 +1,36 @@
 """What a report says about a study: the best, failures with excerpts, device-seconds; and in which sentences."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 from tuner.export import (
+    SPEEDS,
     CaseSummary,
     CaseView,
     StudyReader,
     Topic,
     at_its_end,
+    figure,
     findings,
+    gain,
     in_use,
+    in_words,
+    ladder_of_study,
+    method_summary,
+    safe_rung,
     sentences,
     summary,
+    with_error,
 )
 from tuner.export import trials as trials_in_words
 from tuner.probe import ITERATIONS_PER_S, MIB_PER_GIB, SAMPLES_PER_S, DeviceSeries, FailureKind, folder_of, read_series
 from tuner.records.trial import INTERRUPTED, OK, TrialRecord, pooled
 from tuner.search.standing import Standing, of_both
-from tuner.study import open_regular, rung_of, without_keys
+from tuner.study import LADDER, open_regular, rung_of, without_keys
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,6 +146,20 @@ class StudyFacts:
     """The study's trainable cases without a trial so far; None where nobody knows the trainer's cases."""
     machine: dict[str, tuple[str, ...]]
     """Fact about the machines that measured → its values, the name of the machine left out."""
+    methods: tuple[Mapping[str, object], ...] = ()
+    """The rows of `method_summary.tsv`."""
+    ladder: str = LADDER
+    """The parameter whose values are the rungs."""
+    safe: int | None = None
+    """The largest rung that runs in all cases; None where a case has no success."""
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """The kinds of failure over all cases, the commonest first, with the number of trials."""
+        counts = Counter({failed.kind: 0 for case in self.cases for failed in case.failures})
+        for case in self.cases:
+            counts.update({failed.kind: failed.trials for failed in case.failures})
+        return dict(counts.most_common())
 
 
 def gather(reader: StudyReader, folder: Path, trainable: Iterable[str] | None = None) -> StudyFacts:
@@ -148,7 +171,15 @@ def gather(reader: StudyReader, folder: Path, trainable: Iterable[str] | None = 
     cases = tuple(sorted((_case(view, folder) for view in reader.cases), key=_gain, reverse=True))
     begun = {view.name for view in reader.cases}
     waiting = None if trainable is None else tuple(name for name in trainable if name not in begun)
-    return StudyFacts(name=reader.study, cases=cases, waiting=waiting, machine=_machine(reader.trials()))
+    return StudyFacts(
+        name=reader.study,
+        cases=cases,
+        waiting=waiting,
+        machine=_machine(reader.trials()),
+        methods=tuple(method_summary(reader).rows),
+        ladder=ladder_of_study(reader),
+        safe=safe_rung(reader.cases),
+    )
 
 
 def _gain(case: CaseFacts) -> float:
@@ -219,6 +250,56 @@ OBJECTIVES = {
     SAMPLES_PER_S: "the number of samples that all devices together train in a second",
     ITERATIONS_PER_S: "the number of iterations in a second, of which each has the same samples in all configs",
 }
+
+
+class Headline(NamedTuple):
+    """The first line of a case in large type, and a sentence below it."""
+
+    text: str
+    below: str
+
+
+def result(case: CaseFacts) -> Headline:
+    """Return what the search of a case has gained."""
+    best, own, objective = case.view.best, case.view.default, case.summary.objective
+    if best is None:
+        return Headline("No config has run yet", f"{case.summary.case}: {case.summary.status.replace('_', ' ')}.")
+    learning = ["this changes what is learnt"] if case.view.changes_learning(best.config) else []
+    name, changed = named_default(case), sentences([f"its values: {in_words(best.config)}", *learning])
+    if own is None:
+        return Headline(f"{objective} {figure(best.value)}", f"{name.capitalize()} was not measured. {changed}")
+    if own.launch == best.launch:
+        return Headline(f"{name.capitalize()} is the best so far", changed)
+    times = gain(case.view, own)
+    if objective in SPEEDS and times:
+        unit = SPEEDS[objective]
+        speeds = f"{rounded(own.value)} → {rounded(best.value)} {unit}"
+        return Headline(
+            f"{times.times:.3g} times as fast: {speeds}", f"{with_error(*times, 2)} times {name}. {changed}"
+        )
+    pair = case.view.alike(own)
+    if pair is None:
+        return Headline(
+            f"{objective} {figure(best.value)}", f"{name.capitalize()} was measured in another way. {changed}"
+        )
+    unit = " %" if objective in PERCENT else ""
+    values = f"{PERCENT.get(objective, objective)} {pair.config.value:.1f} → {pair.best.value:.1f}{unit}"
+    speed = f"It makes {times.times:.2g} times the samples/s of {name}. " if times else ""
+    return Headline(values, f"{speed}{changed}")
+
+
+def rounded(speed: float) -> str:
+    """Return a speed with three digits, or all before the decimal point."""
+    return f"{speed:,.0f}" if speed >= 1000.0 else f"{speed:.3g}"
+
+
+def named_default(case: CaseFacts) -> str:
+    """Return what the config is called with which the best is compared."""
+    return "your command" if case.view.kept.trainer_name == "command" else "the default"
+
+
+PERCENT = {"min_avg_util": "Utilisation", "min_avg_sm": "SM activity"}
+"""The objectives in percent → how a headline names them."""
 
 
 def headline(study: StudyFacts) -> list[str]:

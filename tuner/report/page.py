@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
@@ -13,10 +14,12 @@ from plotly.offline import get_plotlyjs
 from tuner.export import code, fenced, in_words, markdown, trials, with_error
 from tuner.report import facts
 from tuner.report.charts import Picture, pictures, winner
-from tuner.report.facts import StudyFacts
+from tuner.report.facts import CaseFacts, StudyFacts
+from tuner.report.parallel import parallel
 
 _FILTERS = {
     "winner": winner,
+    "result": facts.result,
     "config": in_words,
     "verdict": facts.verdict,
     "cost": facts.cost,
@@ -31,8 +34,11 @@ _FILTERS = {
 }
 
 
-def render(study: StudyFacts, *, form: str, commands: Mapping[str, str]) -> str:
-    """Return the report as text: `form` is `html` or `md`. `commands` hold a training command for each case."""
+def render(study: StudyFacts, *, form: str, commands: Mapping[str, str], live: str | None = None) -> str:
+    """Return the report as text: `form` is `html` or `md`. `commands` hold a training command for each case.
+
+    `live` is the version of the study where the page follows it: see `tuner.report.live`.
+    """
     own_files = {"plotly": _trusted(get_plotlyjs()), **_own_files()} if form == "html" else {}
     return (
         _templates(form == "md")
@@ -45,6 +51,7 @@ def render(study: StudyFacts, *, form: str, commands: Mapping[str, str]) -> str:
             commands=commands,
             with_error=with_error,
             most=5,
+            live=live,
             written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             **own_files,
         )
@@ -61,7 +68,7 @@ def _templates(in_markdown: bool) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {**_FILTERS, "drawn": _drawn}
+    environment.filters |= {**_FILTERS, "drawn": _drawn, "parallel": _parallel}
     return environment
 
 
@@ -81,8 +88,17 @@ def _own_files() -> dict[str, Markup]:
 
 def _drawn(picture: Picture) -> Markup:
     """Return a picture's data as JSON that cannot end the script element that holds it."""
-    document = json.dumps({"data": picture.data, "layout": picture.layout}, separators=(",", ":"))
-    return _trusted(document.replace("<", "\\u003c"))
+    return _data({"data": picture.data, "layout": picture.layout})
+
+
+def _parallel(case: CaseFacts) -> Markup | None:
+    """Return the data of the parallel coordinates of a case; None where there are none."""
+    drawn = parallel(case)
+    return drawn and _data(asdict(drawn))
+
+
+def _data(document: dict[str, object]) -> Markup:
+    return _trusted(json.dumps(document, separators=(",", ":")).replace("<", "\\u003c"))
 
 
 def _trusted(text: str) -> Markup:

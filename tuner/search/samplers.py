@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import InMemoryStorage
 from optuna.study import Study
@@ -29,7 +29,7 @@ class StrategySampler(BaseSampler):
         self._space = space
         self._strategy = strategy
         self._price = price
-        self._distributions = {parameter.name: distribution(parameter) for parameter in space.parameters}
+        self._chosen: dict[int, Config] = {}
         self._elsewhere = RandomSampler()
 
     def exhausted(self, study: Study) -> bool:
@@ -46,14 +46,24 @@ class StrategySampler(BaseSampler):
         choice = self._strategy.confirm(History(study, self._space), self._price)
         return choice.config if choice else None
 
+    def stop_callback(self, study: Study, trial: FrozenTrial) -> None:
+        """End `study.optimize(…, callbacks=[sampler.stop_callback])` once nothing is left to probe."""
+        if self.exhausted(study):
+            study.stop()
+
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return the whole space, so that `sample_relative` decides all parameters together."""
-        return dict(self._distributions)
+        """Return nothing: Optuna refuses a `suggest_int` of a parameter that it finds here as a choice."""
+        return {}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Choose the config of a trial."""
+        """Choose the config of a trial, of which `sample_independent` gives each parameter."""
+        self._chosen[trial.number] = self.choose(study, trial)
+        return {}
+
+    def choose(self, study: Study, trial: FrozenTrial) -> Config:
+        """Return the config of a trial."""
         history = History(study, self._space, asked=trial.number)
         answer = self._strategy.choose(history, self._price)
         return answer.config if isinstance(answer, Choice) else self.after_end(history, answer)
@@ -65,8 +75,18 @@ class StrategySampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Draw a parameter outside the space at random."""
-        return self._elsewhere.sample_independent(study, trial, param_name, param_distribution)
+        """Return a parameter of the trial's config; one outside the space is drawn at random.
+
+        Raises StudyError where the caller does not allow the value.
+        """
+        value = self._chosen[trial.number].get(param_name)
+        if value is None:
+            return self._elsewhere.sample_independent(study, trial, param_name, param_distribution)
+        if not allowed(param_distribution, value):
+            raise StudyError(
+                f"the space has {param_name}={value}, outside {param_distribution}; suggest all its values"
+            )
+        return value
 
     def reseed_rng(self) -> None:
         """Start other random numbers, as Optuna asks of samplers that run side by side."""
@@ -80,11 +100,16 @@ class GivenSampler(StrategySampler):
         super().__init__(space, Strategy(choosers=()))
         self._config = config
 
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
+    def choose(self, study: Study, trial: FrozenTrial) -> Config:
         """Return the config."""
         return self._config
+
+
+def allowed(kind: BaseDistribution, value: Value) -> bool:
+    """Return whether a call of `suggest_…` may give a value."""
+    if isinstance(kind, CategoricalDistribution):
+        return value in kind.choices
+    return isinstance(kind, IntDistribution | FloatDistribution) and kind.low <= float(value) <= kind.high
 
 
 def ask_for(study: Study, space: Space, config: Config) -> Trial:

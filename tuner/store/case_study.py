@@ -531,3 +531,19 @@ class CaseStudy:
         for name, fact in attributes(probe, retry=verdict.retry, error=verdict.error).items():
             trial.set_user_attr(name, fact)
         trials.tell(self._study, trial, verdict)
+        if not self._several:
+            self._say_which_is_best()
+
+    def _say_which_is_best(self) -> None:
+        """Keep in the study what the best is, where Optuna's best trial has another value; for other tools."""
+        known = trials.all_kept(trials.since_mended(self._study))
+        chosen = best(known, self._case.defaults)
+        highest = max((trial.value for trial in known if trial.value is not None), default=None)
+        said = None
+        if chosen is not None and chosen.value != highest:
+            said = (
+                f"trial {chosen.trial}, {chosen.value:.6g}: the mean of {chosen.readings} measurement(s) that count; "
+                "the highest single value may be by chance, of a session, or of a config that may not be the best"
+            )
+        if said != self._study.user_attrs.get(schema.BEST_IS):
+            self._study.set_user_attr(schema.BEST_IS, said)

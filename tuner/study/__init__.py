@@ -2,6 +2,7 @@
 
 from tuner.study.batch import REASON, BatchFit, Tried, first_size, fit, next_size
 from tuner.study.cases import FILES, Case, lending_order, most_similar, select
+from tuner.study.changed_run import changed_study
 from tuner.study.expression import Expression, Rule
 from tuner.study.keys import literal_keys, masked_trainer, without_keys
 from tuner.study.launches import LAUNCHES, shown_launch, with_launches
@@ -19,6 +20,7 @@ from tuner.study.slurm_job import SlurmSpec
 from tuner.study.space import (
     DEFAULT,
     LADDER,
+    NODES,
     PATIENCE,
     VARIANT,
     Config,

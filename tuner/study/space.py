@@ -48,6 +48,8 @@ DEFAULT = "default"
 """The variant that changes nothing."""
 PATIENCE = "pruner_patience"
 """The name of the parameter that only the pruner reads. Configs that differ in nothing else launch the same probe."""
+NODES = "nodes"
+"""The name of the parameter that says on how many nodes a trial runs, with the same number of devices in all."""
 
 _DRAWS = 200_000
 """The most draws of a config, where few combinations of values can be measured: some seconds."""
@@ -175,6 +177,20 @@ class Space:
 
     For example, a replay leaves out the configs that its recorded table does not contain.
     """
+
+    @classmethod
+    def of(cls, **values: Iterable[Value]) -> "Space":
+        """Return the space of some parameters, each with its values: `Space.of(num_workers=[0, 2, 4])`.
+
+        A `range` of numbers is a range, and the values of `num_envs` are a ladder.
+        """
+        ordered = {name: sorted(of_one, key=float) if name == LADDER else of_one for name, of_one in values.items()}
+        return cls(
+            tuple(
+                Parameter(name=name, values=tuple(of_one), is_range=isinstance(of_one, range))
+                for name, of_one in ordered.items()
+            )
+        )
 
     def __contains__(self, config: Mapping[str, Value]) -> bool:
         """Return whether `config` has a value for each active parameter, nothing else, and can be measured."""

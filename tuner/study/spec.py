@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
 
+from tuner.errors import StudyError
 from tuner.study.expression import Rule
 from tuner.study.parameter import (
     DEVICES,
@@ -28,7 +29,7 @@ from tuner.study.parameter import (
 )
 from tuner.study.shell import shell_split
 from tuner.study.slurm_job import SlurmSpec
-from tuner.study.space import DEFAULT, VARIANT, Space
+from tuner.study.space import DEFAULT, NODES, VARIANT, Space
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,11 +134,9 @@ class EnvironmentSpec(Strict):
     variables: Variables = Field(default_factory=dict)
     """variables that are set for the trainer"""
     memory_mib: Annotated[Number, Field(gt=0)] | None = None
-    """the memory of each device in MiB, where the trainer gets less than the device has. On the CPU no process of the
-    trainer gets more; on a GPU the trainer itself must keep to it"""
+    """the memory of each device in MiB, where it is less than the device has; on a GPU the trainer must keep to it"""
     power_limit_w: Annotated[Number, Field(gt=0)] | None = None
-    """the power limit of each card in watts while a probe runs; then the card has its own again. Needs root. Empty:
-    nothing is set"""
+    """the power limit of each card in watts while a probe runs; then the card has its own again. Needs root"""
 
 
 class Prices(Strict):
@@ -202,8 +201,7 @@ class TrainerSpec(Strict):
     root: str = ""
     """the trainer's checkout, relative to the folder in which you start `tuner`"""
     python: str = ""
-    """the Python of the trainer's environment. If this is a path, the folder of this Python comes first in PATH, so
-    `torchrun` is found"""
+    """the Python of the trainer's environment. The folder of a path comes first in PATH, so that `torchrun` is found"""
     options: dict[str, Any] = Field(default_factory=dict)
     """the options of this trainer"""
 
@@ -239,8 +237,7 @@ class ProbeSpec(Strict):
     """The time between the death of a rank and the moment when the tuner ends the probe."""
 
     iterations: PositiveInt = 8
-    """the iterations of a usual probe, including warm-up. A probe goes on beyond them while its error is more than
-    three points or percent (of a speed six, once its window is long), if more iterations reduce it"""
+    """the iterations of a usual probe, including warm-up. A probe goes on beyond them while its error is large"""
     min_iterations: PositiveInt = 8
     """the fewest iterations before a probe may end because it is precise enough"""
     window_seconds: Seconds = 5.0
@@ -254,8 +251,7 @@ class ProbeSpec(Strict):
     thin: bool = True
     """a session of MimicKit makes only as many updates as a good measurement needs"""
     max_seconds: Seconds = 420.0
-    """the longest probe, including start-up. No iteration begins that would end later, and what was measured by then
-    counts"""
+    """the longest probe, including start-up. What was measured by then counts"""
     start_up_silence_seconds: Seconds = 300.0
     """`silence_seconds` before the first iteration; MimicKit on a CPU needs 600"""
     silence_seconds: Seconds = 120.0
@@ -304,8 +300,8 @@ class SearchSpec(Strict):
     sampler: Literal["gain", "tpe", "random"] | None = None
     """what chooses the configs; empty: `gain`, or `tpe` for several objectives"""
     training_hours: Annotated[Number, Field(gt=0, le=MOST_HOURS)] = TRAINING_HOURS
-    """the length of the training that will use the best config, on all the study's devices. `gain` ends when more
-    probes are expected to take more time than this training would gain"""
+    """the length of the training that will use the best config. `gain` ends when more probes would take longer than
+    this training would gain"""
     seeds_per_variant: PositiveInt = 4
     """the rungs of each variant's ladder with which `tpe` and `random` begin"""
     seed: Annotated[Whole, Field(ge=0, lt=1 << 31)] = 0
@@ -339,7 +335,7 @@ class PrunerSpec(Strict):
     name: Literal["hyperband_patient", "hyperband", "median", "none"] = "hyperband_patient"
     """what stops a probe"""
     patience: PositiveInt = 1
-    """the iterations in a row for which the probe must stay far below the best, if `pruner_patience` is not searched"""
+    """the iterations in a row that must be far below the best, if `pruner_patience` is not searched"""
     min_resource: PositiveInt = 2
     """the fewest iterations before any pruner may act"""
     max_resource: PositiveInt | None = None
@@ -425,6 +421,31 @@ class StudySpec(Strict):
                 f"search.sampler: gain needs exactly one objective, not {self.objective}; write tpe, or name one"
             )
         return self
+
+    @model_validator(mode="after")
+    def _nodes_are_there(self) -> "StudySpec":
+        """Check that each placement is a number of nodes that a job has."""
+        wrong = [value for value in self.placements if type(value) is not int or not 1 <= value <= self.slurm.nodes]
+        if wrong:
+            raise ValueError(
+                f"space.nodes: {wrong[0]!r}, and slurm.nodes is {self.slurm.nodes}; name whole numbers up to that"
+            )
+        return self
+
+    @property
+    def placements(self) -> tuple[Any, ...]:
+        """The numbers of nodes on which a trial may run: those of the space, or else all of the job."""
+        return self.space[NODES].values if NODES in self.space else (self.slurm.nodes,)
+
+    def devices_of_trial(self, each: int) -> int:
+        """Return the devices of a trial where each node has so many: those of the fewest nodes, in any placement.
+
+        Raises StudyError where a placement cannot divide them.
+        """
+        total = each * min(self.placements)
+        if wrong := [nodes for nodes in self.placements if total % nodes]:
+            raise StudyError(f"space.nodes: {wrong[0]} nodes cannot share {total} devices evenly; leave {wrong[0]} out")
+        return total
 
     @property
     def objectives(self) -> tuple[str, ...]:

@@ -7,19 +7,18 @@ from dataclasses import replace
 from tuner.count.launching import INSIDE
 from tuner.errors import TrainerError
 from tuner.probe import MonotonicClock, ProbePlan, Process, mib
-from tuner.search.resource_model import Interval
 from tuner.study import escaped
 
 CONTEXT_MIB = 600.0
-"""What CUDA and its libraries hold on a card beside all tensors."""
-USUAL, LOW, HIGH = 1.05, 0.95, 1.25
-"""What the allocator takes from the card for each byte of tensors at their peak: usually, and from 5 to 95 %."""
+"""What CUDA and its libraries hold on a card beside tensors. Chosen; `benchmarks.memory.without_run` measures it."""
+ALLOCATED = 1.05
+"""What the allocator takes from the card for each byte of tensors at their peak. Chosen, as above."""
 LIMIT_S = 180.0
 """The longest run: what takes longer computes with real data."""
 
 
-def foretold(plan: ProbePlan, limit_s: float = LIMIT_S) -> Interval:
-    """Return the MiB of a card that a plan's command would take, with an interval for 90 of 100 trainings.
+def foretold(plan: ProbePlan, limit_s: float = LIMIT_S) -> float:
+    """Return about how many MiB of a card a plan's command would take. How far that is off has not been measured.
 
     The command is started without a card, in the trainer's own Python, and ends with its second optimizer step.
     Raises TrainerError where it makes none, with its last line, and the errors of `Process`.
@@ -39,5 +38,4 @@ def foretold(plan: ProbePlan, limit_s: float = LIMIT_S) -> Interval:
         peak_mib = mib(json.loads(answer.read_text(encoding="utf-8"))["peak_bytes"])
     except (OSError, ValueError, KeyError) as error:
         raise TrainerError(f"no second optimizer step with tensors that have no data: {last.strip()}") from error
-    mean, low, high = (CONTEXT_MIB + share * peak_mib for share in (USUAL, LOW, HIGH))
-    return Interval(mean=mean, low=low, high=high)
+    return CONTEXT_MIB + ALLOCATED * peak_mib

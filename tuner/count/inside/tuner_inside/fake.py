@@ -22,8 +22,7 @@ CAPABILITY = (9, 0)
 
 def install(path):
     """Use fake tensors from torch's import on, and write to the file `path` how much memory they would take."""
-    for name in ("PYTORCH_JIT", "TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"):
-        os.environ[name] = "0" if name == "PYTORCH_JIT" else "1"
+    os.environ.update(PYTORCH_JIT="0", TORCH_COMPILE_DISABLE="1", TORCHDYNAMO_DISABLE="1")
     when_imported("torch", lambda torch: _begin(torch, path))
 
 
@@ -36,6 +35,7 @@ def _begin(torch, path):
     _pretend_cuda(torch)
     memory = _tracker(torch)()
     memory.__enter__()
+    _pretend_ranks(torch)
     _redirection(torch, memory)().__enter__()
     steps = []
 
@@ -84,9 +84,13 @@ def _tracker(torch):
             """Return a tensor on the card, or off it: a copy where it is not there yet."""
             if self.has(tensor) == to_card:
                 return tensor
-            before, self.forced = self.forced, to_card
+            return self.on_card(tensor.clone, is_card=to_card)
+
+        def on_card(self, make, *args, is_card=True, **kwargs):
+            """Return what a function returns, whose tensors are made on the card, or off it."""
+            before, self.forced = self.forced, is_card
             try:
-                return tensor.clone()
+                return make(*args, **kwargs)
             finally:
                 self.forced = before
 
@@ -125,7 +129,6 @@ def _redirection(torch, memory):
     reads = {getattr(torch.Tensor, name): answer for name, answer in READ.items()}
     in_float = {functional.layer_norm, functional.group_norm, functional.softmax, functional.log_softmax}
     in_float |= {torch.softmax, torch.log_softmax, torch.Tensor.softmax, torch.Tensor.log_softmax, torch.layer_norm}
-    kept = {torch.Tensor.pin_memory, torch.Tensor.is_pinned}
 
     def card_in(values):
         """Return whether a device among some values is a card; None where no value is a device."""
@@ -141,7 +144,7 @@ def _redirection(torch, memory):
             kwargs = dict(kwargs or {})
             if function in reads:
                 return 0 if function is torch.Tensor.item and not args[0].is_floating_point() else reads[function]
-            if function in kept:
+            if function is torch.Tensor.pin_memory:
                 return args[0]
             if function is torch.Tensor.tolist:
                 return _zeros(args[0].shape)
@@ -154,6 +157,8 @@ def _redirection(torch, memory):
                 return self._to(function, args, kwargs)
             if kwargs.get("device") is not None:
                 return self._made(function, args, kwargs)
+            if function is functional.dropout:  # on CUDA, its mask has one byte an element
+                return _dropped(torch, *args, **kwargs)
             if function is functional.scaled_dot_product_attention:  # with it, the CPU keeps what CUDA does not
                 args, kwargs = args[:4], dict(kwargs, dropout_p=0.0)
             if function in in_float and torch.is_autocast_enabled("cpu") and args and args[0].is_floating_point():
@@ -172,13 +177,15 @@ def _redirection(torch, memory):
 
         def _made(self, function, args, kwargs):
             """Return what a function makes on a device."""
-            before, memory.forced = memory.forced, torch.device(kwargs["device"]).type == "cuda"
-            try:
-                return function(*args, **dict(kwargs, device="meta" if str(kwargs["device"]) == "meta" else "cpu"))
-            finally:
-                memory.forced = before
+            device = torch.device(kwargs.pop("device")).type
+            place = "meta" if device == "meta" else "cpu"
+            return memory.on_card(function, *args, is_card=device == "cuda", device=place, **kwargs)
 
     return OnFakeCpu
+
+
+def _dropped(torch, tensor, p=0.5, training=True, inplace=False):
+    return torch.native_dropout(tensor, p, True)[0] if training and p > 0.0 else tensor
 
 
 def _zeros(shape):
@@ -270,6 +277,45 @@ class _Nothing:
         return False
 
 
+def _pretend_ranks(torch):
+    """Let each rank go on alone: torch's fake backend answers for the others."""
+    group = torch.distributed
+    if not group.is_available():
+        return
+    own = group.init_process_group
+
+    def init(*_, **kwargs):
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        rank, world = (int(os.environ.get(name, usual)) for name, usual in (("RANK", 0), ("WORLD_SIZE", 1)))
+        asked = kwargs.get("world_size", -1)
+        own("fake", store=FakeStore(), rank=max(kwargs.get("rank", -1), rank), world_size=max(asked, world))
+
+    group.init_process_group = group.distributed_c10d.init_process_group = init
+    group.is_nccl_available = _doing_nothing()
+    torch.nn.parallel.DistributedDataParallel = _wrapper(torch)
+    sys.modules["torch.nn.parallel.distributed"].DistributedDataParallel = torch.nn.parallel.DistributedDataParallel
+
+
+def _wrapper(torch):
+    """Return what stands in for `DistributedDataParallel`, which reads data: it holds as much for gradients."""
+
+    class DistributedDataParallel(torch.nn.Module):
+        def __init__(self, module, *_, gradient_as_bucket_view=False, **__):
+            super().__init__()
+            self.module, self.require_backward_grad_sync = module, True
+            trained = [each for each in module.parameters() if each.requires_grad and not gradient_as_bucket_view]
+            self._buckets = [torch.empty_like(each) for each in trained]
+
+        def forward(self, *args, **kwargs):
+            return self.module(*args, **kwargs)
+
+        def no_sync(self):
+            return _Nothing()
+
+    return DistributedDataParallel
+
+
 def _pretend_loaders():
     """Let loaders load in this process: a fake tensor cannot go from one process to another."""
 
@@ -277,10 +323,10 @@ def _pretend_loaders():
         own = module.DataLoader.__init__
 
         def init(self, *args, **kwargs):
-            kwargs.update({name: 0 for name in ("num_workers",) if name in kwargs or len(args) <= 5})
+            kwargs.pop("num_workers", None)
             for name in ("pin_memory", "persistent_workers", "prefetch_factor", "multiprocessing_context"):
                 kwargs.pop(name, None)
-            own(self, *args, **kwargs)
+            own(self, *args[:5], **kwargs)  # the next positional one is the number of workers
 
         module.DataLoader.__init__ = init
 

@@ -1,0 +1,37 @@
+"""The line to copy of a report: the training command itself, or the command that prints a script."""
+
+from pathlib import Path
+
+import pytest
+from tests_cli import study_file
+from tests_filled import FilledDatabase
+
+from tuner.cli.report import to_copy
+from tuner.export.reader import StudyReader, connect
+from tuner.report.facts import gather
+from tuner.running.workbench import open_workbench
+
+PLAN = ["tuner", "plan", "--best"]
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("python train.py --workers {workers}", "python train.py --workers 4"),
+        ("python train.py --workers {workers} --port {port}", "tuner plan --best --cases command"),
+        ("python train.py --workers {workers} --out {out_dir}", "tuner plan --best --cases command"),
+    ],
+)
+def test_a_study_of_a_command_shows_the_command_with_the_best_values(
+    database: FilledDatabase, tmp_path: Path, command: str, line: str
+) -> None:
+    trainer = {"name": "command", "options": {"command": command, "progress": ["step (?P<iteration>\\d+)"]}}
+    study = study_file(tmp_path, trainer=trainer, space={"workers": {"choices": [0, 4]}}, cases=["*"])
+    bench = open_workbench(str(study), devices="cpu:1", runs=tmp_path)
+    case = database.case("command", trainer={"name": "command"})
+    for workers, util in ((0, 10.0), (4, 80.0)):
+        database.add(case, {"workers": workers}, utils=(util,))
+    facts = gather(StudyReader(connect(database.url), "pi_plus"), tmp_path)
+    assert to_copy(PLAN, bench, facts) == {"command": line}
+    assert to_copy(PLAN, None, facts) == {"command": "tuner plan --best --cases command"}
+    assert to_copy(None, bench, facts) == {}

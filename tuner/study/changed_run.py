@@ -1,0 +1,71 @@
+"""A study with other values for one run, as options name them: nobody edits a file, and the study itself stays."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from tuner.errors import StudyError
+from tuner.study.spec import StudySpec
+from tuner.study.study_file import complaints
+
+LONGEST_NAME = 100
+"""The most letters of a study's name, as study files allow them."""
+
+
+def changed_study(spec: StudySpec, settings: Sequence[str], max_seconds: float | None) -> StudySpec:
+    """Return a study with other values of some parameters and another limit of a probe, and a name that says so.
+
+    A value that an override names for some cases or devices gives way. The same changes give the same name, so that
+    the same options resume the study.
+
+    Args:
+        spec: the study.
+        settings: such as `num_envs=44,40,39`; a ladder gets these rungs, and any other parameter these choices.
+        max_seconds: the longest probe; None for the study's.
+
+    Raises:
+        StudyError: for a parameter that the study does not search, and for values that it cannot have.
+    """
+    raw = spec.model_dump(mode="json", exclude_unset=True)
+    names: list[str] = []
+    for text in settings:
+        name, equals, values = text.partition("=")
+        if name not in spec.space:
+            raise StudyError(f"--set {text}: {spec.name} does not search {name}; it searches {', '.join(spec.space)}")
+        raw["space"][name] = _parameter(spec, name, values if equals else "", text)
+        _drop(raw, "space", name)
+        names += values.split(",")
+    if max_seconds is not None:
+        raw.setdefault("probe", {})["max_seconds"] = max_seconds
+        _drop(raw, "probe", "max_seconds")
+        names.append(f"{max_seconds:g}s")
+    raw.pop("fallback", None)
+    raw["name"] = re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join([spec.name, *map(str.strip, names)]))[:LONGEST_NAME]
+    try:
+        return StudySpec.model_validate(raw)
+    except ValidationError as error:
+        raise StudyError(f"--set: {'; '.join(complaints(error, StudySpec))}") from error
+
+
+def _parameter(spec: StudySpec, name: str, values: str, text: str) -> dict[str, Any]:
+    """Return a parameter with other values, as a study file has it."""
+    before = spec.space[name]
+    try:
+        listed = YAML(typ="safe").load(f"[{values}]")
+    except YAMLError:
+        listed = None
+    if not listed:
+        raise StudyError(f"--set {text}: write NAME=VALUE,VALUE, such as num_envs=44,40,39")
+    kind = "ladder" if before.ladder is not None else "choices"
+    when = before.model_dump(mode="json", exclude_unset=True).get("when")
+    return {kind: listed, **({"when": when} if when else {})}
+
+
+def _drop(raw: Mapping[str, Any], section: str, key: str) -> None:
+    """Take a key out of a section of all overrides."""
+    for override in raw.get("overrides", ()):
+        override.get(section, {}).pop(key, None)
