@@ -117,6 +117,19 @@ def test_where_speed_is_the_objective_a_command_changes_only_for_a_gain(value: f
     assert numbers(found.instead_of) == (() if chosen else (1,))
 
 
+def test_a_change_within_its_error_is_no_change() -> None:
+    own: Config = {"workers": 0, "amp": False}
+
+    def run(number: int, config: Config, speed: float, error: float) -> TrialRecord:
+        return reading(number, str(config), speed, speed=speed, error=error, speed_error=error, config=config)
+
+    ignored = [run(0, own, 14.5, 0.3), run(1, {**own, "amp": True}, 16.9, 1.3)]
+    assert numbers(best(ignored, [own])) == (0,)
+    loaded = run(2, {**own, "workers": 4}, 40.0, 0.5)
+    both = run(3, {"workers": 4, "amp": True}, 40.4, 0.5)
+    assert numbers(best([*ignored, loaded, both], [own])) == (2,)
+
+
 def test_a_config_that_another_one_beats_in_both_is_no_tie() -> None:
     top, precise = reading(0, "a", 95.0, error=0.1, speed=10.0), reading(1, "b", 94.0, error=0.1, speed=30.0)
     vague = reading(2, "c", 93.0, error=5.0, speed=20.0)

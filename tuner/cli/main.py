@@ -75,10 +75,9 @@ _EXAMPLES = {
 """An example of each group."""
 _PANELS = {
     "The command": (
-        *("command", "search", "launch", "free_batch", "free_precision", "yes", "name", "python", "preset", "seconds"),
-        "force",
+        *("search", "launch", "free_batch", "free_precision", "yes", "name", "python", "preset", "seconds", "force"),
     ),
-    "What is searched": ("study", "cases", "case", "settings", "max_seconds", "n_trials", "hours", "replay"),
+    "The study": ("study", "cases", "case", "settings", "max_seconds", "n_trials", "hours", "replay"),
     "Machines": ("devices", "workers", "gpus_per_trial", "launcher", "cores"),
     "Results": ("storage", "runs", "quiet", "as_json", "out", "form", "prices"),
 }
