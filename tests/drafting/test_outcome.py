@@ -13,7 +13,7 @@ from tuner.drafting.outcome import told as outcome_of
 from tuner.export.case_view import CaseView
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Prober, Stop
+from tuner.probe.protocols import Stop
 from tuner.probe.result import Change, ProbeResult
 from tuner.running.job import Job
 from tuner.running.loop import optimize
@@ -21,7 +21,7 @@ from tuner.running.workbench import Workbench
 from tuner.study.spec import StudySpec
 
 
-def searched_bench(folder: Path, study: StudySpec, probe: Prober) -> Workbench:
+def searched_bench(folder: Path, study: StudySpec, probe: Callable[[ProbePlan, Stop], ProbeResult]) -> Workbench:
     """Return the bench of a study whose only case has been searched."""
     desk = bench(folder, study)
     with opened(folder) as database:
