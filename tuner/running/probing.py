@@ -160,6 +160,8 @@ class Probing:
             raise set_aside(lost, asked.number, verdict, record, folder) from lost
         with self._study.read_once():
             finished = self._study.finished
+            budget = None if target is None else max(0, target - finished)
+            left = budget if asked.left is None else max(0.0, asked.left - 1.0)
             ended = ProbeEnded.of(
                 self._case,
                 asked,
@@ -169,9 +171,7 @@ class Probing:
                 best=self._study.best,
                 finished=finished,
                 target=target,
-                left_s=None
-                if asked.left is None
-                else self._takes_s(max(0.0, asked.left - 1.0), 1 + self._study.running),
+                left_s=self._takes_s(left, 1 + self._study.running),
             )
         self._job.watcher(ended)
 
