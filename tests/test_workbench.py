@@ -8,10 +8,11 @@ import pytest
 from tests_cli import study_file
 from tests_loop import bounded
 
+from tuner.cli.slurm import job_bench
 from tuner.devices.cpu import cpu_model
 from tuner.devices.found import launch_variables
 from tuner.errors import DeviceError, StudyError, TrainerError
-from tuner.running.workbench import Workbench, open_workbench
+from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study.cases import Case
 from tuner.study.space import described
 from tuner.study.spec import StudySpec
@@ -47,6 +48,17 @@ def test_a_fallback_shows_in_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = open_workbench("pi_plus", devices="cpu:2")
     assert (bench.asked_for, bench.spec.name, bench.trainer.name) == ("pi_plus", "reference", "reference")
     assert bench.folder.name == "reference"
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_on_several_nodes_each_probe_is_cold_whatever_an_override_says(tmp_path: Path, warm: bool) -> None:
+    trainer = {"name": "command", "options": {"command": "torchrun --nnodes {nodes} {num_envs}", "cases": ["walk"]}}
+    overrides = [{"match": {"cases": ["walk"]}, "probe": {"warm": warm}}]
+    changes = {"trainer": trainer, "overrides": overrides, "slurm": {"nodes": 2, "gpus": 1}, "probe": {"warm": warm}}
+    bench = job_bench(str(study_file(tmp_path, **changes)), devices=None, runs=tmp_path)
+    (case,) = chosen_cases(bench, ["walk"])
+    assert bench.spec_for(case).probe.warm is False
+    assert bench.identity_for(case)["nodes"] == 2
 
 
 def test_the_study_s_own_variables_reach_the_trainer(tmp_path: Path) -> None:
@@ -286,8 +298,8 @@ def test_the_price_of_all_devices_is_the_study_s_or_that_of_a_file(tmp_path: Pat
     model = cpu_model()
     study = str(study_file(tmp_path, prices={"per_hour": {model: 2.0}}, objective="cost_per_million_samples"))
     bench = open_workbench(study, devices="cpu:2")
-    assert bench.slot(WALK, "0").price_per_hour == 4.0
+    assert bench.slot(WALK, "0", {}).price_per_hour == 4.0
     assert bench.spec.objectives == ("samples_per_price",)
     (tmp_path / "prices.yaml").write_text(f"currency: EUR\nper_hour:\n  {model}: 0.5\n")
     cheaper = open_workbench(study, devices="cpu:2", prices=tmp_path / "prices.yaml")
-    assert cheaper.slot(WALK, "0").price_per_hour == 1.0
+    assert cheaper.slot(WALK, "0", {}).price_per_hour == 1.0

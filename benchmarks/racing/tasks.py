@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.scripts.trial import HERE as SCRIPTS
+from benchmarks.scripts.commands import HERE as SCRIPTS
 from tuner.devices.found import describe_machine, open_devices
 from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import in_words

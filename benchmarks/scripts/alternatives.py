@@ -29,7 +29,7 @@ from textwrap import dedent
 
 import optuna
 
-from benchmarks.scripts.trial import HERE, ROOT, Place, plain_rate
+from benchmarks.scripts.commands import HERE, ROOT, Place, plain_rate
 from tuner.devices.found import describe_machine, open_devices
 
 FLAGS = {"batch-size": 32, "workers": 0, "prefetch-factor": 2}

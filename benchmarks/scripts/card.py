@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.scripts.trial import HERE, Place, plain_run, truth_of
+from benchmarks.scripts.commands import HERE, Place, plain_run, truth_of
 
 NANOGPT = "--block_size=512 --n_layer=8 --n_embd=768 --n_head=12 --batch_size=8 --gradient_accumulation_steps=8"
 COMMANDS = {

@@ -28,9 +28,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.scripts.judged import CLOSE_PCT, Told, Truth, off_pct, reason, verdict
-from benchmarks.scripts.sceptic import TRICKY, head
-from benchmarks.scripts.trial import (
+from benchmarks.scripts.commands import (
     COMMANDS,
     HERE,
     LIMIT_S,
@@ -42,6 +40,7 @@ from benchmarks.scripts.trial import (
     prepared,
     truth_of,
 )
+from benchmarks.scripts.judged import CLOSE_PCT, Told, Truth, off_pct, reason, verdict
 from tuner.count import Merger
 from tuner.devices.found import describe_machine, open_devices
 from tuner.probe.series import read_series
@@ -60,8 +59,16 @@ LEAST_MARKS = 3
 ROLLOUTS = ("RLlib", "rsl_rl, Hydra", "SB3", "CleanRL")
 """Scripts whose side file has a line for each rollout; they run `MORE` times as long."""
 MORE = 3.0
+TRICKY = HERE / "tricky"
+"""Scripts that print what misleads. Their first lines say what they are, and what a person types."""
 TRICKY_NAMES = sorted(path.stem for path in TRICKY.glob("*.py") if path.stem != "tools")
 NAMES = (*COMMANDS, *TRICKY_NAMES)
+
+
+def head(name: str) -> dict[str, str]:
+    """Return what the first lines of a script of `TRICKY` say: `what` it is, and the `own` values that are typed."""
+    lines = (TRICKY / f"{name}.py").read_text().splitlines()
+    return {"what": lines[0].strip('"'), **dict(line[2:].split(": ", 1) for line in lines if line.startswith("# "))}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

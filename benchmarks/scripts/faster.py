@@ -19,8 +19,8 @@ from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 
+from benchmarks.scripts.commands import ANSWERS, COMMANDS, SECONDS, Place, place_of, plain_rate, prepared
 from benchmarks.scripts.judged import hints, reason
-from benchmarks.scripts.trial import ANSWERS, COMMANDS, SECONDS, Place, place_of, plain_rate, prepared
 from tuner.devices.found import describe_machine, open_devices
 from tuner.export import StudyReader, connect, in_words
 from tuner.search.standing import Standing

@@ -16,7 +16,6 @@ MOST_TIMES = 2.0
 """A speed that is so many times the true one, or the inverse, is wrong, however large its error."""
 NEAR_S = 0.25
 """The window of a probe is known to a tenth of a second, and a step is written down just before it is printed."""
-_SPEED = re.compile(r"^samples_per_s: (?P<value>[\d.,]+)(?: ± (?P<error>[\d.,]+))?", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,10 +29,6 @@ class Truth:
     parents: dict[int, int]
     other: tuple[tuple[float, float, str], ...]
     """When work that trained nothing began and ended, and its name."""
-
-    def start_below(self, pid: int) -> float | None:
-        """Return the second at which the command started that this process has started; None if none is known."""
-        return next((self.began_s[child] for child, parent in self.parents.items() if parent == pid), None)
 
     @property
     def first_s(self) -> float:
@@ -135,16 +130,6 @@ class Told:
     error: float | None
     why: str
     """The line that says why they are unknown; empty where they are known."""
-    is_apart: bool = False
-    """Whether it said that the ends of epochs are left out."""
-
-
-def read_told(shown: str) -> Told:
-    """Read what `tuner try` printed."""
-    if found := _SPEED.search(shown):
-        value, error = (float((found[name] or "0").replace(",", "")) for name in ("value", "error"))
-        return Told(value=value, error=error or None, why="", is_apart="the numbers are those without it" in shown)
-    return Told(value=None, error=None, why=reason(shown))
 
 
 def reason(shown: str) -> str:

@@ -16,16 +16,15 @@ from functools import cache, cached_property
 from itertools import count
 
 from benchmarks.search.script_kinds import CARDS, Card
-from benchmarks.search.searching import Ground, Row
-from tuner.export.recorded_table import Header, Table
+from benchmarks.search.searching import LIMITS, Ground, Row, invented_header
+from tuner.export.recorded_table import Table
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.search.verdict import judge
 from tuner.study.space import Config, Space, Value, config_digest
-from tuner.study.spec import ParameterSpec, ProbeSpec
+from tuner.study.spec import ParameterSpec
 
-LIMITS = ProbeSpec()
 _MIB = float(1 << 20)
 _VOCABULARY = 50_000
 _ITERATIONS = 8
@@ -49,21 +48,7 @@ class LaunchGround(Ground):
 
     def __init__(self, drawn: "_Launch", seed: int) -> None:
         device = Device(name="cuda:0", model=drawn.card.model, mem_total_mib=drawn.card.mib)
-        header = Header(
-            study="launches",
-            case=f"launch_{seed}",
-            files={},
-            objective="samples_per_s",
-            unit="1/s",
-            space=drawn.space,
-            machine={},
-            devices=(device,) * drawn.cards,
-            source="nvml",
-            trainer={"name": "invented"},
-            limits=LIMITS,
-            date="2000-01-01T00:00:00Z",
-            rows=1,
-        )
+        header = invented_header("launches", f"launch_{seed}", drawn.space, (device,) * drawn.cards)
         super().__init__(Table(header, []))
         self.space: Space = replace(self.space, holds=drawn.holds)
         self._drawn = drawn

@@ -17,15 +17,14 @@ from functools import cache
 from itertools import count
 
 from benchmarks.search.script_kinds import CARDS, KINDS, cause, compiled, listed, space_of
-from benchmarks.search.searching import Ground, Row
-from tuner.export.recorded_table import Header, Recorded, Table
+from benchmarks.search.searching import LIMITS, Ground, Row, invented_header
+from tuner.export.recorded_table import Recorded, Table
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.study.space import Config, config_digest
-from tuner.study.spec import ParameterSpec, ProbeSpec
+from tuner.study.spec import ParameterSpec
 
-LIMITS = ProbeSpec()
 _ITERATIONS = 8
 _GIB = 1024.0
 
@@ -141,21 +140,8 @@ class _Drawn:
         return space_of(self.space).draw(lambda parameter: chosen[parameter.name])  # pyright: ignore[reportArgumentType]
 
     def _table(self, seed: int) -> Table:
-        header = Header(
-            study="scripts",
-            case=f"script_{seed}",
-            files={},
-            objective="samples_per_s",
-            unit="1/s",
-            space=self.space,
-            machine={},
-            devices=(Device(name="cuda:0", model=self.card.model, mem_total_mib=self.card.mib),),
-            source="nvml",
-            trainer={"name": "invented"},
-            limits=LIMITS,
-            date="2000-01-01T00:00:00Z",
-            rows=1,
-        )
+        device = Device(name="cuda:0", model=self.card.model, mem_total_mib=self.card.mib)
+        header = invented_header("scripts", f"script_{seed}", self.space, (device,))
         return Table(header, [Recorded(result=self._result(config)) for config in space_of(self.space).configs()])
 
     def _result(self, config: Config) -> ProbeResult:

@@ -8,15 +8,48 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 
-from tuner.export.recorded_table import Recorded, Table
+from tuner.export.recorded_table import Header, Recorded, Table
 from tuner.probe.kinds import FailureKind
+from tuner.probe.probe_plan import Device
 from tuner.probe.result import ProbeResult
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.search.verdict import Verdict, judge
 from tuner.study.space import Config, Space, Value, config_digest
+from tuner.study.spec import ParameterSpec, ProbeSpec
 
 WITHIN = 0.99
 """A config counts as found if its value is at least this share of the best value."""
+
+
+LIMITS = ProbeSpec()
+"""The limits of a probe in invented tables."""
+
+
+def invented_header(
+    study: str,
+    case: str,
+    space: Mapping[str, ParameterSpec],
+    devices: tuple[Device, ...],
+    *,
+    objective: str = "samples_per_s",
+    unit: str = "1/s",
+) -> Header:
+    """Return the header of an invented table."""
+    return Header(
+        study=study,
+        case=case,
+        files={},
+        objective=objective,
+        unit=unit,
+        space=dict(space),
+        machine={},
+        devices=devices,
+        source="nvml",
+        trainer={"name": "invented"},
+        limits=LIMITS,
+        date="2000-01-01T00:00:00Z",
+        rows=1,
+    )
 
 
 class SpentError(Exception):

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
 
-from tuner.export.recorded_table import Header, Recorded, Table
+from benchmarks.search.searching import LIMITS, invented_header
+from tuner.export.recorded_table import Recorded, Table
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.study.space import LADDER, VARIANT, Config, Value
-from tuner.study.spec import ParameterSpec, ProbeSpec
+from tuner.study.spec import ParameterSpec
 
 CHARACTERS = ("plateau", "interior", "rugged", "edge", "slow", "crossed", "climb")
 CARD_MIB = 80_000.0
-LIMITS = ProbeSpec()
 _LADDERS = (
     tuple(2**power for power in range(5, 17)),
     tuple(2**power for power in range(7, 15)),
@@ -71,21 +71,8 @@ def surface(character: str, seed: int) -> Surface:
 
 def tabulated(surface: Surface, case: str) -> Table:
     """Return a surface as the table of a case."""
-    header = Header(
-        study="invented",
-        case=case,
-        files={},
-        objective="min_avg_util",
-        unit="%",
-        space=dict(surface.space),
-        machine={},
-        devices=tuple(Device(name=f"cuda:{card}", model="invented", mem_total_mib=CARD_MIB) for card in range(2)),
-        source="nvml",
-        trainer={"name": "invented"},
-        limits=LIMITS,
-        date="2000-01-01T00:00:00Z",
-        rows=1,
-    )
+    devices = tuple(Device(name=f"cuda:{card}", model="invented", mem_total_mib=CARD_MIB) for card in range(2))
+    header = invented_header("invented", case, surface.space, devices, objective="min_avg_util", unit="%")
     empty = Table(header, [])
     return Table(header, [_row(surface, config) for config in filter(surface.recorded, empty.space.configs())])
 

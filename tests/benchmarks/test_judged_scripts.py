@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.scripts.judged import Told, hints, is_right, off_pct, read_told, read_truth, verdict
+from benchmarks.scripts.judged import Told, hints, is_right, off_pct, read_truth, reason, verdict
 
 
 def side_file(*, speeds: tuple[int, ...], seconds: int = 20) -> str:
@@ -27,35 +27,29 @@ def test_a_long_update_after_the_last_step_counts_as_time_of_the_window() -> Non
     assert truth.rate(20.0, 30.0) == pytest.approx(5.0)
 
 
-def test_the_command_started_when_the_process_below_the_tuner_did() -> None:
-    truth = read_truth(side_file(speeds=(10,)))
-    assert truth.start_below(7) == 3.0
-    assert truth.start_below(8) is None
-
-
 def test_the_share_of_evaluations_is_that_of_the_time() -> None:
     truth = read_truth(side_file(speeds=(10,)) + "10.0\t100\tbegin\tevaluation\n12.0\t100\tend\tevaluation\n")
     assert truth.share_of_other(5.0, 25.0) == pytest.approx(0.1)
 
 
 def test_a_told_speed_is_wrong_beyond_three_percent_and_two_errors() -> None:
-    told = read_told("iterations: 9\nsamples_per_s: 1,040.0 ± 15.0\n")
-    assert told == Told(value=1040.0, error=15.0, why="")
+    told = Told(value=1040.0, error=15.0, why="")
     assert off_pct(told, 1000.0) == pytest.approx(4.0)
     assert verdict(told, 1000.0) == "WRONG IN SILENCE"
     assert is_right(told, 1011.0)
-    assert verdict(read_told("samples_per_s: 1040.0 ± 25.0"), 1000.0) == "right"
-    assert verdict(read_told("samples_per_s: 64000"), 1000.0, tokens=64) == "right, in tokens"
+    assert verdict(Told(value=1040.0, error=25.0, why=""), 1000.0) == "right"
+    assert verdict(Told(value=64000.0, error=None, why=""), 1000.0, tokens=64) == "right, in tokens"
 
 
 def test_a_large_error_does_not_make_a_speed_right() -> None:
-    assert verdict(read_told("samples_per_s: 1300.0 ± 900.0"), 1000.0).startswith("vague")
-    assert verdict(read_told("samples_per_s: 21663.3 ± 22456.7"), 14.6) == "WRONG IN SILENCE"
-    assert verdict(read_told("samples_per_s: 1010.0 ± 900.0"), 1000.0) == "right"
+    assert verdict(Told(value=1300.0, error=900.0, why=""), 1000.0).startswith("vague")
+    assert verdict(Told(value=21663.3, error=22456.7, why=""), 14.6) == "WRONG IN SILENCE"
+    assert verdict(Told(value=1010.0, error=900.0, why=""), 1000.0) == "right"
 
 
 def test_an_unknown_speed_has_its_reason() -> None:
-    told = read_told("samples_per_s: -\nto change: no samples were counted\nnext: search")
+    shown = "samples_per_s: -\nto change: no samples were counted\nnext: search"
+    told = Told(value=None, error=None, why=reason(shown))
     assert verdict(told, 1000.0) == "unknown: to change: no samples were counted"
     assert off_pct(told, 1000.0) is None
 
@@ -75,4 +69,3 @@ def test_the_speed_of_training_leaves_out_the_steps_with_an_evaluation() -> None
     later = "".join(f"{20 + t_s}\t100\tsamples\t{110 + 10 * t_s}\n" for t_s in range(6))
     truth = read_truth(f"{steps}15.5\t100\tbegin\tevaluation\n19.0\t100\tend\tevaluation\n{later}")
     assert truth.training_rate(5.0, 25.0) == pytest.approx(10.0)
-    assert read_told("samples_per_s: 10.0 ± 1.0\nnote: the numbers are those without it\n").is_apart

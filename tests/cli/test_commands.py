@@ -62,11 +62,6 @@ def test_what_several_cases_took_is_no_part_of_the_quiet_output(tuner: Tuner, tm
     assert (code, err, "walk" in out, "cases in " in out) == (1, "", True, False)
 
 
-def test_a_best_at_the_end_of_the_ladder_is_pointed_out(tuner: Tuner, tmp_path: Path) -> None:
-    _, out, _ = tuner("optimize", "--study", study_file(tmp_path), "--n-trials", 2)
-    assert "walk: the best is at the largest rung, 16" in out
-
-
 def test_constraints_are_shown_and_kept(tuner: Tuner, tmp_path: Path) -> None:
     study = study_file(tmp_path, constraints={"samples_per_s": ">=0.5 * default", "min_avg_util": "<= 60"})
     code, out, _ = tuner("optimize", "--study", study, "--n-trials", 2)

@@ -121,6 +121,10 @@ def test_a_launch_needs_no_run(tuner: Tuner, tmp_path: Path) -> None:
     spec = load("gpt")
     assert (spec.launch, spec.devices) == (("megatron", "nccl"), "cpu:2")
     assert spec.trainer.command[:4] == ("torchrun", "--standalone", "--nproc_per_node", "{ranks}")
+    (tmp_path / "run.sh").write_text("torchrun gpt.py --micro-batch-size 2\n")
+    code, _, err = tuner("init", "--launch", "megatron", "--", "bash", "run.sh")
+    assert (code, "run.sh reads no flags" in err) == (2, True)
+    assert tuner("init", "--launch", "nccl", "--devices", "cpu:2", "--", "bash", "run.sh")[0] == 0  # by variables
 
 
 @pytest.mark.parametrize(

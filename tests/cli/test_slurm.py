@@ -14,6 +14,8 @@ from tests_cli import Tuner, study_file
 from tests_postgresql import private_server
 from tests_slurm import cancel, private_slurm, queued
 
+from tuner.cli.slurm import queue_s
+
 END_S = 120.0
 PACKAGE = str(Path(sys.modules["tuner"].__file__ or "").parent)
 PASSWORD = "-".join(("open", "sesame"))
@@ -92,7 +94,7 @@ def test_a_training_over_nodes_is_started_on_each_of_them(tuner: Tuner, tmp_path
     assert code == 0
     assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gres=gpu:4\n" in out
     (line,) = [line for line in out.splitlines() if line.startswith("srun ")]
-    (tmp_path / "srun").write_text('#!/bin/sh\nshift; for node in 0 1; do SLURM_NODEID=$node "$@"; done\n')
+    (tmp_path / "srun").write_text('#!/bin/sh\nshift 2; for node in 0 1; do SLURM_NODEID=$node "$@"; done\n')
     (tmp_path / "torchrun").write_text('#!/bin/sh\necho "$@"\n')
     for name in ("srun", "torchrun"):
         (tmp_path / name).chmod(0o755)
@@ -102,6 +104,49 @@ def test_a_training_over_nodes_is_started_on_each_of_them(tuner: Tuner, tmp_path
     cards = "cuda:0,cuda:1,cuda:2,cuda:3"
     begin = "--nnodes 2 --nproc-per-node 4 --rdzv-endpoint gpu1:PORT a.py 16 8"
     assert started == [f"{begin} 0 {cards}", f"{begin} 1 {cards}"]
+
+
+PLACED = {
+    "trainer": {
+        "name": "command",
+        "options": {
+            "command": "torchrun --nnodes {nodes} --nproc-per-node {local_ranks} --rdzv-endpoint {head}:{port} a.py "
+            "{num_envs}",
+            "cases": ["walk"],
+        },
+    },
+    "devices": "auto",
+    "space": {"num_envs": {"ladder": [16]}, "nodes": {"choices": [2, 1]}},
+    "slurm": {"nodes": 2, "gpus": 8},
+}
+
+
+def test_a_job_has_no_more_nodes_and_cards_than_the_placement_of_its_config_needs(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path, **PLACED)
+    code, out, _ = tuner("plan", "--study", study, "--launcher", "slurm")
+    assert code == 0
+    assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gres=gpu:4\n" in out
+    assert "srun --nodes=2 " in out
+    assert "--nnodes 2 --nproc-per-node 4" in out
+    code, out, _ = tuner("plan", "--study", study, "--launcher", "slurm", "--set", "nodes=1")
+    assert "#SBATCH --nodes=1\n#SBATCH --ntasks=1\n#SBATCH --gres=gpu:8\n" in out
+    assert " torchrun --nnodes 1 --nproc-per-node 8 --rdzv-endpoint localhost:" in out
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"slurm": {"nodes": 1, "gpus": 8}}, "space.nodes: 2, and slurm.nodes is 1"),
+        ({"space": {"num_envs": {"ladder": [16]}, "nodes": {"choices": [0.5, 1]}}}, "space.nodes: 0.5"),
+        ({"slurm": {"nodes": 2, "gpus": 3}}, "2 nodes cannot share 3 devices evenly"),
+    ],
+)
+def test_a_placement_that_cannot_be_is_refused(
+    tuner: Tuner, tmp_path: Path, changes: dict[str, object], said: str
+) -> None:
+    code, out, err = tuner("plan", "--study", study_file(tmp_path, **PLACED | changes), "--launcher", "slurm")
+    assert (code, out) == (2, "")
+    assert said in err
 
 
 def test_a_command_that_names_no_nodes_is_refused_on_several(tuner: Tuner, tmp_path: Path) -> None:
@@ -128,6 +173,40 @@ def test_the_devices_of_a_job_do_not_depend_on_the_machine_that_plans_it(tuner: 
     assert tuner("plan", "--study", study, "--launcher", "slurm", "--devices", "six")[0] == 2
     code, out, _ = tuner("plan", "--study", study, "--launcher", "slurm", "--devices", "6,7")
     assert (code, "cuda:1" in out, "cuda:2" in out) == (0, True, False)
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"),
+    [
+        ("JobId=7 SubmitTime=2026-11-28T01:00:00 EligibleTime=x StartTime=2026-11-28T01:12:30 EndTime=y", 750.0),
+        ("JobId=7 SubmitTime=2026-11-28T01:00:00 StartTime=Unknown", None),
+        ("", None),
+    ],
+)
+def test_the_wait_of_a_job_in_the_queue_is_read(told: str, seconds: float | None) -> None:
+    assert queue_s(told) == seconds
+
+
+def test_a_scaling_is_submitted_as_one_job(tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    submission = pytest.importorskip("submitit.core.utils").DelayedSubmission
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/sbatch").write_text("#!/bin/sh\necho Submitted batch job 7\n")
+    (tmp_path / "bin/sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=":")
+    study = study_file(tmp_path, slurm={"nodes": 2, "gpus": 4}, devices="auto")
+    code, out, err = tuner("scale", "--study", study, "--launcher", "slurm", "--gpus", "1,8", "--shared")
+    assert (code, err) == (0, "")
+    assert "submitted job 7" in out
+    (kept,) = (tmp_path / "runs/demo/slurm").glob("7_submitted.pkl")
+    words = submission.load(kept).function.words
+    assert words[:3] == ["scale", "--study", str(study)]
+    assert (words[words.index("--gpus") + 1], words[-1]) == ("1,8", "--shared")
+
+
+def test_a_scaling_without_a_study_is_not_submitted(tuner: Tuner, tmp_path: Path) -> None:
+    code, out, err = tuner("scale", "--launcher", "slurm")
+    assert (code, out) == (2, "")
+    assert "--study" in err
 
 
 def test_what_has_no_probe_is_foretold_by_its_command_or_the_reason_is_its_last_line(

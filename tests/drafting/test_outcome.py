@@ -13,10 +13,20 @@ from tuner.drafting.outcome import told as outcome_of
 from tuner.export.case_view import CaseView
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Stop
+from tuner.probe.protocols import Prober, Stop
 from tuner.probe.result import Change, ProbeResult
 from tuner.running.job import Job
 from tuner.running.loop import optimize
+from tuner.running.workbench import Workbench
+from tuner.study.spec import StudySpec
+
+
+def searched_bench(folder: Path, study: StudySpec, probe: Prober) -> Workbench:
+    """Return the bench of a study whose only case has been searched."""
+    desk = bench(folder, study)
+    with opened(folder) as database:
+        optimize(Job(bench=desk, database=database, probe=probe, watcher=Quiet(), interrupted=lambda: False), [CASE])
+    return desk
 
 
 def test_a_value_that_had_no_effect_before_is_not_told_as_a_change(tmp_path: Path) -> None:
@@ -36,9 +46,7 @@ def test_a_value_that_had_no_effect_before_is_not_told_as_a_change(tmp_path: Pat
         speed = 90.0 if plan.config.get("ahead") == 4 else 50.0
         return replace(measured(plan, speed), samples_per_s=speed)
 
-    desk = bench(tmp_path, study)
-    with opened(tmp_path) as database:
-        optimize(Job(bench=desk, database=database, probe=busier, watcher=Quiet(), interrupted=lambda: False), [CASE])
+    desk = searched_bench(tmp_path, study, busier)
     told, line = outcome_of(desk, view(tmp_path), ["train", "--workers", "0", "--ahead", "4"])
 
     assert "  workers: 0 → 2" in told
@@ -58,9 +66,7 @@ def test_a_typed_folder_of_the_run_is_there_for_the_line_to_copy(tmp_path: Path)
     def faster(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return replace(measured(plan, 50.0), samples_per_s=100.0 * int(plan.config["workers"]))
 
-    desk = bench(tmp_path, study)
-    with opened(tmp_path) as database:
-        optimize(Job(bench=desk, database=database, probe=faster, watcher=Quiet(), interrupted=lambda: False), [CASE])
+    desk = searched_bench(tmp_path, study, faster)
     line = outcome_of(desk, view(tmp_path), typed).command
     assert line is not None
     subprocess.run(["/bin/sh", "-c", line], check=True)
@@ -79,9 +85,7 @@ def test_more_environments_change_what_is_learnt(tmp_path: Path) -> None:
     def faster(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return replace(measured(plan, 50.0), samples_per_s=100.0 * int(plan.config["num_envs"]))
 
-    desk = bench(tmp_path, study)
-    with opened(tmp_path) as database:
-        optimize(Job(bench=desk, database=database, probe=faster, watcher=Quiet(), interrupted=lambda: False), [CASE])
+    desk = searched_bench(tmp_path, study, faster)
     told = outcome_of(desk, view(tmp_path), ["train", "--num_envs", "4"]).lines
     assert "  num_envs: 4 → 16; this changes what is learnt" in told
 
@@ -109,9 +113,7 @@ def searched(
         usual = {"samples_per_s": 1100.0 * workers, "samples": 320, "iteration": 10}
         return replace(measured(plan, 20.0 * workers), **{**usual, **facts.get(workers, {})})
 
-    desk = bench(tmp_path, study)
-    with opened(tmp_path) as database:
-        optimize(Job(bench=desk, database=database, probe=probed, watcher=Quiet(), interrupted=lambda: False), [CASE])
+    desk = searched_bench(tmp_path, study, probed)
     return list(outcome_of(desk, view(tmp_path), ["train", "--workers", "1"]).lines)
 
 
@@ -160,9 +162,7 @@ def measured_again(tmp_path: Path, again: Callable[[ProbePlan, ProbeResult], Pro
         usual = replace(measured(plan, 20.0), samples_per_s=1100.0 * begun[-1], samples_per_s_se=1.0)
         return again(plan, usual) if begun.count(1) > 1 else usual
 
-    desk = bench(tmp_path, study)
-    with opened(tmp_path) as database:
-        optimize(Job(bench=desk, database=database, probe=probed, watcher=Quiet(), interrupted=lambda: False), [CASE])
+    desk = searched_bench(tmp_path, study, probed)
     assert begun.count(1) > 1
     return view(tmp_path), " ".join(outcome_of(desk, view(tmp_path), ["train", "--workers", "1"]).lines)
 

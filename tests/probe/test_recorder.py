@@ -94,6 +94,14 @@ def test_what_was_taken_is_told_once(source: CountedSource):
     assert [recorder.taken(), recorder.taken()] == [(1.0, 1.0), ()]
 
 
+def test_fresh_samples_come_once_and_stay_in_the_recording(source: CountedSource):
+    recorder = SamplingRecorder(source, FakeClock(), interval_s=3600.0)
+    recorder.start(pid=1, origin_s=0.0)
+    source.wait_for(1)
+    recorder.stop()
+    assert [len(recorder.fresh()), len(recorder.fresh()), len(recorder.samples())] == [2, 0, 2]
+
+
 def recorded(source: CountedSource, readings: int) -> SamplingRecorder:
     recorder = SamplingRecorder(source, MonotonicClock(), interval_s=0.001)
     recorder.start(pid=1, origin_s=MonotonicClock().now())

@@ -1,21 +1,27 @@
 """A campaign keeps each measurement at once, and ends early only where nothing else can succeed."""
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests_nodes import FakeCluster
 from tests_scaling import FUSION, KnownProber, point, results
 
 from tuner.devices.cpu import CpuSource
 from tuner.errors import DeviceError, DeviceLostError, OutputError, TrainerError
+from tuner.nodes.source import Nodes
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import DeviceSource
 from tuner.probe.result import STOPPED, Failure
-from tuner.tools.scaling.campaign import Measuring, begun, measure_all, missing, scaling_runs
+from tuner.study.spec import StudySpec
+from tuner.tools.scaling.campaign import Measuring, begun, measure_all, missing, routes, scaling_runs
 from tuner.tools.scaling.results import Results, read, write
 from tuner.tools.scaling.subjects import built_in
 
+SPEC = {"name": "demo", "trainer": {"name": "command"}, "space": {"num_envs": {"ladder": [2]}}}
 Rate = Callable[[ProbePlan], float | Failure | None]
 
 
@@ -82,6 +88,32 @@ def test_the_route_reaches_the_ranks(campaign: Campaign) -> None:
     campaign.measure(lambda _: 100.0)
     off = [plan.env.get("NCCL_P2P_DISABLE") for plan in campaign.plans]
     assert off == [None if len(plan.slot.devices) == 1 else "1" for plan in campaign.plans]
+
+
+def test_over_nodes_one_program_after_another_has_the_first_devices(tmp_path: Path) -> None:
+    cluster, plans = FakeCluster(), list[ProbePlan]()
+
+    def opened(part: DeviceSource) -> KnownProber:
+        def noted(plan: ProbePlan) -> float:
+            assert part.devices == plan.slot.devices
+            plans.append(plan)
+            return 100.0
+
+        return KnownProber(noted)
+
+    spec = StudySpec.model_validate({**SPEC, "slurm": {"nodes": 2, "gpus": 2}})
+    scaled = built_in("ppo", gpu=True, window_s=1.0, sizes=(32,))
+    runs = list(scaling_runs([scaled], (1, 2, 4), routes((), on_gpu=True, over_nodes=True), beside=False))
+    with closing(Nodes(spec, ("a", "b"), cluster.clock, connect=cluster)) as nodes:
+        measuring = Measuring(nodes, open_prober=opened, folder=tmp_path)
+        for run in runs:
+            measuring.measure(run, scaled)
+        with pytest.raises(DeviceError, match="3 devices leave a node with fewer"):
+            nodes.nodes_for(3)
+    placed = {(len(plan.slot.devices), plan.slot.nodes) for plan in plans}
+    assert placed == {(1, 1), (2, 1), (4, 2)}
+    assert {run.mode for run in runs} == {"single", "joined"}
+    assert not any("CUDA_VISIBLE_DEVICES" in plan.env for plan in plans)
 
 
 def test_a_size_that_fails_leaves_the_others(campaign: Campaign) -> None:

@@ -180,3 +180,10 @@ def test_a_best_between_two_made_rungs_is_taken_at_the_nearer() -> None:
     rung = int(ladder.values[-1])
     search = Search(space, by_drawing(space, SearchSpec(), siblings(amp_a=at(rung + 1))))
     assert search.probe(1) == [at(rung)]
+
+
+def test_the_own_config_comes_before_the_best_of_another_study() -> None:
+    workers = Parameter(name="workers", values=(0, 1, 2), own=0)
+    space = Space(parameters=(workers,))
+    strategy = by_gain(space, Gain(space), siblings(old={"workers": 2, "more": 1}))
+    assert Search(space, strategy).probe(2) == [{"workers": 0}, {"workers": 2}]

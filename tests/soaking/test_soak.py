@@ -251,7 +251,7 @@ def test_a_soak_that_runs_out_of_memory_moves_the_best_down_and_the_study_learns
 
 def test_a_soak_ends_once_memory_and_speed_are_known(tmp_path: Path) -> None:
     follow, cautious = SoakFollower(900.0, PROVOKED), SoakFollower(900.0, TRAINING)
-    plan = bench(tmp_path, spec()).trainer.plan(CASE, {"num_envs": 8}, bench(tmp_path, spec()).slot(CASE, "x"))
+    plan = bench(tmp_path, spec()).trainer.plan(CASE, {"num_envs": 8}, bench(tmp_path, spec()).slot(CASE, "x", {}))
     start = replace(measured(plan, 50.0), start_up_s=10.0, samples_per_s=100.0, samples_per_s_se=1.0)
     flat = replace(start, devices=(device(500.0, seconds=300.0),))
     assert follow(replace(flat, total_s=100.0)).next is Next.MORE
@@ -324,7 +324,7 @@ def test_flags_of_a_soak_are_added_to_the_command(tmp_path: Path) -> None:
     study = spec(soak={"flags": "--eval-steps 5"}, **LADDER)
     trainer = soaking(bench(tmp_path, study), 15.0).trainer
     assert trainer is not None
-    plan = trainer.plan(CASE, {"num_envs": 64}, bench(tmp_path, study).slot(CASE, "x"))
+    plan = trainer.plan(CASE, {"num_envs": 64}, bench(tmp_path, study).slot(CASE, "x", {}))
     assert plan.argv[-2:] == ("--eval-steps", "5")
     other = study.model_copy(update={"trainer": study.trainer.model_copy(update={"options": {}})})
     with pytest.raises(StudyError, match="soak: the trainer command takes no flags"):

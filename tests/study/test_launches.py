@@ -77,6 +77,10 @@ def test_torchtitan_gets_the_total_batch_that_it_had() -> None:
     assert choices(spec)["local_batch_size"] == (8, 1, 2, 4, 16, 32, 64)
     assert spec.trainer.options["computed"] == {"global_batch_size": "8 * {ranks} / (2 * 1 * 1)"}
     assert "--training.local-batch-size={local_batch_size}" in spec.trainer.command
+    unset = launched("torchtitan", "torchrun train.py --training.local_batch_size 8 --training.global_batch_size -1")
+    assert (
+        unset.trainer.command[unset.trainer.command.index("--training.global_batch_size") + 1] == "{global_batch_size}"
+    )
     typed = launched("torchtitan", "torchrun train.py --training.local_batch_size 8 --training.global_batch_size 64")
     assert "computed" not in typed.trainer.options
     assert any("64 *" in rule for rule in typed.rules)

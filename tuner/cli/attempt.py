@@ -109,7 +109,7 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> tu
             )
         return plan, probe.with_sure_speed(result, bench.spec_for(case).needed)
 
-    return run_in(bench.slot(case, f"try/{case.name}"), partial(bench.trainer.plan, case, config), run)
+    return run_in(bench.slot(case, f"try/{case.name}", config), partial(bench.trainer.plan, case, config), run)
 
 
 def _counted(plan: probe.ProbePlan, matched: int) -> str:

@@ -35,7 +35,7 @@ from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.search.calibration import calibrated_at
 from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
-from tuner.study import Case, Config, literal_word, parts, referring, shell_join
+from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, parts, referring, shell_join
 from tuner.tools.foretelling import foretold
 
 
@@ -55,7 +55,7 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:
     command = shell_join(plan.argv, env)
     if plan.slot.nodes > 1:
         lines += [f'export {HEAD}="$(hostname)"', 'export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"']
-        command = f"srun --kill-on-bad-exit=1 bash -c {literal_word(command)}"
+        command = f"srun --nodes={plan.slot.nodes} --kill-on-bad-exit=1 bash -c {literal_word(command)}"
     lines += [command]
     return "\n".join(lines) + "\n"
 
@@ -131,14 +131,14 @@ def plan(
     chosen = chosen_cases(bench, cases)
     planned = list(_found(bench, chosen, storage, member) if best else _as_set(bench, chosen, settings or []))
     if launcher == "slurm":
-        for line in bench.spec.slurm.header(bench.spec.devices_for(devices), bench.spec.name):
+        for line in _job_of(bench, planned).header(bench.spec.devices_for(devices), bench.spec.name):
             options.say(line)
     for line in options.stand_in(bench.spec, study):
         options.comment(line)
     broken: list[str] = []
     for case, config, folder, remarks in planned:
         try:
-            made = bench.trainer.plan(case, config, _slot(bench, case, folder, to_train=best))
+            made = bench.trainer.plan(case, config, _slot(bench, case, config, folder, to_train=best))
         except TrainerError as error:
             broken.append(f"{case.name}: {error}")
             continue
@@ -210,7 +210,7 @@ def _without_run(bench: Workbench, case: Case, config: Config) -> Iterator[str]:
     total_mib = bench.devices[0].mem_total_mib
     with tempfile.TemporaryDirectory(prefix="tuner-") as folder:
         try:
-            memory_mib = foretold(bench.trainer.plan(case, config, _slot(bench, case, f"{folder}/probe")))
+            memory_mib = foretold(bench.trainer.plan(case, config, _slot(bench, case, config, f"{folder}/probe")))
         except TrainerError as error:
             yield f"no probe has run, and without one nothing is known of its memory: {error}"
             return
@@ -257,7 +257,7 @@ def _origin(bench: Workbench, case: Case, view: CaseView, member: Standing) -> I
 def _is_launched_alike(bench: Workbench, case: Case, member: Standing) -> bool:
     """Return whether the config would be launched now as it was when measured. True if that is unknown."""
     trial = member.trials[-1]
-    measured, slot = trial.probe.plan_digest, _slot(bench, case, f"plans/{case.name}")
+    measured, slot = trial.probe.plan_digest, _slot(bench, case, trial.config, f"plans/{case.name}")
     plan = (bench.trainer.warm_plan if trial.warm else bench.trainer.plan)(case, trial.config, slot)
     return not measured or plan is None or plan.digest == measured
 
@@ -273,6 +273,15 @@ def _as_set(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) ->
         yield _Planned(case, first_config(bench, case, settings), f"plans/{case.name}", remarks)
 
 
-def _slot(bench: Workbench, case: Case, folder: str, *, to_train: bool = False) -> Slot:
+def _job_of(bench: Workbench, planned: Sequence[_Planned]) -> SlurmSpec:
+    """Return what a job asks for that runs some configs: no more nodes and cards than their placements need."""
+    slots = [bench.slot(case, folder, config) for case, config, folder, _ in planned]
+    if NODES not in bench.spec.space or not slots:
+        return bench.spec.slurm
+    cards = max(len(slot.local_devices) for slot in slots) if bench.kind == "gpu" else None
+    return bench.spec.slurm.model_copy(update={"nodes": max(slot.nodes for slot in slots), "gpus": cards})
+
+
+def _slot(bench: Workbench, case: Case, config: Config, folder: str, *, to_train: bool = False) -> Slot:
     with reserved_port() as port:
-        return replace(bench.slot(case, folder), port=port, to_train=to_train)
+        return replace(bench.slot(case, folder, config), port=port, to_train=to_train)

@@ -1,6 +1,6 @@
 """`tuner scale` measures what more GPUs bring, `compare` compares machines, and `decide` says whether to move."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
@@ -14,14 +14,28 @@ from rich.table import Table
 
 from tuner import __version__
 from tuner.cli.case_tables import print_tables
-from tuner.cli.options import RUNS, Json, PricesFile, Runs, devices_option, finite, open_console, print_document
+from tuner.cli.options import (
+    RUNS,
+    Json,
+    Launcher,
+    PricesFile,
+    Runs,
+    as_words,
+    devices_option,
+    finite,
+    load_shown,
+    open_console,
+    print_document,
+)
+from tuner.cli.slurm import resources, submit
 from tuner.cli.work import EXIT_INTERRUPTED, Settings, first_config, interruptible, output_lines
 from tuner.devices.found import describe_machine, links, open_devices
 from tuner.errors import DeviceError, StudyError, TunerError
+from tuner.nodes.source import Nodes
 from tuner.probe import MIB_PER_GIB, DeviceSource, over
 from tuner.running.prober import prober_on
 from tuner.running.workbench import chosen_cases, open_workbench
-from tuner.study import grouped, load, price_of_all, read_prices
+from tuner.study import grouped, price_of_all, read_prices
 from tuner.tools.scaling import campaign, comparing, scaling_table
 from tuner.tools.scaling.results import Measurement, Results, read
 from tuner.tools.scaling.subjects import NAMES, built_in, of_study
@@ -167,6 +181,7 @@ def scale(
     sizes: Sizes = None,
     gpus: Counts = None,
     devices: Cards = None,
+    launcher: Launcher = "local",
     shared: Shared = False,
     seconds: Seconds = 3.0,
     out: Out = None,
@@ -174,26 +189,32 @@ def scale(
 ) -> None:
     """Measure one GPU and several, alone and together, over each route; say how much is lost and where."""
     console = open_console()
-    source = open_devices(devices or "auto")
-    numbers = _counts(gpus, source)
     chosen_sizes = None if sizes is None else _numbers(sizes, "--sizes")
-    if study:
-        if workloads:
-            raise StudyError(f"--study {study} names a trainer of its own; leave out {', '.join(workloads)}")
-        if (nodes := load(study).slurm.nodes) > 1:
-            raise StudyError(
-                f"slurm.nodes is {nodes}, and `tuner scale` stays on one machine; name a study of one node"
-            )
-        bench = open_workbench(study, devices=devices, runs=runs)
+    if study and workloads:
+        raise StudyError(f"--study {study} names a trainer of its own; leave out {', '.join(workloads)}")
+    if launcher == "slurm":
+        asked = {"case": case, "set": settings, "sizes": sizes, "gpus": gpus, "devices": devices}
+        _submit(console, study, runs, {**asked, "out": out and out.resolve()}, shared=shared)
+        return
+    bench = open_workbench(study, devices=devices, runs=runs) if study else None
+    over_nodes = bench is not None and bench.spec.slurm.nodes > 1
+    if over_nodes and shared:
+        raise StudyError("--shared is for one machine; over nodes, each probe waits for free cards")
+    source = bench.source if bench and over_nodes else open_devices(devices or "auto")
+    numbers = _counts(gpus, source)
+    if bench:
         chosen = chosen_cases(bench, [case] if case else None)[0]
         subjects = [of_study(bench, chosen, first_config(bench, chosen, settings or []), chosen_sizes)]
     else:
         subjects = _built_in(workloads or NAMES, chosen_sizes, source, seconds)
+    if isinstance(source, Nodes):
+        for count in numbers:
+            source.nodes_for(count)
     results = _blank(source, subjects)
     path = out or runs / "scale" / f"{results.written_at.replace(':', '-')}.json"
     results = campaign.begun(path, results)
-    routes = campaign.routes(results.links, on_gpu=results.on_gpu)
-    planned = list(campaign.scaling_runs(subjects, numbers, routes))
+    routes = campaign.routes(results.links, on_gpu=results.on_gpu, over_nodes=over_nodes)
+    planned = list(campaign.scaling_runs(subjects, numbers, routes, beside=not over_nodes))
     left = campaign.missing(planned, results)
     introduce(console, results, planned, len(left))
     with interruptible(console) as interrupted:
@@ -215,6 +236,17 @@ def scale(
     console.print(f"`tuner compare {path}` says whether more devices are worth it")
 
 
+def _submit(console: Console, study: str | None, runs: Path, asked: Mapping[str, object], *, shared: bool) -> None:
+    """Submit a job that measures a case of a study. Raises StudyError without a study, and the errors of `submit`."""
+    if study is None:
+        raise StudyError("--launcher slurm needs --study: its `slurm` says what the job asks for")
+    words = ["scale", *as_words({"study": study, **asked, "runs": runs.resolve()}), *(["--shared"] if shared else [])]
+    spec = load_shown(console, study)
+    folder = (runs / spec.name).resolve()
+    (job,) = submit(spec, resources(spec, str(asked["devices"] or "") or None), folder, words)
+    console.print(f"submitted job {job}; its log in {folder / 'slurm'} shows the results")
+
+
 def _built_in(
     names: Sequence[str], sizes: tuple[int, ...] | None, source: DeviceSource, seconds: float
 ) -> list[campaign.Scaled]:
@@ -233,7 +265,7 @@ def _blank(source: DeviceSource, subjects: Sequence[campaign.Scaled]) -> Results
         machine=describe_machine(source),
         devices=tuple(device.model for device in source.devices),
         on_gpu=source.devices[0].is_gpu,
-        links=links(source.devices),
+        links=() if isinstance(source, Nodes) else links(source.devices),
         subjects=tuple(scaled.subject for scaled in subjects),
     )
 

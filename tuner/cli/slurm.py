@@ -1,23 +1,25 @@
-"""`tuner optimize --launcher slurm`: submits workers as SLURM jobs, which share the study's database."""
+"""`--launcher slurm`: submits workers as SLURM jobs, which share the study's database, and other commands."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
 from sqlalchemy import make_url
 
-from tuner.cli.options import STORAGE_VARIABLE, as_words, load_shown
+from tuner.cli.options import STORAGE_VARIABLE, as_words, load_shown, say
 from tuner.devices.found import AbsentDevices, nccl_variables
 from tuner.errors import StoreError, TunerError, installs
 from tuner.export import prepare_folder
-from tuner.probe import MINUTE_S, Device, DeviceSource
+from tuner.probe import MINUTE_S, Device, DeviceSource, duration
 from tuner.records.urls import database_url, shown
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
@@ -36,18 +38,18 @@ _ON_A_LOGIN_NODE = "submit from a login node of the cluster"
 
 
 @dataclass(frozen=True, slots=True)
-class RunWorker:
-    """Runs `tuner worker` inside a SLURM job; submitit calls it there.
+class RunInJob:
+    """Runs a command of `tuner` inside a SLURM job; submitit calls it there.
 
-    scancel and preemption send TERM: the worker ends its probe, reports the trial as interrupted, and ends.
-    Before the time limit SLURM sends USR2. The worker ends in the same way, and with `requeue` the job begins anew.
+    scancel and preemption send TERM: the command ends its probe, a worker reports the trial as interrupted, and ends.
+    Before the time limit SLURM sends USR2. The command ends in the same way, and with `requeue` the job begins anew.
     """
 
-    arguments: Sequence[str]
+    words: Sequence[str]
     requeue: bool
 
     def __call__(self) -> int:
-        """Run the worker; return its exit code."""
+        """Run the command; return its exit code."""
         from tuner.cli.main import app  # noqa: PLC0415 - this module is part of the app
 
         near_end: list[int] = []
@@ -57,10 +59,23 @@ class RunWorker:
             signal.raise_signal(signal.SIGTERM)
 
         signal.signal(signal.SIGUSR2, end)
-        code = app(["worker", *self.arguments], standalone_mode=False) or 0
+        job = os.environ["SLURM_JOB_ID"]
+        if waited_s := queue_s(_call("scontrol", "show", "job", job, "--oneliner")):
+            say(f"job {job} has waited {duration(waited_s)} in the queue, once for all its probes")
+        code = app([*self.words], standalone_mode=False) or 0
         if near_end and self.requeue:
-            _call("scontrol", "requeue", os.environ["SLURM_JOB_ID"])
+            _call("scontrol", "requeue", job)
         return code
+
+
+def queue_s(described: str) -> float | None:
+    """Return how long a job has waited to start, from what `scontrol` says of it; None where it does not say so."""
+    times = (re.search(rf"\b{name}=(\S+)", described) for name in ("SubmitTime", "StartTime"))
+    try:
+        submitted, started = (datetime.fromisoformat(found[1] if found else "") for found in times)
+    except ValueError:
+        return None
+    return (started - submitted).total_seconds()
 
 
 def submit_workers(
@@ -76,30 +91,41 @@ def submit_workers(
     spec = load_shown(console, study)
     folder = (runs / spec.name).resolve()
     url = database_url(storage, folder)
-    if shutil.which("sbatch") is None:
-        raise TunerError(f"there is no SLURM here: `sbatch` is not found; {_ON_A_LOGIN_NODE}")
-    resources = spec.slurm.options(spec.devices_for(str(options.get("devices") or "") or None))
+    asked = resources(spec, str(options.get("devices") or "") or None)
     _check_reach(url, spec.slurm)
     prepare_folder(folder)
     with closing(Database(url)):  # makes the schema, and finds a wrong password before any job starts
         pass
     os.environ[STORAGE_VARIABLE] = url  # sbatch hands the environment on, and no list of processes shows it
-    job = RunWorker(as_words({**options, "runs": runs.resolve()}), spec.slurm.requeue)
-    jobs = _submitted(spec, resources, folder / "slurm", count, job)
+    words = ["worker", *as_words({**options, "runs": runs.resolve()})]
+    jobs = submit(spec, asked, folder, words, count=count)
     console.print(f"submitted {count} worker(s): job {', '.join(jobs)}; logs in {folder / 'slurm'}")
     console.print(f"`squeue --jobs {','.join(jobs)}` shows the jobs, `tuner status` the study; rerun to add workers")
 
 
-def _submitted(
-    spec: StudySpec, resources: Mapping[str, str | int], folder: Path, count: int, job: RunWorker
+def resources(spec: StudySpec, devices: str | None) -> Mapping[str, str | int]:
+    """Return the options of `sbatch` for a study; `devices` overrides the study's.
+
+    Raises TunerError without SLURM, and StudyError for what no job can have.
+    """
+    if shutil.which("sbatch") is None:
+        raise TunerError(f"there is no SLURM here: `sbatch` is not found; {_ON_A_LOGIN_NODE}")
+    return spec.slurm.options(spec.devices_for(devices))
+
+
+def submit(
+    spec: StudySpec, asked: Mapping[str, str | int], folder: Path, words: Sequence[str], *, count: int = 1
 ) -> list[str]:
-    """Return the ids of the submitted jobs. Raises TunerError where SLURM refuses one; then none stays queued."""
+    """Submit jobs that run a command of `tuner` and log below the study's folder, and return their ids.
+
+    `asked` are the options of `sbatch`. Raises TunerError where SLURM refuses a job; then none stays queued.
+    """
     try:
         import submitit  # noqa: PLC0415 - the extra `slurm` brings it
         from submitit.core.utils import FailedJobError, FailedSubmissionError  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise TunerError(f"--launcher slurm needs submitit: {installs('slurm')} installs it") from error
-    executor = submitit.SlurmExecutor(folder=folder)
+    executor = submitit.SlurmExecutor(folder=folder / "slurm")
     executor.update_parameters(
         job_name=f"tuner-{spec.name}",
         time=spec.slurm.time_min,
@@ -107,12 +133,12 @@ def _submitted(
         signal_delay_s=min(WARNING_S, spec.slurm.time_min * MINUTE_S // 4),
         stderr_to_stdout=True,
         srun_args=_ON_THE_FIRST_NODE if spec.slurm.nodes > 1 else [],
-        additional_parameters={**resources, **({"requeue": True} if spec.slurm.requeue else {})},
+        additional_parameters={**asked, **({"requeue": True} if spec.slurm.requeue else {})},
     )
     jobs: list[str] = []
     try:
         for _ in range(count):
-            jobs.append(executor.submit(job).job_id)
+            jobs.append(executor.submit(RunInJob(words, spec.slurm.requeue)).job_id)
     except (FailedJobError, FailedSubmissionError) as error:
         if jobs:
             _call("scancel", *jobs)
@@ -155,10 +181,11 @@ def job_bench(study: str, *, devices: str | None, runs: Path) -> Workbench:
 
     def source_of(spec: StudySpec) -> DeviceSource:
         names = spec.slurm.device_names(spec.devices)
-        return AbsentDevices(tuple(Device(name=name, model="SLURM") for name in names), "slurm")
+        here = names[: spec.devices_of_trial(len(names) // spec.slurm.nodes)]
+        return AbsentDevices(tuple(Device(name=name, model="SLURM") for name in here), "slurm")
 
     bench = open_workbench(study, devices=devices, runs=runs, source_of=source_of)
-    cores, ranks = bench.spec.slurm.cpus_per_task, len(bench.devices)
+    cores, ranks = bench.spec.slurm.cpus_per_task, -(-len(bench.devices) // bench.spec.slurm.nodes)
     threads = {"OMP_NUM_THREADS": str(max(1, cores // ranks))} if cores and bench.kind == "cpu" else {}
     nccl = nccl_variables(bench.spec.environment.nccl_p2p, ())
     return replace(bench, variables={**threads, **nccl, **bench.spec.environment.variables})

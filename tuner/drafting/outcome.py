@@ -91,7 +91,7 @@ def _to_copy(bench: Workbench, trainer: CommandTrainer, view: CaseView, own: Con
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best, ranks)
     copies = {name: copy_name(Path(name)) for name in trainer.copies(best)}
     with reserved_port() as port:
-        slot = replace(bench.slot(case, f"best/{case.name}"), port=port, to_train=True)
+        slot = replace(bench.slot(case, f"best/{case.name}", best), port=port, to_train=True)
     facts = trainer.values(case, best, slot)
     line = command_line(command, bench.spec.trainer.command, after, before, copies=copies, facts=facts)
     if line is None:

@@ -13,7 +13,7 @@ from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import SafeRepresenter
 
 from tuner.count import ENVIRONMENTS, PARTS, TrainingCounts
-from tuner.drafting.command_lines import nodes
+from tuner.drafting.command_lines import deaf_script, nodes
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import Found
 from tuner.drafting.watching import Used, Watched
@@ -113,13 +113,19 @@ def study_text(
 def launch_text(name: str, draft: Draft, launches: Sequence[str]) -> str:
     """Return the text of a study file whose space is ready-made; the command was not watched.
 
-    Raises StudyError for an unknown launch, and where it finds nothing to vary.
+    Raises StudyError for an unknown launch, where it finds nothing to vary, and for a shell script that reads no flags.
     """
     options = {"command": draft.template.words, "env": draft.env}
     try:
-        with_launches({"launch": launches, "trainer": {"name": "command", "options": options}})
+        made = with_launches({"launch": launches, "trainer": {"name": "command", "options": options}})
     except ValueError as error:
         raise StudyError(str(error)) from error
+    is_changed = list(made["trainer"]["options"]["command"]) != list(draft.template.words)
+    if is_changed and (script := deaf_script(draft.command.words)):
+        raise StudyError(
+            f"{script} reads no flags, so a launch could not vary them; name the command that it starts, or pass "
+            '"$@" on in the script'
+        )
     machines = nodes(draft.command.words)
     return "\n".join(
         [

@@ -4,7 +4,7 @@ The guard process runs `guard.py` as a script, which loads nothing of this.
 """
 
 from tuner.probe.counting import MOST
-from tuner.probe.evidence import OUT_OF_MEMORY, TOLD, Evidence
+from tuner.probe.evidence import OUT_OF_MEMORY, TOLD, Evidence, quoted
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import (
     ITERATIONS_PER_S,

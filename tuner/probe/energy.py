@@ -32,8 +32,8 @@ class Power(NamedTuple):
     def over(cls, window: Window, spans: Sequence[Window], power_w: PowerOf, source: str) -> "Power | None":
         """Return the power over a window; None where it is unknown. The scatter over its spans gives the error."""
         mean_w = power_w(window)
-        spans = [(span.trained_s, power_w(span)) for span in spans]
-        error_w = standard_error([Block(span_s, each_w) for span_s, each_w in spans if each_w is not None])
+        powers = [(span.trained_s, power_w(span)) for span in spans]
+        error_w = standard_error([Block(span_s, span_w) for span_s, span_w in powers if span_w is not None])
         if mean_w is None or error_w is None:
             return None
         if window.last_level is not None:

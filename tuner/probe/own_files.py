@@ -118,7 +118,7 @@ def warning(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = No
     large = _too_large(dict(_files(folders, out_dir.resolve())), keeping.most_copied_bytes)
     named = f"; {', '.join(map(str, large[:3]))} may be overwritten: move or copy what you need" if large else ""
     return (
-        f"this machine allows no private view of {folders[0]}, so its files are copied before each probe and put back; "
+        f"no private view of {folders[0]} can be had here, so its files are copied before each probe and put back; "
         f"new files of a probe stay{named}"
     )
 

@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -146,13 +147,43 @@ NOT_OURS = "a record of the counts has another form, so another program has writ
 """Why nothing is counted where a program writes into the folder of the counts."""
 
 
-class CountFiles:
-    """Reads the files of one probe, from before they exist to their last lines."""
+class CountLine(NamedTuple):
+    """A line that a process has written about what it counts."""
+
+    name: str
+    """The file of the process."""
+    text: str
+
+
+class CountLines:
+    """The lines of the files in which the processes of one probe count, from before the files exist."""
+
+    MOST_FILES = 4096
+    """Files beyond this number are left out: there is one for each rank, and for each helper beside it."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
+        """`most_bytes` of a file are read at once."""
         self._folder = folder
         self._most_bytes = most_bytes
         self._tails: dict[str, Tail] = {}
+
+    def read(self) -> Iterator[CountLine]:
+        """Yield the lines since the last call. A file that cannot be read is left out."""
+        try:
+            names = sorted(entry.name for entry in self._folder.iterdir() if entry.name.endswith(".jsonl"))
+        except OSError:
+            return
+        for name in names[: self.MOST_FILES]:
+            tail = self._tails.setdefault(name, Tail(self._folder / name, self._most_bytes))
+            with suppress(OSError):
+                yield from (CountLine(name, text) for text in tail.read())
+
+
+class CountFiles:
+    """Merges what the processes of one probe count, from before their files exist to their last lines."""
+
+    def __init__(self, folder: Path, most_bytes: int) -> None:
+        self._lines = CountLines(folder, most_bytes)
         self._merger = Merger()
         self._said: str | None = None
         self._has_begun = self._paused = False
@@ -187,14 +218,9 @@ class CountFiles:
 
     def _feed(self) -> bool:
         """Return whether there are new lines; they are merged now."""
-        try:
-            names = sorted(entry.name for entry in self._folder.iterdir() if entry.name.endswith(".jsonl"))
-        except OSError:
-            return False
         has_new = self._paused = False
-        for name in names[:4096]:  # a rank, and helpers beside it
-            tail = self._tails.setdefault(name, Tail(self._folder / name, self._most_bytes))
-            for message in _messages(tail):
+        for name, text in self._lines.read():
+            if message := record(text):
                 self._merger.feed(name, message)
                 self._paused |= message.get("type") == "pause"
                 has_new = True
@@ -220,12 +246,3 @@ def counts(message: object) -> TrainingCounts | None:
         return _adapter().validate_python(message) if message else None
     except ValidationError:
         return None
-
-
-def _messages(tail: Tail) -> list[dict[str, Any]]:
-    """Return the new messages of a file; none where it cannot be read."""
-    try:
-        lines = tail.read()
-    except OSError:
-        return []
-    return [message for line in lines if (message := record(line))]

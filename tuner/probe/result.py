@@ -187,8 +187,6 @@ class ProbeNumbers:
     window_s: float | None = None
     trained_s: float | None = None
     """The seconds that the window's iterations take in training: more than `window_s` where a session thins them."""
-    began: int | None = None
-    """The trainer's number of the first iteration that it told of."""
     iteration: int | None = None
     """The trainer's number of the last iteration."""
     change: Change | None = None

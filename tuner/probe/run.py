@@ -1,6 +1,7 @@
 """One probe from launch to result: start the trainer, watch it, end it, summarise."""
 
 import platform
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +28,18 @@ _HEALTHY = {ProbeEnd.ENOUGH, ProbeEnd.STOPPED, ProbeEnd.EXITED}
 """After these ends the session that served the probe may serve another probe."""
 
 
+def kernel_oom_kills() -> int:
+    """Return how many processes the kernel has killed for lack of memory since boot (proc(5), /proc/vmstat oom_kill).
+
+    Returns 0 where the file cannot be read.
+    """
+    try:
+        rows = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+    except OSError:
+        return 0
+    return int(rows.get("oom_kill", 0))
+
+
 def run(
     plan: ProbePlan,
     *,
@@ -34,14 +47,16 @@ def run(
     recorder: protocols.Recorder,
     clock: protocols.Clock,
     stop: protocols.Stop,
+    oom_kills: Callable[[], int] = kernel_oom_kills,
 ) -> ProbeResult:
     """Return the result of one probe, whatever happens to the trainer.
 
     When this returns or raises, no process of the trainer runs any more. There are two exceptions: a healthy session
     stays open, and a process that hangs inside the kernel cannot be killed.
+    `oom_kills` counts the processes that the kernel has killed for lack of memory where the trainer runs.
     Raises OutputError or TrainerError when the tuner's own side fails.
     """
-    return _Probe(plan, recorder, clock).run(launch, stop)
+    return _Probe(plan, recorder, clock).run(launch, stop, oom_kills)
 
 
 class _Ending(NamedTuple):
@@ -76,9 +91,9 @@ class _Probe:
             },
         )
 
-    def run(self, launch: protocols.Launch, stop: protocols.Stop) -> ProbeResult:
+    def run(self, launch: protocols.Launch, stop: protocols.Stop, oom_kills: Callable[[], int]) -> ProbeResult:
         """Return the result of the probe, once its trainer has ended or a session is free for the next probe."""
-        oom_kills_before = _kernel_oom_kills()
+        oom_kills_before = oom_kills()
         trainer = launch(self._plan)
         try:
             self._recorder.start(trainer.pid, self._origin_s)
@@ -100,7 +115,7 @@ class _Probe:
             exit_code=exit_code,
             missing=[path.name for path in self._plan.expected if not _exists(path)],
             measured=(result.window_s or 0.0) >= self._plan.slot.limits.window_seconds,
-            oom_kills=_kernel_oom_kills() - oom_kills_before,
+            oom_kills=oom_kills() - oom_kills_before,
             lost=self._recorder.lost,
             in_session=self._plan.request is not None,
         )
@@ -192,7 +207,6 @@ class _Probe:
             self._blank,
             total_s=total_s,
             start_up_s=marks[0].t_s if marks else None,
-            began=marks[0].iteration if marks else None,
             iteration=marks[-1].iteration if marks else None,
             samples=marks[-1].samples if marks else None,
             iterations=len(marks),
@@ -234,15 +248,3 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError:
         return False
-
-
-def _kernel_oom_kills() -> int:
-    """Return how many processes the kernel has killed for lack of memory since boot (proc(5), /proc/vmstat oom_kill).
-
-    Returns 0 where the file cannot be read.
-    """
-    try:
-        rows = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
-    except OSError:
-        return 0
-    return int(rows.get("oom_kill", 0))

@@ -40,8 +40,8 @@ class SamplingRecorder:
         """The devices that are sampled."""
         self._clock, self._interval_s, self._stop_s = clock, interval_s, stop_s
         self._samples: list[DeviceSample] = []
-        self._shown = 0
-        """How many samples `taken` has used."""
+        self._used = 0
+        """How many samples `fresh` has returned."""
         self.lost: str | None = None
         """Why the devices cannot be sampled any more; None while they can."""
         self._error: Exception | None = None
@@ -60,11 +60,17 @@ class SamplingRecorder:
             raise self._error
         return list(self._samples)
 
+    def fresh(self) -> list[DeviceSample]:
+        """Return the samples since the last call. Raises the error that has ended the recording, if any."""
+        if self._error is not None:
+            raise self._error
+        new = self._samples[self._used :]
+        self._used += len(new)
+        return new
+
     def taken(self) -> tuple[float | None, ...]:
-        """Return the mean utilisation of each device since the last call, in percent; empty without a new sample."""
-        samples = self.samples()
-        new, self._shown = samples[self._shown :], len(samples)
-        return busy_pct(new, len(self.source.devices))
+        """Return the mean utilisation of each device in the fresh samples, in percent; empty without any."""
+        return busy_pct(self.fresh(), len(self.source.devices))
 
     def stop(self) -> None:
         """End the recording at once; its samples remain. Harmless to repeat."""

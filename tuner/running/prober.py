@@ -3,15 +3,15 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from tuner import probe
 from tuner.devices.cards import Cards, Occupancy, grown, wait_until_idle
-from tuner.devices.nodes import Nodes
 from tuner.errors import DeviceError
+from tuner.nodes.source import Nodes
 from tuner.probe import own_files
-from tuner.probe.run import run
-from tuner.running.across_nodes import with_nodes
+from tuner.probe.run import kernel_oom_kills, run
 from tuner.running.workbench import Workbench
 
 Outcome = TypeVar("Outcome")
@@ -49,12 +49,16 @@ class RealProber:
         sleep: Callable[[float], None],
         say: Callable[[str], None] = lambda _: None,
         facts: Mapping[str, str] | None = None,
+        oom_kills: Callable[[], int] = kernel_oom_kills,
+        named: Callable[[probe.ProbeResult], probe.ProbeResult] = lambda result: result,
+        keeping: own_files.Keeping | None = None,
     ) -> None:
         """`sessions` starts trainers; `clock` times the probes, and `sleep` waits some seconds of that clock.
 
         `say` shows the user a line about a process that cannot be killed.
 
-        `facts` about the machine are kept with each result.
+        `facts` about the machine are kept with each result. For `oom_kills` see `run`; `named` names in a result the
+        nodes that it is about; `keeping` keeps the files of the person.
         Raises DeviceError when a card cannot be read.
         """
         self._say = say
@@ -67,6 +71,7 @@ class RealProber:
         self._at_open = occupied()
         self._sessions = sessions
         self._facts = dict(facts or {})
+        self._oom_kills, self._named, self._keeping = oom_kills, named, keeping
         self._after_first: Sequence[Occupancy] | None = None
 
     @property
@@ -83,18 +88,25 @@ class RealProber:
                 return probe.unlaunched(plan.config, busy, plan.digest)
         self._warn_of_files(plan)
         self._recorder = probe.SamplingRecorder(self._source, self._clock, plan.slot.limits.sample_seconds)
-        result = run(plan, launch=self._sessions, recorder=self._recorder, clock=self._clock, stop=stop)
+        result = run(
+            plan,
+            launch=self._sessions,
+            recorder=self._recorder,
+            clock=self._clock,
+            stop=stop,
+            oom_kills=self._oom_kills,
+        )
         result = replace(result, warm=warm, ready_s=self._sessions.ready_s, host={**self._facts, **result.host})
         if result.failure or self._leaks():
             self.close()
         self._say_what_is_left()
-        return with_nodes(result, self._source) if isinstance(self._source, Nodes) else result
+        return self._named(result)
 
     def _warn_of_files(self, plan: probe.ProbePlan) -> None:
         """Say once how files are kept as they were, where no private view of them can be had."""
         if plan.protects_files and not self._has_warned:
             self._has_warned = True
-            if text := own_files.warning(own_files.folders_of(plan.argv, plan.cwd), plan.slot.out_dir):
+            if text := own_files.warning(own_files.folders_of(plan.argv, plan.cwd), plan.slot.out_dir, self._keeping):
                 self._say(text)
 
     def utilisation(self) -> Sequence[float | None]:
@@ -148,6 +160,7 @@ def prober_on(
     *,
     shared: bool = False,
     facts: Mapping[str, str] | None = None,
+    clock: probe.Clock | None = None,
 ) -> RealProber:
     """Return a prober on the devices of a source; see `RealProber` for `say` and `facts`.
 
@@ -155,13 +168,15 @@ def prober_on(
     Raises DeviceError when a card cannot be read.
     """
     own_files.clean_up()
-    clock = probe.MonotonicClock()
-    return RealProber(
-        source,
-        occupied=tuple if shared or isinstance(source, Nodes) else Cards(source.devices).occupancy,
-        sessions=probe.Sessions(clock, source.start if isinstance(source, Nodes) else None),
-        clock=clock,
-        sleep=time.sleep,
-        say=say,
-        facts=facts,
-    )
+    clock = clock or probe.MonotonicClock()
+    open_on = partial(RealProber, source, clock=clock, sleep=time.sleep, say=say, facts=facts)
+    if isinstance(source, Nodes):
+        return open_on(
+            occupied=source.occupancy,
+            sessions=probe.Sessions(clock, source.start),
+            oom_kills=source.oom_kills,
+            named=source.named,
+            keeping=own_files.Keeping(has_views=False),
+        )
+    occupied = tuple if shared else Cards(source.devices).occupancy
+    return open_on(occupied=occupied, sessions=probe.Sessions(clock))

@@ -60,7 +60,7 @@ class Probing:
 
     def measure(self, asked: Asked) -> probe.ProbeResult:
         """Return the result of one config, which is probed or known without a probe; it is judged and stored."""
-        slot = self._job.bench.slot(self._case, self.folder / f"{asked.number:04d}")
+        slot = self._job.bench.slot(self._case, self.folder / f"{asked.number:04d}", asked.config)
         slot = replace(slot, limits=self._job.purpose.limits(slot.limits))
         try:
             judged = run_in(slot, partial(self._plan, asked), partial(self._run, asked))
@@ -160,8 +160,6 @@ class Probing:
             raise set_aside(lost, asked.number, verdict, record, folder) from lost
         with self._study.read_once():
             finished = self._study.finished
-            budget = None if target is None else max(0, target - finished)
-            left = budget if asked.left is None else max(0.0, asked.left - 1.0)
             ended = ProbeEnded.of(
                 self._case,
                 asked,
@@ -171,9 +169,16 @@ class Probing:
                 best=self._study.best,
                 finished=finished,
                 target=target,
-                left_s=self._takes_s(left, 1 + self._study.running),
+                left_s=self._takes_s(self._left_after(asked, finished, target), 1 + self._study.running),
             )
         self._job.watcher(ended)
+
+    def _left_after(self, asked: Asked, finished: int, target: int | None) -> float | None:
+        """Return the probes until the search probably ends; None where nothing tells, as before its first value."""
+        if asked.left is not None:
+            return max(0.0, asked.left - 1.0)
+        ends_by_itself = self._spec.search.sampler == "gain"
+        return None if ends_by_itself or target is None else max(0, target - finished)
 
     def _takes_s(self, probes: float | None, workers: int) -> float | None:
         """Return the seconds of so many usual probes; None where unknown, or where probes take no time."""

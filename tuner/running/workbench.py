@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from tuner.devices.found import describe_machine, launch_variables, open_devices
-from tuner.devices.nodes import open_nodes
 from tuner.errors import StudyError
+from tuner.nodes.source import open_nodes
 from tuner.probe import Device, DeviceSource, Slot, check_metrics
 from tuner.running.events import StudyStarted
 from tuner.search.calibration import BatchToFit, usual
 from tuner.study import (
     LADDER,
+    NODES,
     RANKS,
     BatchFit,
     Case,
@@ -105,8 +106,13 @@ class Workbench:
         return "gpu" if self.devices[0].is_gpu else "cpu"
 
     def spec_for(self, case: Case) -> StudySpec:
-        """Return the study's settings for this case on these devices; a study of several objectives has no pruner."""
+        """Return the study's settings for this case on these devices; a study of several objectives has no pruner.
+
+        On several nodes each probe is cold, whatever an override says: requests reach no session there.
+        """
         spec = narrowed(self.spec, case.name, self.kind)
+        if spec.slurm.nodes > 1:
+            spec = spec.model_copy(update={"probe": spec.probe.model_copy(update={"warm": False})})
         if len(spec.objectives) == 1:
             return spec
         return spec.model_copy(update={"pruner": spec.pruner.model_copy(update={"name": "none"})})
@@ -231,15 +237,16 @@ class Workbench:
             objectives=self.spec.objectives,
         )
 
-    def slot(self, case: Case, folder: str | Path) -> Slot:
-        """Return where a probe of a case runs, in a folder of the study's folder; `run_in` reserves its port."""
+    def slot(self, case: Case, folder: str | Path, config: Config) -> Slot:
+        """Return where a probe of a config runs, in a folder of the study's folder; `run_in` reserves its port."""
+        placed = config.get(NODES)
         prices, models = self.spec.prices, [("", device.model) for device in self.devices]
         return Slot(
             devices=self.devices,
             out_dir=self.folder / folder,
             limits=self.spec_for(case).probe,
             variables=self.variables,
-            nodes=self.spec.slurm.nodes,
+            nodes=placed if isinstance(placed, int) else self.spec.slurm.nodes,
             price_per_hour=prices and price_of_all(prices, models, "`prices`"),
         )
 
@@ -289,9 +296,13 @@ def open_workbench(
     if prices:
         spec = spec.model_copy(update={"prices": read_prices(prices)})
     check_metrics(spec)
-    trainer = open_trainer(spec.trainer)
-    if spec.slurm.nodes > 1:
-        spec = _over_nodes(spec, trainer)
+    trainer, nodes = open_trainer(spec.trainer), spec.slurm.nodes
+    if nodes > 1 and not trainer.spans_nodes:
+        raise StudyError(
+            f"slurm.nodes is {nodes}, and {trainer.name} starts ranks on one node only; name the nodes in a "
+            "command: torchrun --nnodes {nodes} --nproc-per-node {local_ranks} --rdzv-backend c10d "
+            "--rdzv-endpoint {head}:{port} train.py"
+        )
     source = source_of(spec.model_copy(update={"devices": spec.devices_for(devices)}))
     if spec.prices:  # before anything is measured that would lack its price
         price_of_all(spec.prices, [("", device.model) for device in source.devices], prices or study)
@@ -301,22 +312,8 @@ def open_workbench(
         trainer=trainer,
         source=source,
         folder=(runs / spec.name).resolve(),
-        variables=spec.environment.variables if spec.slurm.nodes > 1 else launch_variables(spec, source),
+        variables=spec.environment.variables if nodes > 1 else launch_variables(spec, source),
     )
-
-
-def _over_nodes(spec: StudySpec, trainer: Trainer) -> StudySpec:
-    """Return a study whose trials run on several nodes: requests reach no session there, so each probe is cold.
-
-    Raises StudyError for a trainer that starts its ranks on one node.
-    """
-    if not trainer.spans_nodes:
-        raise StudyError(
-            f"slurm.nodes is {spec.slurm.nodes}, and {trainer.name} starts ranks on one node only; name the nodes in a "
-            "command: torchrun --nnodes {nodes} --nproc-per-node {local_ranks} --rdzv-backend c10d "
-            "--rdzv-endpoint {head}:{port} train.py"
-        )
-    return spec.model_copy(update={"probe": spec.probe.model_copy(update={"warm": False})})
 
 
 def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:

@@ -134,7 +134,7 @@ Expectation = Callable[[Config], tuple[float, float]]
 
 
 def _expectation(observed: Observed, space: Space, name: str, *, error: float, choices: float) -> Expectation:
-    """Fit a straight line to the measured amounts. If nothing has been measured, every expected amount is 0."""
+    """Return what a straight line through the measured amounts expects; 0 for each config before any is measured."""
     growth = inherited(space, observed.known_amounts(name, space), error=error, choices=choices)
     if growth is None:
         return lambda config: (0.0, 0.0)

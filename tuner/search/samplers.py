@@ -136,14 +136,17 @@ def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
     """Return what chooses each sibling's best config once, in the order of `siblings`.
 
     A trial of such a config names the sibling (`ORIGIN`). A sibling that finds a better config later gets no second
-    turn. Configs outside the space, configs probed already and configs sure to run out of memory are left out.
+    turn. Configs outside the space, configs probed already and configs sure to run out of memory are left out. The
+    user's own config comes before all, where it is known: others must train what it trains, and are compared with it.
     """
     nearest = {sibling.case: space.nearest(sibling.best) for sibling in siblings}
     firsts = {case: config for case, config in nearest.items() if config in space}
 
     def choose(history: History, price: Price) -> Choice | None:
         had = {kept(trial).origin for trial in history.trials}
-        new = ((case, config) for case, config in firsts.items() if case not in had and history.is_new(config))
+        new = [(case, config) for case, config in firsts.items() if case not in had and history.is_new(config)]
+        if new and space.own and history.is_new(space.own):
+            return Choice(config=space.own)
         return next((Choice(config=config, origin=case) for case, config in new), None)
 
     return choose

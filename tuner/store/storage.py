@@ -130,11 +130,17 @@ class TrialStorage(BaseStorage):
         self.rdb.set_trial_user_attr(trial_id, key, storable(value))
 
     def get_study_directions(self, study_id: int) -> list[StudyDirection]:
-        """Return the direction of each objective of a study. Raises KeyError where the study is gone."""
+        """Return the direction of each objective of a study. Raises KeyError where the study is gone.
+
+        Raises LookupError for a direction that this version does not know.
+        """
         rows = self.rows(_DIRECTIONS, study=study_id)
         if not rows:
             raise KeyError(NO_RECORD)
-        return [StudyDirection[row.direction] for row in rows]
+        known = StudyDirection.__members__
+        if unknown := [row.direction for row in rows if row.direction not in known]:
+            raise LookupError(f"{unknown[0]!r} is not among the defined enum values")
+        return [known[row.direction] for row in rows]
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
         """Return the attributes of a study; None for an attribute that is damaged."""

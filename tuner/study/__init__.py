@@ -20,6 +20,7 @@ from tuner.study.slurm_job import SlurmSpec
 from tuner.study.space import (
     DEFAULT,
     LADDER,
+    NODES,
     PATIENCE,
     VARIANT,
     Config,

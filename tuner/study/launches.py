@@ -250,7 +250,10 @@ def _compute(command: _Command, launch: Launch, values: dict[str, Value], added:
         parameter, text = _parameter(flag), str(follows["value"])
         own = {**({parameter: follows["own"]} if "own" in follows else {}), **values}
         names = re.findall(r"\{own:(\w+)\}", text)
-        if (command.typed(flag) is None or "own" in follows) and all(isinstance(own.get(name), int) for name in names):
+        is_open = (
+            command.typed(flag) in {None, "-1"} or "own" in follows
+        )  # -1 stands for what torchtitan computes itself
+        if is_open and all(isinstance(own.get(name), int) for name in names):
             for name in names:
                 text = text.replace(f"{{own:{name}}}", str(own[name]))
             added.computed[parameter] = text

@@ -20,7 +20,7 @@ class SlurmSpec(Strict):
     """The resources of one SLURM job. A job is one task a node, which sees the node's GPUs and starts its own ranks."""
 
     nodes: PositiveInt = 1
-    """the nodes of a job; each trial runs on all of them"""
+    """the nodes of a job; each trial runs on all of them, or on as many as the parameter `nodes` says"""
     gpus: Whole | None = None
     """GPUs of a node; `devices: auto` needs it, otherwise as many as `devices` names"""
     cpus_per_task: PositiveInt | None = None

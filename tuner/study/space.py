@@ -48,6 +48,8 @@ DEFAULT = "default"
 """The variant that changes nothing."""
 PATIENCE = "pruner_patience"
 """The name of the parameter that only the pruner reads. Configs that differ in nothing else launch the same probe."""
+NODES = "nodes"
+"""The name of the parameter that says on how many nodes a trial runs, with the same number of devices in all."""
 
 _DRAWS = 200_000
 """The most draws of a config, where few combinations of values can be measured: some seconds."""

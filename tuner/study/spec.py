@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
 
+from tuner.errors import StudyError
 from tuner.study.expression import Rule
 from tuner.study.parameter import (
     DEVICES,
@@ -28,7 +29,7 @@ from tuner.study.parameter import (
 )
 from tuner.study.shell import shell_split
 from tuner.study.slurm_job import SlurmSpec
-from tuner.study.space import DEFAULT, VARIANT, Space
+from tuner.study.space import DEFAULT, NODES, VARIANT, Space
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -420,6 +421,31 @@ class StudySpec(Strict):
                 f"search.sampler: gain needs exactly one objective, not {self.objective}; write tpe, or name one"
             )
         return self
+
+    @model_validator(mode="after")
+    def _nodes_are_there(self) -> "StudySpec":
+        """Check that each placement is a number of nodes that a job has."""
+        wrong = [value for value in self.placements if type(value) is not int or not 1 <= value <= self.slurm.nodes]
+        if wrong:
+            raise ValueError(
+                f"space.nodes: {wrong[0]!r}, and slurm.nodes is {self.slurm.nodes}; name whole numbers up to that"
+            )
+        return self
+
+    @property
+    def placements(self) -> tuple[Any, ...]:
+        """The numbers of nodes on which a trial may run: those of the space, or else all of the job."""
+        return self.space[NODES].values if NODES in self.space else (self.slurm.nodes,)
+
+    def devices_of_trial(self, each: int) -> int:
+        """Return the devices of a trial where each node has so many: those of the fewest nodes, in any placement.
+
+        Raises StudyError where a placement cannot divide them.
+        """
+        total = each * min(self.placements)
+        if wrong := [nodes for nodes in self.placements if total % nodes]:
+            raise StudyError(f"space.nodes: {wrong[0]} nodes cannot share {total} devices evenly; leave {wrong[0]} out")
+        return total
 
     @property
     def objectives(self) -> tuple[str, ...]:

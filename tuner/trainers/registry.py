@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tuner.errors import TrainerError
-from tuner.study import PATIENCE, Parameter, StudySpec, TrainerSpec
+from tuner.study import NODES, PATIENCE, Parameter, StudySpec, TrainerSpec
 from tuner.trainers.base import STANDARD, Trainer
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.command_options import LAUNCH_FACTS
 from tuner.trainers.mimickit.mimickit_trainer import MimicKitTrainer
 from tuner.trainers.reference.reference_trainer import ReferenceTrainer
 
-OWN = frozenset({PATIENCE})
+OWN = frozenset({NODES, PATIENCE})
 """The parameters that the tuner itself reads, whatever the trainer."""
 
 

@@ -96,7 +96,7 @@ def realised_ratio(expected: Floats, realised: Floats, least: float) -> float:
 def most_rewarding(
     rivals: Rivals, order: Rows, training_s: float, takes_s: Callable[[Series], float], ratio: float = 1.0
 ) -> Prospect:
-    """Return what the series promises that saves most training for its seconds, or the first series that pays.
+    """Return the prospect of the series that saves most training for its seconds, or of the first series that pays.
 
     Args:
         rivals: The configs that may become the best.

@@ -62,13 +62,15 @@ class Levels:
 def _line(parameter: Parameter, ladder: str | None) -> Floats | None:
     """Return the place of each number of a parameter, from 0 to 1; None for words.
 
-    The last place is for configs that do not use the parameter.
+    Rungs of the ladder lie as far apart as their logarithms, and other numbers as far as their ranks. The last place is
+    for configs that do not use the parameter.
     """
     values = parameter.values
     if any(isinstance(value, str) for value in values):
         return None
     numbers = np.array(values, dtype=float)
-    line = np.log(numbers) if parameter.name == ladder else np.argsort(np.argsort(numbers)).astype(float)
+    ranks = np.argsort(np.argsort(numbers)).astype(float)
+    line = np.log(numbers) if parameter.name == ladder else ranks
     span = max(float(np.ptp(line)), 1e-9)
     return np.append((line - line.min()) / span, _MIDDLE)
 

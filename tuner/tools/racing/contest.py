@@ -263,7 +263,7 @@ class Race:
         """Return the record of a config that is trained from scratch; None where the user stopped the run."""
         bench = self._job.bench
         follower = RunFollower(seconds, self._is_interrupted)
-        slot = bench.slot(self._case, f"races/{self._case.name}/{len(self._runs.read()):04d}")
+        slot = bench.slot(self._case, f"races/{self._case.name}/{len(self._runs.read()):04d}", entrant.config)
         try:
             result = run_in(
                 replace(slot, limits=run_limits(slot.limits, seconds), seed=seed),

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tuner.devices.found import Link, device_variables, nccl_variables, part_of
 from tuner.errors import DeviceError, OutputError, TrainerError, TunerError
+from tuner.nodes.source import Nodes
 from tuner.probe import (
     Answer,
     Blame,
@@ -66,16 +67,20 @@ def counts(asked: Sequence[int] | None, visible: int) -> tuple[int, ...]:
     return tuple(sorted({1, *(asked or [count for count in COUNTS if count <= visible])}))
 
 
-def routes(links: Sequence[Link], *, on_gpu: bool) -> tuple[Route, ...]:
-    """Return the routes between the ranks of a machine, the fastest first."""
+def routes(links: Sequence[Link], *, on_gpu: bool, over_nodes: bool = False) -> tuple[Route, ...]:
+    """Return the routes between the ranks of a machine, the fastest first; over several nodes, NCCL's own choice."""
     if not on_gpu:
         return ("gloo",)
+    if over_nodes:
+        return ("nccl",)
     if any(link.p2p is False for link in links):
         return ("host",)
     return ("nvlink" if links and all(link.nvlink for link in links) else "p2p", "host")
 
 
-def scaling_runs(subjects: Sequence[Scaled], counts: Sequence[int], routes: Sequence[Route]) -> Iterator[Run]:
+def scaling_runs(
+    subjects: Sequence[Scaled], counts: Sequence[int], routes: Sequence[Route], *, beside: bool = True
+) -> Iterator[Run]:
     """Yield the measurements of weak and strong scaling.
 
     All runs of one team come together, because each other team needs new programs. For strong scaling, the largest
@@ -85,6 +90,7 @@ def scaling_runs(subjects: Sequence[Scaled], counts: Sequence[int], routes: Sequ
         subjects: what is measured.
         counts: the numbers of GPUs, 1 first.
         routes: the ways between the ranks.
+        beside: whether programs may run at the same time.
     """
 
     def runs(mode: Mode, *teams: CardTeam) -> Iterator[Run]:
@@ -95,7 +101,8 @@ def scaling_runs(subjects: Sequence[Scaled], counts: Sequence[int], routes: Sequ
 
     yield from runs("single", CardTeam(gpus=(0,)))
     for count in counts[1:]:
-        yield from runs("beside", *(CardTeam(gpus=(card,)) for card in range(count)))
+        if beside:
+            yield from runs("beside", *(CardTeam(gpus=(card,)) for card in range(count)))
         for route in routes:
             yield from runs("joined", CardTeam(gpus=tuple(range(count)), route=route))
 
@@ -121,8 +128,9 @@ class Measuring:
         folder: Path,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`source` has all devices of the machine; `folder` takes the files of the probes."""
+        """`source` has all devices of the machine, or of several nodes; `folder` takes the files of the probes."""
         self._source = source
+        self._nodes = source if isinstance(source, Nodes) else None
         self._open_prober = open_prober
         self._folder = folder
         self._interrupted = interrupted
@@ -137,7 +145,7 @@ class Measuring:
         if self._open.keys() != set(run.teams):
             self.close()
             for team in run.teams:
-                part = part_of(self._source, team.gpus)
+                part = self._nodes.part(len(team.gpus)) if self._nodes else part_of(self._source, team.gpus)
                 self._open[team] = part, self._open_prober(part)
         together = _Together(len(run.teams), subject.limits.window_seconds, self._interrupted)
         with ThreadPoolExecutor(len(run.teams)) as pool:
@@ -155,12 +163,14 @@ class Measuring:
         config = subject.config(run.size)
         source, prober = self._open[team]
         folder = self._folder / "-".join(map(str, filter(None, (run.subject, run.size, run.mode, team.route))))
-        variables = {
-            **device_variables(source.devices),
-            **nccl_variables("off" if team.route == "host" else "on", ()),
-            **subject.variables,
-        }
-        slot = Slot(devices=source.devices, out_dir=folder, limits=subject.limits, variables=variables)
+        here = {**device_variables(source.devices), **nccl_variables("off" if team.route == "host" else "on", ())}
+        slot = Slot(
+            devices=source.devices,
+            out_dir=folder,
+            limits=subject.limits,
+            variables={**({} if self._nodes else here), **subject.variables},
+            nodes=self._nodes.nodes_for(len(team.gpus)) if self._nodes else 1,
+        )
         try:
             return run_in(slot, partial(subject.plan, config), lambda plan: prober(plan, together.stop(place)))
         finally:

@@ -15,6 +15,7 @@ ROUTES: dict[Route, str] = {
     "p2p": "PCIe, card to card",
     "host": "the host's memory",
     "gloo": "gloo",
+    "nccl": "what NCCL chooses",
 }
 """The words for each route."""
 MODES: dict[Mode, str] = {

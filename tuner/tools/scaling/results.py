@@ -29,8 +29,9 @@ Mode = Literal["single", "beside", "joined"]
 - `beside`: one of several programs with a rank each, all at the same time
 - `joined`: ranks of one program that exchange gradients or other results, as in training
 """
-Route = Literal["nvlink", "p2p", "host", "gloo"]
-"""How data goes from rank to rank: over NVLink, from card to card over PCIe, through the host's memory, or on CPUs."""
+Route = Literal["nvlink", "p2p", "host", "gloo", "nccl"]
+"""How data goes from rank to rank: over NVLink, from card to card over PCIe, through the host's memory, on CPUs,
+or over nodes as NCCL chooses."""
 Amount = Annotated[float, Field(gt=1e-12, lt=1e18)]
 """A rate, a time or a number of samples; a file with another number is damaged."""
 

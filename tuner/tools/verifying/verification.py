@@ -174,7 +174,7 @@ class Verification:
     def _measured(self, subject: Subject) -> ProbeResult | None:
         """Return the result of one run; None where the user stopped it."""
         bench, spec = self._job.bench, self._job.bench.spec_for(self._case)
-        slot = bench.slot(self._case, f"verify/{self._case.name}/{len(subject.results):04d}")
+        slot = bench.slot(self._case, f"verify/{self._case.name}/{len(subject.results):04d}", subject.config)
 
         def stop(so_far: ProbeResult | None) -> Answer:
             """Return whether the run goes on: as long as a probe of the study."""

@@ -1,0 +1,106 @@
+"""What the tuner asks of the watcher of a node, and how both know that the other side is there.
+
+A request is one line, an empty line is a sign of life. The watcher answers with JSON lines, which `Watcher` reads.
+"""
+
+import base64
+import pickle
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from queue import Empty, SimpleQueue
+from threading import Event
+from typing import Any, TypeVar
+
+from tuner import errors
+from tuner.errors import TunerError
+from tuner.probe import Clock, ProbePlan
+from tuner.study import StudySpec
+
+BEAT_S = 1.0
+"""Seconds between two signs of life, in both directions."""
+SILENT_S = 30.0
+"""Seconds without a sign of life after which the other side counts as gone."""
+BEAT = b"\n"
+"""A sign of life of the tuner."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opening:
+    """The first request: open the devices that a study names."""
+
+    spec: StudySpec
+    number: int
+    """The position of the node among those of the trial."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """The request to run the node's part of a plan."""
+
+    plan: ProbePlan
+    head: str
+    """The host of the first node, where the ranks meet."""
+
+
+class Word(Enum):
+    """A request without content."""
+
+    LOOK = auto()
+    """Tell who uses the cards."""
+    END = auto()
+    """End the part that runs."""
+
+
+Request = Opening | Part | Word
+Item = TypeVar("Item")
+
+
+def packed(request: Request) -> bytes:
+    """Return a request as one line."""
+    return base64.b64encode(pickle.dumps(request)) + b"\n"
+
+
+class Mailbox:
+    """The requests of the tuner, which is there while lines come."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.is_gone = Event()
+        """Set once the tuner wants no more, or cannot say what it wants."""
+        self._clock, self._heard_s, self._rest = clock, clock.now(), b""
+        self._waiting: SimpleQueue[Request] = SimpleQueue()
+
+    def feed(self, chunk: bytes) -> None:
+        """Take what has come; an empty chunk is the end."""
+        self._heard_s = self._clock.now()
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in filter(None, lines):
+            self._waiting.put(pickle.loads(base64.b64decode(line)))  # noqa: S301 - from our own side of a pipe
+        if not chunk:
+            self.is_gone.set()
+
+    def next(self, timeout_s: float) -> Request | None:
+        """Return the next request; None where none comes in time."""
+        with suppress(Empty):
+            return self._waiting.get(timeout=timeout_s) if timeout_s else self._waiting.get_nowait()
+        return None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the tuner has given no sign of life for too long."""
+        return self._clock.now() - self._heard_s > SILENT_S
+
+
+def error_of(message: Mapping[str, Any]) -> TunerError:
+    """Return the error of a node as an error of the tuner, of the same class."""
+    known = [error for name, error in vars(errors).items() if name == message["error"] and isinstance(error, type)]
+    return next((error for error in known if issubclass(error, TunerError)), TunerError)(message["why"])
+
+
+def until(inbox: "SimpleQueue[Item]", clock: Clock, limit_s: float) -> Iterator[Item]:
+    """Yield what is heard, until nothing comes any more within the limit."""
+    end_s = clock.now() + limit_s
+    with suppress(Empty):
+        while (left_s := end_s - clock.now()) > 0:
+            yield inbox.get(timeout=left_s)

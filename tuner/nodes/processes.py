@@ -1,0 +1,248 @@
+"""A plan that runs on all nodes of a trial: what each of its watchers tells becomes one trainer's output."""
+
+import os
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from io import TextIOWrapper
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple
+
+from tuner.errors import TunerError
+from tuner.nodes.messages import BEAT_S, SILENT_S, Part, Word, error_of, until
+from tuner.nodes.watcher import Heard, Watcher, end, on_our_clock
+from tuner.probe import Clock, DeviceSample, OutputLine, ProbePlan
+from tuner.probe.output import USUAL_BOUNDS, Log, unwritable
+from tuner.probe.own_files import Keeping, folders_of, protected
+from tuner.probe.process import prepare
+from tuner.probe.progress_files import CountFiles
+from tuner.study import open_anew
+
+LEAVE_S = 10.0
+"""Seconds that the other nodes have to end after one has failed, so that the cause is heard and not only the echo."""
+QUIET_S = 5.0
+"""Seconds without a sign of life after which a node is named where the probe fails for any reason."""
+
+
+class Waits(NamedTuple):
+    """How long a watcher may take to answer."""
+
+    start_s: float = 120.0
+    """Seconds for its start, and for that of a part: `srun` waits for busy nodes."""
+    end_s: float = USUAL_BOUNDS.term_grace_s + USUAL_BOUNDS.kill_s + 5.0
+    """Seconds for the end of a part: those of its process, and the way of the messages."""
+    beat_s: float = BEAT_S
+    """Seconds between two signs of life of the tuner."""
+
+
+USUAL_WAITS = Waits()
+
+
+class NodeProcesses:
+    """A plan that runs on all nodes; a `StartedProcess`."""
+
+    pid = 0
+
+    def __init__(
+        self,
+        plan: ProbePlan,
+        watchers: Sequence[Watcher],
+        inbox: "SimpleQueue[Heard]",
+        clock: Clock,
+        *,
+        head: str,
+        waits: Waits = USUAL_WAITS,
+    ) -> None:
+        """Start the plan's command on each node. Raises the errors of `Launch`, and those of a node that refuses."""
+        self._clock, self._inbox, self._origin_s, self._waits = clock, inbox, clock.now(), waits
+        self.watchers = tuple(watchers)
+        self.samples: deque[DeviceSample] = deque()
+        """What devices showed and nobody has taken yet; times are on this side's clock."""
+        self.lost: str | None = None
+        """Why a node cannot be watched any more; None while all can."""
+        self.quiet: str | None = None
+        """Which nodes told nothing at the end; None where all did."""
+        self._failed: tuple[float, int] | None = None
+        """When the first node failed, and its exit code."""
+        self._refusal: TunerError | None = None
+        self._early: list[OutputLine] = []
+        self._has_ended = False
+        self._oom_kills = {watcher.host: watcher.oom_kills for watcher in watchers}
+        self._folder, self._each = plan.slot.counts, len(plan.slot.local_devices)
+        self._count_files = dict[str, TextIOWrapper]()
+        self._stack = ExitStack()
+        prepare(plan)
+        try:
+            self._log = Log(plan.slot.console)
+        except OSError as error:
+            raise unwritable(plan.slot.console, error) from error
+        self._stack.callback(self._log.close)
+        self._counts = CountFiles(plan.slot.counts, USUAL_BOUNDS.tail_bytes) if plan.is_counted else None
+        self._protect(plan)
+        for watcher in self.watchers:
+            watcher.begin()
+            watcher.ask(Part(plan=plan, head=head))
+        try:
+            self._await_start(waits.start_s)
+        except BaseException:
+            self.end()
+            raise
+
+    def _protect(self, plan: ProbePlan) -> None:
+        """Keep the person's files as they were, from here: ranks of several nodes may share what they write."""
+        if plan.protects_files:
+            with suppress(OSError):
+                folders = folders_of(plan.command(os.environ), plan.cwd)
+                if protection := protected(folders, plan.slot.out_dir, Keeping(has_views=False)):
+                    self._stack.callback(protection.close)
+
+    def _await_start(self, limit_s: float) -> None:
+        """Wait until each node has started its part, or until `lost` says which one cannot be watched.
+
+        What nodes print meanwhile is kept for `lines`. Raises the error of a node that refuses.
+        """
+        for watcher in (watcher for watcher in self.watchers if watcher.is_gone):
+            self._heard(Heard(watcher, self._clock.now(), {"kind": "gone"}))
+        waiting = {watcher.number: watcher.host for watcher in self.watchers}
+        for heard in until(self._inbox, self._clock, limit_s):
+            self._early += self._heard(heard)
+            if self._refusal:
+                raise self._refusal
+            if heard.content["kind"] == "started":
+                waiting.pop(heard.watcher.number, None)
+            if not waiting or self.lost:
+                return
+        self.lost = f"{', '.join(waiting.values())}: nothing has started within {limit_s:g} s"
+
+    def lines(self, timeout_s: float) -> list[OutputLine]:
+        """Return the new lines of all nodes; see `RunningTrainer.lines`. Raises the error of a node that gives up."""
+        lines, self._early = self._early, []
+        with suppress(Empty):
+            lines += self._heard(self._inbox.get(timeout=timeout_s or 1e-3))
+            while True:
+                lines += self._heard(self._inbox.get_nowait())
+        if self._refusal:
+            raise self._refusal
+        now_s = self._clock.now()
+        self.lost = self.lost or self._silent(SILENT_S)
+        counted = self._counts.read() if self._counts else ()
+        self._log.check()
+        return lines + [OutputLine(t_s=now_s - self._origin_s, text=text, stream="progress") for text in counted]
+
+    def _silent(self, limit_s: float) -> str | None:
+        running = [watcher for watcher in self.watchers if watcher.code is None]
+        silent = [watcher.host for watcher in running if self._clock.now() - watcher.heard_s > limit_s]
+        return f"{', '.join(silent)} has told nothing for {limit_s:g} s" if silent else None
+
+    def _heard(self, heard: Heard) -> list[OutputLine]:
+        """Return the line of a message in a list, or an empty list after noting what else it says."""
+        watcher, at_s = heard.watcher, heard.at_s - self._origin_s
+        if watcher not in self.watchers:
+            return []
+        match heard.content:
+            case {"kind": "srun", "text": text} | {"kind": "line", "text": text, "stream": "console"}:
+                watcher.recent.append(text)
+                self._log.write([f"{watcher.host}: {text}"])
+                is_aside = heard.content["kind"] == "srun" and "error" not in text
+                return [] if is_aside else [OutputLine(t_s=at_s, text=text)]
+            case {"kind": "line", "text": text}:
+                text = on_our_clock(text, watcher.clock.behind_s)
+                return [OutputLine(t_s=at_s, text=text, stream="progress")]
+        self._note(watcher, heard.at_s, heard.content)
+        return []
+
+    def _note(self, watcher: Watcher, at_s: float, content: Mapping[str, Any]) -> None:
+        """Note what a message says beside lines."""
+        behind_s = watcher.clock.behind_s
+        match content:
+            case {"kind": "count", "name": name, "text": text}:
+                self._keep_count(f"{watcher.number}-{name}", on_our_clock(text, behind_s))
+            case {"kind": "samples", "samples": samples}:
+                for sample in (sample for sample in samples if sample["device"] < self._each):
+                    moved = {"t_s": sample["t_s"] + behind_s, "device": watcher.number * self._each + sample["device"]}
+                    self.samples.append(DeviceSample(**sample | moved))
+            case {"kind": "lost", "why": why}:
+                self.lost = self.lost or f"{watcher.host}: {why}"
+            case {"kind": "refused", "why": why}:
+                self._refusal = self._refusal or error_of({**content, "why": f"{watcher.host}: {why}"})
+                self._ended(watcher, -1, at_s)
+            case {"kind": "exit", "code": code}:
+                self._ended(watcher, -1 if code is None else code, at_s)
+            case {"kind": "gone"} if watcher.code is None:
+                self._ended(watcher, -1, at_s)
+                if not self._has_ended:
+                    self.lost = self.lost or f"the watcher of {watcher.host} is gone ({watcher.last_error})"
+
+    def _keep_count(self, name: str, text: str) -> None:
+        """Write what a process has counted to a file of ours, from which all nodes' counts are merged."""
+        try:
+            if name not in self._count_files:
+                file = TextIOWrapper(open_anew(self._folder / name), encoding="utf-8", line_buffering=True)
+                self._count_files[name] = self._stack.enter_context(file)
+            self._count_files[name].write(f"{text}\n")
+        except OSError as error:
+            raise unwritable(self._folder / name, error) from error
+
+    def _ended(self, watcher: Watcher, code: int, at_s: float) -> None:
+        watcher.code = code
+        if code and self._failed is None:
+            self._failed = at_s, code
+
+    @property
+    def left(self) -> str | None:
+        """The processes that still run after `end`; None when there are none."""
+        return next((f"{watcher.host}: {watcher.left}" for watcher in self.watchers if watcher.left), None)
+
+    @property
+    def short_of_memory(self) -> list[str]:
+        """The hosts on which the kernel has killed processes for lack of memory."""
+        return [watcher.host for watcher in self.watchers if watcher.oom_kills > self._oom_kills[watcher.host]]
+
+    def exit_code(self) -> int | None:
+        """Return the exit code of the node that failed first, or 0 once all are done; None while any runs.
+
+        After a failure, the other nodes have some seconds to tell of it, too.
+        """
+        is_over = self._failed is not None and self._clock.now() - self._failed[0] > LEAVE_S
+        if is_over:
+            self.lost = self.lost or self._silent(QUIET_S)
+        if self.lost and not self._has_ended:
+            return None  # lost devices end the probe, too, and tell more
+        return self._code if is_over or all(watcher.code is not None for watcher in self.watchers) else None
+
+    @property
+    def _code(self) -> int:
+        return self._failed[1] if self._failed else 0
+
+    def last_iteration(self, iteration: int) -> None:
+        """Do nothing: a command takes no requests."""
+
+    def release(self) -> int:
+        """End everything: a command serves one probe only."""
+        return self.end()
+
+    def end(self) -> int:
+        """End every process on all nodes, wait for them, and return the exit code.
+
+        A watcher that does not answer is ended, too.
+        """
+        if not self._has_ended:
+            self.quiet = self.lost or self._silent(QUIET_S)
+            self._has_ended = True
+            with self._stack:
+                self._end_parts()
+        return self._code
+
+    def _end_parts(self) -> None:
+        running = [watcher for watcher in self.watchers if watcher.code is None]
+        for watcher in running:
+            watcher.ask(Word.END)
+        answers = until(self._inbox, self._clock, self._waits.end_s)
+        while any(map(self._is_heard, running)) and (heard := next(answers, None)):
+            self._heard(heard)
+            running = [watcher for watcher in running if watcher.code is None]
+        end(running, self._clock)
+
+    def _is_heard(self, watcher: Watcher) -> bool:
+        """Return whether a watcher has lately given a sign of life, so that an answer may come."""
+        return self._clock.now() - watcher.heard_s <= SILENT_S

@@ -1,0 +1,195 @@
+"""The devices of all nodes of a trial, read by a watcher on each node; see `agent`."""
+
+import atexit
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from queue import SimpleQueue
+from threading import Event, Thread
+from typing import Any
+
+from tuner.devices.cards import Occupancy, Occupant
+from tuner.errors import DeviceError, DeviceLostError
+from tuner.nodes.messages import BEAT, Opening, Word, error_of, until
+from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits
+from tuner.nodes.remarks import with_nodes
+from tuner.nodes.watcher import Connect, Heard, Step, Watcher, end
+from tuner.probe import Clock, Device, DeviceSample, MonotonicClock, ProbePlan, ProbeResult
+from tuner.study import StudySpec
+
+ASK_S = 60.0
+"""Seconds that `scontrol` has to answer."""
+
+
+def allocated(environ: Mapping[str, str], wanted: int) -> tuple[str, ...]:
+    """Return the names of the allocation's nodes. Raises DeviceError where this is no allocation of so many nodes."""
+    begin = f"submit with --launcher slurm, or begin with `salloc --nodes {wanted} --ntasks-per-node 1`"
+    if (names := environ.get("SLURM_JOB_NODELIST")) is None:
+        raise DeviceError(f"slurm.nodes is {wanted}, and this is no allocation of SLURM; {begin}")
+    command = ("scontrol", "show", "hostnames", names)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=ASK_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise DeviceError(f"{' '.join(command)} fails: {error}") from error
+    hosts = tuple(done.stdout.split())
+    if len(hosts) < wanted:
+        raise DeviceError(f"slurm.nodes is {wanted}, and the allocation has {len(hosts)} node(s): {names}; {begin}")
+    return hosts[:wanted]
+
+
+class Nodes:
+    """The devices of all nodes of a trial, the first node's first; a `DeviceSource` that also starts plans.
+
+    Its watchers serve one probe after another. One that is lost is started again before the next probe.
+    """
+
+    def __init__(
+        self,
+        spec: StudySpec,
+        hosts: Sequence[str],
+        clock: Clock | None = None,
+        *,
+        connect: Connect = Step,
+        waits: Waits = USUAL_WAITS,
+    ) -> None:
+        """Ask each node for its devices. Raises DeviceError where a node does not answer, or has other devices."""
+        self._spec, self._clock, self._connect, self._waits = spec, clock or MonotonicClock(), connect, waits
+        self._inbox: SimpleQueue[Heard] = SimpleQueue()
+        self._watchers: list[Watcher] = []
+        self._processes: NodeProcesses | None = None
+        self._is_closed = Event()
+        Thread(target=self._beat, name="beats", daemon=True).start()
+        try:
+            told = self._opened(range(len(hosts)), hosts)
+            found = [[Device(**device) for device in told[host]["devices"]] for host in hosts]
+            counts = {host: len(devices) for host, devices in zip(hosts, found, strict=True)}
+            if len(set(counts.values())) > 1:
+                raise DeviceError(f"the nodes have different numbers of devices: {counts}; name so many with `devices`")
+            count = spec.devices_of_trial(len(found[0]))
+        except BaseException:
+            self.close()
+            raise
+        self._head: str = told[hosts[0]]["host"]
+        """The host where the ranks meet."""
+        self.label: str = told[hosts[0]]["label"]
+        numbered = enumerate(device for devices in found for device in devices)
+        renamed = [replace(device, name=f"{device.name.partition(':')[0]}:{rank}") for rank, device in numbered]
+        self.devices = tuple(renamed[:count])
+
+    def _beat(self) -> None:
+        while not self._is_closed.wait(self._waits.beat_s):
+            for watcher in tuple(self._watchers):
+                watcher.line.send(BEAT)
+
+    def _opened(self, numbers: Sequence[int], hosts: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+        """Start watchers on the hosts with these numbers, and return by host what each tells of its devices.
+
+        Raises the error of a node that refuses, and DeviceError for one that does not answer.
+        """
+        new: list[Watcher] = []
+        for number in numbers:
+            new.append(Watcher(hosts[number], number, self._inbox, self._clock, self._connect))
+            kept = [old for old in self._watchers if old.number != number]
+            self._watchers[:] = sorted([*kept, new[-1]], key=lambda watcher: watcher.number)
+            new[-1].ask(Opening(spec=self._spec, number=number))
+        return self._answers("devices", new)
+
+    def _answers(self, kind: str, asked: Sequence[Watcher]) -> dict[str, Mapping[str, Any]]:
+        """Return the messages of one kind with which watchers answer, by host.
+
+        Raises the error of a node that refuses, and DeviceLostError for one that does not answer.
+        """
+        answers: dict[str, Mapping[str, Any]] = {}
+        waiting, said = list(asked), list[str]()
+        heard_all = until(self._inbox, self._clock, self._waits.start_s)
+        while waiting and (heard := next(heard_all, None)):
+            host, content = heard.watcher.host, heard.content
+            if content["kind"] in {kind, "refused", "gone"} and heard.watcher in waiting:
+                waiting.remove(heard.watcher)
+                answers |= {host: content} if content["kind"] != "gone" else {}
+            said += [f"{host}: {content['text']}"] if content["kind"] == "srun" else []
+        for host, content in answers.items():
+            if content["kind"] == "refused":
+                raise error_of({**content, "why": f"{host}: {content['why']}"})
+        if missing := [watcher.host for watcher in asked if watcher.host not in answers]:
+            why = "; ".join(said[-3:]) or "srun says nothing"
+            raise DeviceLostError(f"{', '.join(missing)} tells no {kind}; {why}")
+        return answers
+
+    def close(self) -> None:
+        """End the watchers. Harmless to repeat."""
+        self._is_closed.set()
+        end(self._watchers, self._clock)
+        self._watchers.clear()
+
+    def part(self, count: int) -> "Nodes":
+        """Return the first devices as a source of their own, which the same watchers serve."""
+        part = copy(self)
+        part.devices = self.devices[:count]
+        return part
+
+    def nodes_for(self, count: int) -> int:
+        """Return the nodes that have so many devices. Raises DeviceError where a node would have fewer than another."""
+        each = len(self.devices) // len(self._watchers)
+        nodes = -(-count // each)
+        if count % nodes:
+            raise DeviceError(
+                f"{count} devices leave a node with fewer than another; name up to {each}, or {each} x NODES"
+            )
+        return nodes
+
+    def occupancy(self) -> tuple[Occupancy, ...]:
+        """Return how much of each card is in use on all nodes, after starting a lost watcher again.
+
+        A new watcher answers only when nothing of the lost one runs any more. Raises DeviceError.
+        """
+        hosts = [watcher.host for watcher in self._watchers]
+        if lost := [watcher.number for watcher in self._watchers if watcher.is_gone]:
+            self._opened(lost, hosts)
+        for watcher in self._watchers:
+            watcher.ask(Word.LOOK)
+        told = self._answers("cards", self._watchers)
+        return tuple(_occupancy(card) for host in hosts for card in told[host]["cards"])
+
+    def oom_kills(self) -> int:
+        """Return how many processes the kernels of all nodes have killed for lack of memory since boot."""
+        return sum(watcher.oom_kills for watcher in self._watchers)
+
+    def start(self, plan: ProbePlan) -> NodeProcesses:
+        """Start a plan's command on its nodes; a `StartProcess`."""
+        watchers = self._watchers[: plan.slot.nodes]
+        self._processes = NodeProcesses(plan, watchers, self._inbox, self._clock, head=self._head, waits=self._waits)
+        return self._processes
+
+    def attach(self, pid: int) -> None:
+        """Do nothing: each watcher follows the processes of its node."""
+
+    def sample(self, t_s: float) -> list[DeviceSample]:
+        """Return what has come since the last call. Raises DeviceLostError where a node is lost."""
+        processes = self._processes
+        if processes is None:
+            return []
+        if processes.lost:
+            raise DeviceLostError(processes.lost)
+        origin_s = self._clock.now() - t_s
+        new = [processes.samples.popleft() for _ in range(len(processes.samples))]
+        return [replace(sample, t_s=sample.t_s - origin_s) for sample in new]
+
+    def named(self, result: ProbeResult) -> ProbeResult:
+        """Return the result of the last probe with what it says of its nodes."""
+        return with_nodes(result, self._processes) if self._processes and result.launched else result
+
+
+def _occupancy(card: Mapping[str, Any]) -> Occupancy:
+    """Return what a message says of a card."""
+    occupants = tuple(Occupant(**occupant) for occupant in card["occupants"])
+    return Occupancy(**{**card, "device": Device(**card["device"]), "occupants": occupants})
+
+
+def open_nodes(spec: StudySpec) -> Nodes:
+    """Return the nodes of the allocation in which this process runs; they are closed with it. Raises DeviceError."""
+    nodes = Nodes(spec, allocated(os.environ, spec.slurm.nodes))
+    atexit.register(nodes.close)
+    return nodes

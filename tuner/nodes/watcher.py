@@ -1,0 +1,208 @@
+"""The watcher of a node as the tuner knows it, and the step of SLURM in which it runs.
+
+What a watcher sees comes back through the pipes of `srun`: no port is opened for it, and no file is waited for.
+
+The clocks of nodes differ. Each message tells the time on its node's clock, and the fastest message tells by how much
+that clock is behind ours; the error is the time that this message travelled.
+"""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import IO, Any, NamedTuple, Protocol, cast
+
+from tuner.errors import DeviceError
+from tuner.nodes.messages import Request, packed
+from tuner.probe import Clock, plain, record
+from tuner.probe.output import USUAL_BOUNDS
+
+MOST_DRIFT = 1e-3
+"""How fast two clocks move apart at most: `adjtimex(2)` corrects each by up to 500 parts in a million."""
+_TIMES = ("t_s", "at_s", "thin_from_s")
+"""The fields of a message that are times on a node's clock."""
+
+
+class NodeClock:
+    """By how much the clock of a node is behind ours, as its messages show it."""
+
+    def __init__(self) -> None:
+        self.behind_s = math.inf
+        """What has to be added to a time of the node's clock."""
+        self._heard_s = 0.0
+
+    def hear(self, told_s: float, heard_s: float) -> None:
+        """Learn from a message: the node's time in it, and our time when it came. Old messages count less and less."""
+        drifted_s = MOST_DRIFT * (heard_s - self._heard_s)
+        self.behind_s, self._heard_s = min(self.behind_s + drifted_s, heard_s - told_s), heard_s
+
+
+def on_our_clock(text: str, behind_s: float) -> str:
+    """Return a message of a trainer with its times on this side's clock."""
+    message = record(text)
+    times = {name: message[name] + behind_s for name in _TIMES if isinstance(message.get(name), int | float)}
+    return json.dumps(message | times) if times else text
+
+
+class Connection(Protocol):
+    """The connection with a watcher."""
+
+    def send(self, data: bytes) -> None:
+        """Send a line; nothing happens where nobody is there to read it."""
+        ...
+
+    def hang_up(self) -> None:
+        """Let the watcher end everything on its node."""
+        ...
+
+    def kill(self, number: int) -> None:
+        """Send a signal to what holds the connection."""
+        ...
+
+    def join(self, limit_s: float) -> None:
+        """Wait until the watcher has ended, at most so long."""
+        ...
+
+
+Connect = Callable[[str, Callable[[str], None], Callable[[], None]], Connection]
+"""Starts the watcher of a host. It calls the second argument with each line of the watcher, and the third at its end.
+
+Raises DeviceError where nothing can be started.
+"""
+
+
+def srun(host: str) -> list[str]:
+    """Return the command that starts a watcher on a node, beside all else that runs in the allocation."""
+    options = ["--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none", f"--nodelist={host}"]
+    if cores := os.environ.get("SLURM_CPUS_PER_TASK"):  # a step does not inherit it from its job; see srun(1)
+        options.append(f"--cpus-per-task={cores}")
+    return ["srun", *options, sys.executable, "-P", "-m", "tuner.nodes.agent"]
+
+
+class Step:
+    """A step of SLURM on one node; a `Connection`."""
+
+    def __init__(self, host: str, hear: Callable[[str], None], end: Callable[[], None]) -> None:
+        """Start it; see `Connect`."""
+        try:
+            self.process = subprocess.Popen(
+                srun(host),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise DeviceError(f"srun cannot be started: {error.strerror}") from error
+        self._requests, self._answers = cast("tuple[IO[bytes], IO[bytes]]", (self.process.stdin, self.process.stdout))
+        self._hear, self._end = hear, end
+        self._reader = threading.Thread(target=self._read, name=host, daemon=True)
+        self._reader.start()
+
+    def send(self, data: bytes) -> None:
+        """Send a line; nothing happens where nobody is there to read it."""
+        with suppress(OSError, ValueError):
+            self._requests.write(data)
+            self._requests.flush()
+
+    def hang_up(self) -> None:
+        """Close the pipe of the requests."""
+        with suppress(OSError):
+            self._requests.close()
+
+    def kill(self, number: int) -> None:
+        """Send a signal to `srun`. TERM lets it end a step that does not end (srun(1))."""
+        self.process.send_signal(number)
+
+    def join(self, limit_s: float) -> None:
+        """Wait until `srun` has ended, at most so long."""
+        self._reader.join(max(0.0, limit_s))
+
+    def _read(self) -> None:
+        with self._answers:
+            for raw in self._answers:
+                self._hear(raw.decode(errors="replace").rstrip("\n"))
+        self.process.wait()
+        self.hang_up()
+        self._end()
+
+
+class Heard(NamedTuple):
+    """A message of a watcher."""
+
+    watcher: "Watcher"
+    at_s: float
+    """When it arrived."""
+    content: Mapping[str, Any]
+
+
+class Watcher:
+    """The watcher of one node, as this side knows it."""
+
+    def __init__(self, host: str, number: int, inbox: "SimpleQueue[Heard]", clock: Clock, connect: Connect) -> None:
+        """Start it; what it tells goes to the inbox, apart from mere signs of life."""
+        self.host, self.number = host, number
+        self.clock = NodeClock()
+        self.heard_s = clock.now()
+        self.is_gone = False
+        self.oom_kills = 0
+        """The processes on its node that the kernel has killed for lack of memory since boot."""
+        self.left: str | None = None
+        """The processes of its last part that cannot be killed."""
+        self.code: int | None = None
+        """The exit code of its part; None while that runs."""
+        self.recent: deque[str] = deque(maxlen=2000)
+        """The last lines of the console of its part."""
+        self._inbox, self._now = inbox, clock.now
+        self.line = connect(host, self._hear, self._end)
+
+    def begin(self) -> None:
+        """Forget the last part."""
+        self.code = None
+        self.recent.clear()
+
+    def ask(self, request: Request) -> None:
+        """Send a request."""
+        self.line.send(packed(request))
+
+    @property
+    def last_error(self) -> str:
+        """What `srun` has said last about an error."""
+        return next((text for text in reversed(self.recent) if text.startswith("srun: error")), "srun says nothing")
+
+    def _hear(self, text: str) -> None:
+        self.heard_s, message = self._now(), record(text)
+        if {"kind", "at_s"} <= message.keys():
+            self.clock.hear(message["at_s"], self.heard_s)
+            self.oom_kills = message.get("oom_kills", self.oom_kills)
+            self.left = message.get("left", self.left)
+        else:
+            message = {"kind": "srun", "text": plain(text)}
+        if message["kind"] != "beat":
+            self._inbox.put(Heard(self, self.heard_s, message))
+
+    def _end(self) -> None:
+        self.is_gone = True
+        self._inbox.put(Heard(self, self._now(), {"kind": "gone"}))
+
+
+def end(watchers: Sequence[Watcher], clock: Clock) -> None:
+    """End watchers and what they run, and wait for it."""
+    for watcher in watchers:
+        watcher.line.hang_up()
+    limit_s = USUAL_BOUNDS.term_grace_s + USUAL_BOUNDS.kill_s
+    for number in (signal.SIGTERM, signal.SIGKILL, None):
+        end_s = clock.now() + limit_s
+        for watcher in watchers:
+            watcher.line.join(end_s - clock.now())
+        for watcher in watchers:
+            if number:
+                watcher.line.kill(number)
+        limit_s = USUAL_BOUNDS.term_grace_s
