@@ -20,6 +20,7 @@ from tuner.running.job import Budget, Job, within
 from tuner.running.loop import optimize
 from tuner.running.recording import plan_recording, record_cases, recording_bench
 from tuner.study.cases import Case
+from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 
 PROBE_S = 20.0
@@ -192,7 +193,7 @@ def test_the_end_of_the_time_is_kept_to_measure_the_own_config_again(
     space = {"workers": workers, "fused": {"choices": [0, 1]}}
     study = spec(objective="samples_per_s", trainer=trainer, space=space, search=search)
     _, watcher, budget = optimized(tmp_path, probes * PROBE_S, probe=lambda plan, _: by_workers(plan), study=study)
-    own = {"workers": 0, "fused": 0}
+    own: Config = {"workers": 0, "fused": 0}
     assert len(watcher.launched) == probes
     assert (watcher.launched.count(own) == 2) is own_again
     assert budget.over()

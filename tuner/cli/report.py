@@ -92,7 +92,7 @@ def _training_line(bench: Workbench, view: CaseView) -> str | None:
     if placeholders([*bench.spec.trainer.command, *variables.values()]) & {"port", "out_dir", "devices"}:
         return None
     case = Case(name=view.name)
-    plan = trainer.plan(case, best.config, replace(bench.slot(case, f"best/{case.name}"), to_train=True))
+    plan = trainer.plan(case, best.config, replace(bench.slot(case, f"best/{case.name}", best.config), to_train=True))
     return None if plan.files else shell_join(plan.argv, {name: plan.env[name] for name in variables})
 
 
