@@ -57,10 +57,7 @@ def pareto(tuner: Tuner, searched: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 def test_the_best_is_printed_with_where_it_comes_from_and_without_a_probes_end(tuner: Tuner, study: Path) -> None:
     said = (study.parent / "said").read_text()
-    assert re.search(
-        r"`tuner plan --study \S+demo\.yaml --best` prints a script that trains with the best config$",
-        " ".join(said.split()),
-    )
+    assert re.search(r"`tuner plan --study \S+demo\.yaml --best` prints a script$", " ".join(said.split()))
     code, out, err = tuner("plan", "--study", study, "--best")
     assert (code, err) == (0, "")
     origin, config, *script = out.splitlines()

@@ -190,7 +190,9 @@ def in_turn(tmp_path_factory: pytest.TempPathFactory) -> InTurn:
 
 def test_two_ranks_train_to_the_end(in_turn: InTurn) -> None:
     assert in_turn.errors[0] == ""
-    assert "".join(in_turn.plain) == (in_turn.folder / "train/log.txt").read_text()
+    start, *log = in_turn.plain
+    assert "start" in start
+    assert "".join(log) == (in_turn.folder / "train/log.txt").read_text()
     assert re.findall(r"^iteration (\d+)  samples (\d+) ", "".join(in_turn.plain), re.MULTILINE) == [
         (str(iteration), str(2 * NUM_ENVS * STEPS_PER_ITERATION * (iteration + 1))) for iteration in range(3)
     ]
@@ -210,7 +212,7 @@ def test_a_port_in_use_ends_the_run(in_turn: InTurn) -> None:
     assert in_turn.code == 1
     assert "EADDRINUSE" in in_turn.errors[-1]
     assert "Process 0 terminated with the following error" in in_turn.errors[-1]
-    assert in_turn.refused == []
+    assert not [line for line in in_turn.refused if line.startswith("iteration")]
     assert not (in_turn.folder / "none/log.txt").exists()
 
 

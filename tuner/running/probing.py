@@ -31,6 +31,13 @@ class _Judged(NamedTuple):
     """None where the trainer has refused the config."""
 
 
+def _other_torch(before: str | None, result: probe.ProbeResult) -> Iterator[str]:
+    """Yield that torch is another one than `before`, in the newest measurement; only a probe tells its version."""
+    now = result.facts.get("torch")
+    if before and now and before != now:
+        yield f"torch {before} → {now} since the newest trial, so speeds may differ"
+
+
 class Probing:
     """Probes the configs of one case, in sessions as far as study file and trainer have them."""
 
@@ -83,6 +90,7 @@ class Probing:
         with self._study.read_once():
             known = foregone(asked.config, self._study.frontier())
             left_s = self._takes_s(asked.left, max(self._study.running, 1))
+            torch_before = self._study.facts.get("torch")  # read now: later, nothing may come before the result is kept
         if known:
             failure, verdict = known
             return _Judged(probe.unlaunched(asked.config, failure, plan.digest), verdict, plan)
@@ -94,7 +102,7 @@ class Probing:
         result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
         result = probe.with_sure_speed(result, self._spec.needed)
         share = probe.mfu_pct(result.samples_per_s, plan.flops_per_sample, plan.slot.devices)
-        result = replace(result, mfu_pct=share, notes=(*result.notes, *self._other_torch(result)))
+        result = replace(result, mfu_pct=share, notes=(*result.notes, *_other_torch(torch_before, result)))
         if result.ok and (change := self._changes(result)):
             result = replace(result, failure=probe.other_training(change))
         return _Judged(result, self._judge(result, asked), plan)
@@ -132,12 +140,6 @@ class Probing:
         own, second = self._own_training.signature, result.training.signature
         changes = differences(own, second, free=frozenset(PARTS) - keeps)
         return "; ".join(map(str, changes)) or None
-
-    def _other_torch(self, result: probe.ProbeResult) -> Iterator[str]:
-        """Yield that torch is another one than in the newest measurement; only a probe tells its version."""
-        before, now = self._study.facts.get("torch"), result.facts.get("torch")
-        if before and now and before != now:
-            yield f"torch {before} → {now} since the newest trial, so speeds may differ"
 
     def _default_metrics(self, result: probe.ProbeResult) -> Mapping[str, float | None]:
         """Return the metrics of the default config at a result's rung; the result's own where it is the default."""
