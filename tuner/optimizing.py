@@ -86,7 +86,8 @@ def open_search(
             say(f"the study wants {each} card(s), so {spare} more stay free{more}")
         prober = open_prober(bench, say)
     elif cases or devices or prices:
-        raise StudyError("--replay takes case, devices and prices from its table; leave out --cases, --devices and --prices")
+        options = "--cases, --devices and --prices"
+        raise StudyError(f"--replay takes case, devices and prices from its table; leave out {options}")
     else:
         table = Table.load(replay)
         bench = replay_bench(table, study, runs=runs)
