@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -55,6 +56,40 @@ def step_of(host: str) -> psutil.Process:
 def runs(process: psutil.Process) -> bool:
     """Return whether a process runs; one that nobody has waited for does not."""
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+TUNER = """
+import os, sys, time
+from pathlib import Path
+from test_real_watchers import STAYS, plan, trainers_of
+from test_slurm_steps import SPEC
+from tuner.nodes.source import Nodes, allocated
+nodes = Nodes(SPEC, allocated(os.environ, 2))
+folder = Path(sys.argv[1])
+folder.mkdir()
+print(*(trainer.pid for trainer in trainers_of(nodes.start(plan(nodes, folder, STAYS)))), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.slurm
+def test_after_a_kill_of_the_tuner_nothing_is_left_and_the_next_one_probes(nodes: Nodes, tmp_path: Path) -> None:
+    nodes.close()  # one tuner works on a node at a time
+    here = Path(__file__).parent
+    folders = [here, here.parent / "support", here.parents[1], *filter(None, [os.environ.get("PYTHONPATH")])]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
+    command = [sys.executable, "-c", TUNER, str(tmp_path / "killed")]
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as tuner:
+        assert tuner.stdout is not None
+        trainers = [psutil.Process(int(pid)) for pid in tuner.stdout.readline().split()]
+        assert len(trainers) == 2
+        tuner.kill()
+    _, left = psutil.wait_procs(trainers, timeout=60.0)
+    assert not any(map(runs, left))
+    with closing(Nodes(SPEC, allocated(os.environ, 2))) as later:
+        last = later.start(plan(later, tmp_path / "last", "print('up')"))
+        everything_said(last)
+        assert last.end() == 0
 
 
 @pytest.mark.slurm
