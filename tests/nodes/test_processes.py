@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests_nodes import FakeCluster
+from tests_nodes import SPEC, FakeCluster
 from tests_replays import scripted_plan
 
 from tuner.errors import DeviceError, DeviceLostError, LaunchError, OutputError, TrainerError
@@ -14,17 +14,9 @@ from tuner.nodes.messages import SILENT_S, Part, Word
 from tuner.nodes.processes import LEAVE_S, QUIET_S, NodeProcesses, Waits
 from tuner.nodes.source import Nodes
 from tuner.probe import ProbePlan
-from tuner.study.spec import ProbeSpec, StudySpec
+from tuner.study.spec import ProbeSpec
 
 HOSTS = ("a", "b")
-SPEC = StudySpec.model_validate(
-    {
-        "name": "demo",
-        "trainer": {"name": "command"},
-        "space": {"num_envs": {"ladder": [2]}},
-        "slurm": {"nodes": 2, "gpus": 2},
-    }
-)
 AT_ONCE = Waits(0.05, 0.05)
 
 Open = Callable[[], Nodes]
