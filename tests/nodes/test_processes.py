@@ -100,22 +100,17 @@ def test_an_unknown_error_is_one_of_the_tuner(cluster: FakeCluster, processes: N
     assert type(caught.value).__name__ == "TunerError"
 
 
-def test_the_exit_code_is_that_of_the_node_that_failed_first(cluster: FakeCluster, processes: NodeProcesses) -> None:
-    cluster.nodes["b"].tell("exit", code=7, left=None)
-    processes.lines(0.0)
-    assert processes.exit_code() is None
-    cluster.nodes["a"].tell("exit", code=1, left=None)
-    processes.lines(0.0)
-    assert (processes.exit_code(), processes.end()) == (7, 7)
-
-
-def test_all_nodes_have_to_end_well(cluster: FakeCluster, processes: NodeProcesses) -> None:
-    cluster.nodes["a"].tell("exit", code=0, left=None)
-    processes.lines(0.0)
-    assert processes.exit_code() is None
-    cluster.nodes["b"].tell("exit", code=0, left=None)
-    processes.lines(0.0)
-    assert (processes.exit_code(), processes.end()) == (0, 0)
+@pytest.mark.parametrize(
+    ("first", "second", "expected"), [(("b", 7), ("a", 1), 7), (("b", 7), ("a", 0), 7), (("a", 0), ("b", 0), 0)]
+)
+def test_all_nodes_have_to_end_and_the_first_that_failed_gives_the_code(
+    cluster: FakeCluster, processes: NodeProcesses, first: tuple[str, int], second: tuple[str, int], expected: int
+) -> None:
+    for host, code in (first, second):
+        assert processes.exit_code() is None
+        cluster.nodes[host].tell("exit", code=code, left=None)
+        processes.lines(0.0)
+    assert (processes.exit_code(), processes.end()) == (expected, expected)
     assert Word.END not in cluster.nodes["a"].requests
 
 
