@@ -1,6 +1,7 @@
 """A plan on several nodes: what is heard of which, in which order they fail, and how all end; watchers are fakes."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -219,12 +220,16 @@ def test_counts_of_all_nodes_are_merged_from_files_that_do_not_clash(
 
 
 def test_the_files_of_the_person_are_kept_once_for_all_nodes(
-    cluster: FakeCluster, nodes: Nodes, plan: ProbePlan, tmp_path: Path
+    cluster: FakeCluster, nodes: Nodes, plan: ProbePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project = tmp_path / "project"
+    project, kept = tmp_path / "project", tmp_path / "kept"
     project.mkdir()
+    kept.mkdir()
+    monkeypatch.setenv("TMPDIR", str(kept))
     (project / "model.pt").write_text("mine")
     processes = nodes.start(replace(plan, cwd=project, protects_files=True))
+    (index,) = kept.glob("*/index")
+    assert index.stat().st_mtime > time.time() + SILENT_S, "after a kill of the tuner, ranks write for so long"
     (project / "model.pt").write_text("of the probe")
     for host in HOSTS:
         cluster.nodes[host].tell("exit", code=0, left=None)
