@@ -18,6 +18,9 @@ def counting(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
     Returns:
         `PYTHONPATH` and `TUNER_COUNT`.
     """
-    known = environment.get("PYTHONPATH")
-    path = os.pathsep.join([str(INSIDE), *([known] if known else [])])
-    return {"PYTHONPATH": path, "TUNER_COUNT": str(folder)}
+    return {"PYTHONPATH": path_inside(environment), "TUNER_COUNT": str(folder)}
+
+
+def path_inside(environment: Mapping[str, str]) -> str:
+    """Return the PYTHONPATH with which each Python process of a trainer begins with our `sitecustomize`."""
+    return os.pathsep.join(filter(None, [str(INSIDE), environment.get("PYTHONPATH")]))

@@ -4,7 +4,7 @@ import json
 import os
 from dataclasses import replace
 
-from tuner.count.launching import INSIDE
+from tuner.count.launching import path_inside
 from tuner.errors import TrainerError
 from tuner.probe import MonotonicClock, ProbePlan, Process, mib
 from tuner.study import escaped
@@ -24,14 +24,14 @@ def foretold(plan: ProbePlan, limit_s: float = LIMIT_S) -> float:
     Raises TrainerError where it makes none, with its last line, and the errors of `Process`.
     """
     answer, clock = plan.slot.out_dir / "foretold.json", MonotonicClock()
-    path = os.pathsep.join(filter(None, [str(INSIDE), plan.environment(os.environ).get("PYTHONPATH")]))
+    path = path_inside(plan.environment(os.environ))
     variables = {"PYTHONPATH": escaped(path), "TUNER_PREDICT": escaped(str(answer)), "CUDA_VISIBLE_DEVICES": ""}
     process = Process(replace(plan, env={**plan.env, **variables}, is_counted=False), clock)
-    last, end_s = "it says nothing", clock.now() + limit_s
+    last, end_s, has_ended = "it says nothing", clock.now() + limit_s, False
     try:
-        while process.exit_code() is None and clock.now() < end_s:
+        while not has_ended:
+            has_ended = process.exit_code() is not None or clock.now() >= end_s
             last = next((line.text for line in reversed(process.lines(0.2)) if line.text.strip()), last)
-        last = next((line.text for line in reversed(process.lines(0.0)) if line.text.strip()), last)
     finally:
         process.end()
     try:
