@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -72,17 +73,17 @@ class Launch:
         return frozenset(map(_parameter, (*self.space, *self.computed)))
 
 
-_TABLES: TypeAdapter[dict[str, Launch]] = TypeAdapter(dict[str, Launch])
-LAUNCHES: Mapping[str, Launch] = _TABLES.validate_python(
-    tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-)
-"""Name → launch, as `launches.toml` lists them."""
+@cache
+def launches() -> Mapping[str, Launch]:
+    """Return each launch by its name, as `launches.toml` lists them."""
+    tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    return TypeAdapter(dict[str, Launch]).validate_python(tables)
 
 
 def shown_launch(flags: Collection[str]) -> str | None:
     """Return the launch that a script's own flags show; None where they show none."""
     known = set(map(_normal, flags))
-    wanted = {name: set(map(_normal, launch.shown_by)) for name, launch in LAUNCHES.items() if launch.shown_by}
+    wanted = {name: set(map(_normal, launch.shown_by)) for name, launch in launches().items() if launch.shown_by}
     return next((name for name, shown_by in wanted.items() if shown_by <= known), None)
 
 
@@ -93,9 +94,9 @@ def with_launches(study: dict[str, Any]) -> dict[str, Any]:
     """
     names = study.get("launch")
     for name in reversed([names] if isinstance(names, str) else names or []):
-        if name not in LAUNCHES:
-            raise ValueError(f"launch: {name!r} is unknown; known: {', '.join(LAUNCHES)}")
-        study = _with(study, name, LAUNCHES[name])
+        if name not in launches():
+            raise ValueError(f"launch: {name!r} is unknown; known: {', '.join(launches())}")
+        study = _with(study, name, launches()[name])
     return study
 
 
