@@ -18,8 +18,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from tuner.study.expression import Rule
 from tuner.study.shell import shell_split
 from tuner.study.space import Value, written
+from tuner.study.spec import RANKS
 
 KEPT = ["batch", "sample", "model", "optimizer", "precision", "loss"]
 """The parts of the training that no launch changes."""
@@ -172,10 +174,11 @@ def _with(study: dict[str, Any], name: str, launch: Launch) -> dict[str, Any]:
     rules = [rule for text in launch.rules if (rule := _resolved(text, values, added))]
     is_counted = not any(key in options for key in _PROGRESS)
     options = {**({"keeps": KEPT, "learning": "keep"} if is_counted else {}), **options, "command": command.words}
+    options |= {"env": command.env} if command.env else {}
     files = {command.file: added.files} if added.files else {}
-    for key, more in {"env": command.env, "unset": added.unset, "computed": added.computed, "files": files}.items():
+    for key, more in {"unset": added.unset, "computed": added.computed, "files": files}.items():
         if more:
-            options[key] = {**more, **(options.get(key) or {})} if key != "env" else more
+            options[key] = {**more, **(options.get(key) or {})}
     return {
         "objective": "samples_per_s",
         **study,
@@ -251,9 +254,7 @@ def _compute(command: _Command, launch: Launch, values: dict[str, Value], added:
         parameter, text = _parameter(flag), str(follows["value"])
         own = {**({parameter: follows["own"]} if "own" in follows else {}), **values}
         names = re.findall(r"\{own:(\w+)\}", text)
-        is_open = (
-            command.typed(flag) in {None, "-1"} or "own" in follows
-        )  # -1 stands for what torchtitan computes itself
+        is_open = "own" in follows or command.typed(flag) in {None, "-1"}  # -1: torchtitan computes it itself
         if is_open and all(isinstance(own.get(name), int) for name in names):
             for name in names:
                 text = text.replace(f"{{own:{name}}}", str(own[name]))
@@ -263,7 +264,7 @@ def _compute(command: _Command, launch: Launch, values: dict[str, Value], added:
 
 def _resolved(rule: str, values: Mapping[str, Value], added: _Added) -> str | None:
     """Return a rule with the values of what does not vary; None where such a value is unknown, or nothing varies."""
-    names = set(re.findall(r"\{([\w-]+)\}", rule)) - {"ranks"}
+    names = Rule(rule).names - {RANKS}
     for name in names - added.space.keys():
         if name not in values and name not in added.computed:
             return None
