@@ -7,10 +7,9 @@ A launch knows flags of a script, variables, or values of a configuration file. 
 first. What the study file says itself stays.
 """
 
-import json
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from tuner.study.config_values import values_in
 from tuner.study.expression import Rule
 from tuner.study.shell import shell_split
 from tuner.study.space import Value, written
@@ -207,7 +207,7 @@ def _command(trainer: Mapping[str, Any], options: Mapping[str, Any], launch: Lau
     folder = Path(str(trainer.get("root") or ""), str(options.get("cwd") or "")).expanduser()
     for word in words if launch.file else ():
         name = word.rpartition("=")[2]
-        values = dict(_leaves(_json(folder / name))) if name.endswith(".json") else {}
+        values = values_in(folder / name) if name.endswith(".json") else {}
         if launch.file in values:
             return replace(command, file=name, in_file=values)
     return command
@@ -272,23 +272,6 @@ def _resolved(rule: str, values: Mapping[str, Value], added: _Added) -> str | No
         text = repr(value) if isinstance(value, str) else written(value)
         rule = rule.replace(f"{{{name}}}", f"({added.computed[name]})" if name in added.computed else text)
     return rule if names & added.space.keys() else None
-
-
-def _json(path: Path) -> object:
-    """Return the content of a JSON file; None where it cannot be read."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-
-
-def _leaves(content: object, before: str = "") -> Iterator[tuple[str, Value]]:
-    """Yield the keys to each single value, joined by dots, and the value."""
-    for key, value in content.items() if isinstance(content, dict) else ():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{before}{key}.")
-        elif isinstance(value, bool | int | float | str):
-            yield f"{before}{key}", value
 
 
 def _value(text: str) -> Value:
