@@ -172,7 +172,7 @@ def siblings(
             return storage.get_all_trials(cases[name][0], deepcopy=False)
 
         own = (sibling(name, trials(f"{prefix}{name}")) for name in most_similar(case, candidates))
-        others = (sibling(name, trials(name)) for name in alike if measured_script(trials(name)) == script)
+        others = (sibling(name, known) for name in alike if measured_script(known := trials(name)) == script)
         return list(islice(filter(None, chain(own, others)), NEAREST))
 
     return database.transact(found)
