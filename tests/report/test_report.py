@@ -198,6 +198,31 @@ def test_a_case_of_a_speed_begins_with_how_many_times_as_fast_it_is(database: Fi
     assert "times your command" in result(facts).below
 
 
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        ((0.5, 0.25), "Over the whole training the best is 1.50 times as fast as your command; steps are 50 % of the "),
+        ((None, None), "This is of training steps alone, and unknown with pauses: an epoch's end costs 1.3 s. "),
+    ],
+)
+def test_what_pauses_make_of_a_gain_and_all_its_doubts_are_told(
+    database: FilledDatabase, tmp_path: Path, shares: tuple[float | None, ...], said: str
+) -> None:
+    case = database.case("train", objective="samples_per_s", defaults=[{"workers": 0}], trainer={"name": "command"})
+    for workers, share in zip((0, 4), shares, strict=True):
+        speed, notes = 10.0 + 5 * workers, ("an epoch's end costs 1.3 s; the numbers are those without it",)
+        facts = {"samples_per_s": speed, "step_share": share, "notes": notes, "start_up_s": 5.0 + 5 * workers}
+        database.add(case, {"workers": workers}, utils=(speed,), **facts)
+    (facts,) = gather(StudyReader(connect(database.url), "pi_plus"), tmp_path).cases
+    for fact in (
+        said,
+        "n epoch's end costs 1.3 s. ",
+        "Your command ran once: ±",
+        "starts 20.0 s later: it pays where your command",
+    ):
+        assert verdict(facts).count(fact) == 1
+
+
 def test_a_case_whose_best_is_not_the_fastest_has_two_rows(study: StudyFacts) -> None:
     page = render(study, form="html", commands={})
     assert page.count('<tr role="row" class="slower">') == len(study.cases)
