@@ -256,7 +256,7 @@ class Race:
         raise TrainerError(
             f"the race stopped: {problem}; let the study name what the trainer prints as its return ("
             "MimicKit: `trainer.options.score_row`; a command: the group `return` in `progress`), or give more "
-            "--hours: the first runs are the shortest"
+            "--train-hours: the first runs are the shortest"
         )
 
     def _train(self, entrant: Entrant, seed: int, seconds: float) -> RunRecord | None:
