@@ -152,6 +152,7 @@ def test_the_search_shows_which_trials_a_session_measured(cases: dict[str, CaseF
     case = cases["amp_pi_plus"]
     (drawn,) = (one for one in pictures(case) if one.name == "history")
     each, _, chosen = drawn.data
+    assert drawn.layout["shapes"][0]["y0"] == case.view.default.value  # pyright: ignore[reportOptionalMemberAccess]
     assert chosen["marker"]["symbol"] == "star"
     hollow = {
         said.split()[0] for said, symbol in zip(each["text"], each["marker"]["symbol"], strict=True) if "-" in symbol
