@@ -158,7 +158,7 @@ class StudyFacts:
     @property
     def failures(self) -> dict[str, int]:
         """The kinds of failure over all cases, the commonest first, with the number of trials."""
-        counts = Counter({failed.kind: 0 for case in self.cases for failed in case.failures})
+        counts = Counter[str]()
         for case in self.cases:
             counts.update({failed.kind: failed.trials for failed in case.failures})
         return dict(counts.most_common())
