@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests_nodes import FakeCluster
+from tests_nodes import SPEC, FakeCluster
 from tests_replays import scripted_plan
 
 from tuner.nodes.messages import Word
@@ -16,16 +16,8 @@ from tuner.nodes.processes import Waits
 from tuner.nodes.source import Nodes
 from tuner.probe import Answer, FailureKind, Next, ProbeResult
 from tuner.running.prober import prober_on
-from tuner.study.spec import ProbeSpec, StudySpec
+from tuner.study.spec import ProbeSpec
 
-SPEC = StudySpec.model_validate(
-    {
-        "name": "demo",
-        "trainer": {"name": "command"},
-        "space": {"num_envs": {"ladder": [2]}},
-        "slurm": {"nodes": 2, "gpus": 2},
-    }
-)
 LIMITS = ProbeSpec(iterations=6, warmup_iterations=1, window_seconds=2)
 OOM = f"torch.OutOfMemoryError: CUDA out of memory. {'GPU 1 has a total capacity of 79 GiB. ' * 14}"
 ECHO = "torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error"

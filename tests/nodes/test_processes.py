@@ -1,12 +1,13 @@
 """A plan on several nodes: what is heard of which, in which order they fail, and how all end; watchers are fakes."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests_nodes import FakeCluster
+from tests_nodes import SPEC, FakeCluster
 from tests_replays import scripted_plan
 
 from tuner.errors import DeviceError, DeviceLostError, LaunchError, OutputError, TrainerError
@@ -14,17 +15,9 @@ from tuner.nodes.messages import SILENT_S, Part, Word
 from tuner.nodes.processes import LEAVE_S, QUIET_S, NodeProcesses, Waits
 from tuner.nodes.source import Nodes
 from tuner.probe import ProbePlan
-from tuner.study.spec import ProbeSpec, StudySpec
+from tuner.study.spec import ProbeSpec
 
 HOSTS = ("a", "b")
-SPEC = StudySpec.model_validate(
-    {
-        "name": "demo",
-        "trainer": {"name": "command"},
-        "space": {"num_envs": {"ladder": [2]}},
-        "slurm": {"nodes": 2, "gpus": 2},
-    }
-)
 AT_ONCE = Waits(0.05, 0.05)
 
 Open = Callable[[], Nodes]
@@ -108,22 +101,17 @@ def test_an_unknown_error_is_one_of_the_tuner(cluster: FakeCluster, processes: N
     assert type(caught.value).__name__ == "TunerError"
 
 
-def test_the_exit_code_is_that_of_the_node_that_failed_first(cluster: FakeCluster, processes: NodeProcesses) -> None:
-    cluster.nodes["b"].tell("exit", code=7, left=None)
-    processes.lines(0.0)
-    assert processes.exit_code() is None
-    cluster.nodes["a"].tell("exit", code=1, left=None)
-    processes.lines(0.0)
-    assert (processes.exit_code(), processes.end()) == (7, 7)
-
-
-def test_all_nodes_have_to_end_well(cluster: FakeCluster, processes: NodeProcesses) -> None:
-    cluster.nodes["a"].tell("exit", code=0, left=None)
-    processes.lines(0.0)
-    assert processes.exit_code() is None
-    cluster.nodes["b"].tell("exit", code=0, left=None)
-    processes.lines(0.0)
-    assert (processes.exit_code(), processes.end()) == (0, 0)
+@pytest.mark.parametrize(
+    ("first", "second", "expected"), [(("b", 7), ("a", 1), 7), (("b", 7), ("a", 0), 7), (("a", 0), ("b", 0), 0)]
+)
+def test_all_nodes_have_to_end_and_the_first_that_failed_gives_the_code(
+    cluster: FakeCluster, processes: NodeProcesses, first: tuple[str, int], second: tuple[str, int], expected: int
+) -> None:
+    for host, code in (first, second):
+        assert processes.exit_code() is None
+        cluster.nodes[host].tell("exit", code=code, left=None)
+        processes.lines(0.0)
+    assert (processes.exit_code(), processes.end()) == (expected, expected)
     assert Word.END not in cluster.nodes["a"].requests
 
 
@@ -232,12 +220,16 @@ def test_counts_of_all_nodes_are_merged_from_files_that_do_not_clash(
 
 
 def test_the_files_of_the_person_are_kept_once_for_all_nodes(
-    cluster: FakeCluster, nodes: Nodes, plan: ProbePlan, tmp_path: Path
+    cluster: FakeCluster, nodes: Nodes, plan: ProbePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project = tmp_path / "project"
+    project, kept = tmp_path / "project", tmp_path / "kept"
     project.mkdir()
+    kept.mkdir()
+    monkeypatch.setenv("TMPDIR", str(kept))
     (project / "model.pt").write_text("mine")
     processes = nodes.start(replace(plan, cwd=project, protects_files=True))
+    (index,) = kept.glob("*/index")
+    assert index.stat().st_mtime > time.time() + SILENT_S, "after a kill of the tuner, ranks write for so long"
     (project / "model.pt").write_text("of the probe")
     for host in HOSTS:
         cluster.nodes[host].tell("exit", code=0, left=None)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests_nodes import fake_nodes
+from tests_nodes import CPU_SPEC, fake_nodes
 from tests_replays import FakeClock, scripted_plan
 
 from tuner.errors import DeviceError, LaunchError, TrainerError
@@ -23,18 +23,9 @@ from tuner.nodes.processes import NodeProcesses
 from tuner.nodes.source import Nodes, allocated
 from tuner.nodes.watcher import srun
 from tuner.probe import Device, OutputLine, ProbePlan
-from tuner.study.spec import ProbeSpec, StudySpec
+from tuner.study.spec import ProbeSpec
 
 HOSTS = ("a", "b")
-SPEC = StudySpec.model_validate(
-    {
-        "name": "demo",
-        "trainer": {"name": "command"},
-        "devices": "cpu:2",
-        "space": {"num_envs": {"ladder": [2]}},
-        "slurm": {"nodes": 2},
-    }
-)
 
 
 AHEAD = ("unshare", "--time", "--monotonic", "86400", "--fork", "true")
@@ -47,7 +38,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         fake_nodes(tmp_path_factory.mktemp("nodes"), here, *HOSTS)
         if subprocess.run(AHEAD, capture_output=True, check=False).returncode == 0:
             here.setenv("SECONDS_AHEAD", "86400")
-        with closing(Nodes(SPEC, allocated(os.environ, 2))) as nodes:
+        with closing(Nodes(CPU_SPEC, allocated(os.environ, 2))) as nodes:
             yield nodes
 
 
@@ -156,7 +147,7 @@ def test_a_watcher_whose_tuner_is_gone_ends_its_trainer(tmp_path: Path, monkeypa
     assert watcher.stdout
     blank = scripted_plan(tmp_path / "out", [Device(name=f"cpu:{rank}", model="x") for rank in range(2)], ProbeSpec())
     part = replace(blank, argv=(sys.executable, "-c", STAYS), cwd=tmp_path, env={})
-    watcher.stdin.write(packed(Opening(spec=SPEC, number=0)) + packed(Part(plan=part, head="a")))
+    watcher.stdin.write(packed(Opening(spec=CPU_SPEC, number=0)) + packed(Part(plan=part, head="a")))
     watcher.stdin.flush()
     lines = (json.loads(line) for line in watcher.stdout)
     trainer = next(int(line["text"].split()[1]) for line in lines if line["kind"] == "line")

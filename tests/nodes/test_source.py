@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests_nodes import TWO, FakeCluster, fake_nodes
+from tests_nodes import SPEC, TWO, FakeCluster, fake_nodes
 from tests_replays import scripted_plan
 
 from tuner.errors import DeviceError, DeviceLostError
@@ -19,15 +19,6 @@ from tuner.nodes.processes import Waits
 from tuner.nodes.source import Nodes, allocated
 from tuner.nodes.watcher import MOST_DRIFT, NodeClock, on_our_clock
 from tuner.study.spec import ProbeSpec, StudySpec
-
-SPEC = StudySpec.model_validate(
-    {
-        "name": "demo",
-        "trainer": {"name": "command"},
-        "space": {"num_envs": {"ladder": [2]}},
-        "slurm": {"nodes": 2, "gpus": 2},
-    }
-)
 
 
 @pytest.fixture

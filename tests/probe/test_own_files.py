@@ -1,6 +1,5 @@
 """What a probe writes over the person's own files: they are as they were, whatever happens to the tuner."""
 
-import json
 import os
 import resource
 import shutil
@@ -161,26 +160,31 @@ HOLDER = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from tuner.probe.own_files import Store
-kept = Store(Path(sys.argv[2]))
-print(kept.path, flush=True)
+from tuner.probe.own_files import Copies, Keeping
+folder, store = map(Path, sys.argv[2:4])
+copies = Copies([folder], folder / "runs/probe", Keeping(temporary=(store,), ended_within_s=float(sys.argv[4])))
+print("copied", flush=True)
 input()
 """
-"""A tuner that has made a store, and is killed."""
+"""A tuner that has made copies, and is killed."""
 
 
-@pytest.mark.parametrize(("age_s", "kept"), [(0.0, WORK), (3600.0, "three more weeks")])
-def test_what_a_person_trains_after_a_crash_is_not_put_back(folder: Path, store: Path, age_s: float, kept: str) -> None:
-    command = [sys.executable, "-c", HOLDER, str(Path(__file__).parents[2]), str(store)]
+@pytest.mark.parametrize(
+    ("ended_within_s", "after_s", "kept"),
+    [(30.0, 20.0, WORK), (30.0, 40.0, "three more weeks"), (44.0, 40.0, WORK)],
+)
+def test_what_a_person_trains_after_a_crash_is_not_put_back(
+    folder: Path, store: Path, ended_within_s: float, after_s: float, kept: str
+) -> None:
+    words = [str(Path(__file__).parents[2]), str(folder), str(store), str(ended_within_s)]
+    command = [sys.executable, "-c", HOLDER, *words]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as tuner:
         assert tuner.stdout is not None
-        left_behind = Path(tuner.stdout.readline().strip())
-        (left_behind / "0").write_text(WORK)
-        index = left_behind / "index"
-        index.write_text(json.dumps({str(folder / "model.pt"): [0, 1, 1]}))
-        at_s = index.stat().st_mtime - age_s
-        os.utime(index, (at_s, at_s))
+        assert tuner.stdout.readline() == "copied\n"
+        (left_behind,) = store.iterdir()
         (folder / "model.pt").write_text("three more weeks")
+        at_s = time.time() + after_s
+        os.utime(folder / "model.pt", (at_s, at_s))
         clean_up([store])
         assert (folder / "model.pt").read_text() == "three more weeks", "its tuner lives"
         tuner.kill()

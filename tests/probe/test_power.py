@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,14 @@ def test_without_the_key_nothing_is_asked_or_set(tmp_path: Path) -> None:
     check_power(load(str(study_file(tmp_path))), [Device(name="cpu:0", model="a CPU")])
     assert power_variables(None) == {}
     assert power_variables(300.0) == {POWER: "300"}
+
+
+def test_the_cards_of_other_nodes_are_left_to_their_guards(tmp_path: Path) -> None:
+    spec = load(str(study_file(tmp_path, environment={"power_limit_w": 900})))
+    elsewhere = replace(CARD, uuid="GPU-b")
+    check_power(spec, [elsewhere], partial(Nvml, FakeNvml(FakeGpu(uuid="GPU-a"))))
+    with pytest.raises(StudyError, match="not 900"):
+        check_power(spec, [elsewhere, CARD], partial(Nvml, FakeNvml(FakeGpu(uuid="GPU-a"))))
 
 
 def test_limits_that_a_command_varies_are_checked_too(tmp_path: Path) -> None:

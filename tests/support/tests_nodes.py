@@ -14,7 +14,19 @@ from tests_replays import FakeClock
 
 from tuner.nodes.messages import BEAT, Opening, Part, Request, Word
 from tuner.probe import Device
+from tuner.study import StudySpec
 
+SPEC = StudySpec.model_validate(
+    {
+        "name": "demo",
+        "trainer": {"name": "command"},
+        "space": {"num_envs": {"ladder": [2]}},
+        "slurm": {"nodes": 2, "gpus": 2},
+    }
+)
+"""A study of two nodes with two cards each."""
+CPU_SPEC = StudySpec.model_validate(SPEC.model_dump(exclude_unset=True) | {"devices": "cpu:2", "slurm": {"nodes": 2}})
+"""The same with two ranks on the processors of each."""
 SRUN = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do
     case "$1" in --nodelist=*) export SLURMD_NODENAME="${1#*=}" ;; esac

@@ -23,14 +23,15 @@ def limits_w(spec: StudySpec) -> tuple[float, ...]:
 def check_power(spec: StudySpec, devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> None:
     """Raise StudyError where a card does not take a study's power limits.
 
-    Each card is asked to keep the limit that it has: only who may change limits may do that.
+    Each card of this machine is asked to keep the limit that it has: only who may change limits may do that.
     """
     if not (limits := limits_w(spec)):
         return
     if any(device.maker != NVIDIA or device.uuid is None for device in devices):
         raise _refused(devices[0], "only NVIDIA's cards have limits that are set here")
     nvml = connect()
-    for device in devices:
+    there = nvml.uuids()
+    for device in (device for device in devices if device.uuid in there):  # the guards of other nodes say it later
         card, library = nvml.handle(device.uuid or ""), nvml.library
         bounds_mw = nvml.ask(device.name, library.nvmlDeviceGetPowerManagementLimitConstraints, card)
         now_mw = nvml.ask(device.name, library.nvmlDeviceGetPowerManagementLimit, card)

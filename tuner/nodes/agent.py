@@ -22,7 +22,7 @@ from tuner.count import counting
 from tuner.devices.cards import Cards
 from tuner.devices.found import AbsentDevices, launch_variables, open_devices
 from tuner.errors import DeviceError, OutputError, TunerError
-from tuner.nodes.messages import BEAT_S, SILENT_S, Mailbox, Opening, Part, Word
+from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Mailbox, Opening, Part, Word
 from tuner.probe import (
     HEAD,
     NODE_RANK,
@@ -43,8 +43,8 @@ from tuner.study import escaped
 
 POLL_S = 0.05
 """Seconds that the watcher waits for a line before it looks for all else."""
-EARLIER_S = 60.0
-"""Seconds that the watcher of an earlier tuner has to end: `SILENT_S`, and what the end of its trainer takes."""
+EARLIER_S = ENDED_WITHIN_S + SILENT_S
+"""Seconds that the watcher of an earlier tuner has to end, even where it hangs in a write; see `listen`."""
 
 
 def say(kind: str, **fields: Any) -> None:

@@ -16,12 +16,15 @@ from typing import Any, TypeVar
 from tuner import errors
 from tuner.errors import TunerError
 from tuner.probe import Clock, ProbePlan
+from tuner.probe.output import USUAL_BOUNDS
 from tuner.study import StudySpec
 
 BEAT_S = 1.0
 """Seconds between two signs of life, in both directions."""
 SILENT_S = 30.0
 """Seconds without a sign of life after which the other side counts as gone."""
+ENDED_WITHIN_S = SILENT_S + BEAT_S + USUAL_BOUNDS.term_grace_s + USUAL_BOUNDS.kill_s
+"""Seconds after the last sign of life of the tuner in which a watcher has ended its part."""
 BEAT = b"\n"
 """A sign of life of the tuner."""
 

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from tuner.errors import TunerError
-from tuner.nodes.messages import BEAT_S, SILENT_S, Part, Word, error_of, until
+from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Part, Word, error_of, until
 from tuner.nodes.watcher import Heard, Watcher, end, on_our_clock
 from tuner.probe import Clock, DeviceSample, OutputLine, ProbePlan
 from tuner.probe.output import USUAL_BOUNDS, Log, unwritable
@@ -93,7 +93,8 @@ class NodeProcesses:
         if plan.protects_files:
             with suppress(OSError):
                 folders = folders_of(plan.command(os.environ), plan.cwd)
-                if protection := protected(folders, plan.slot.out_dir, Keeping(has_views=False)):
+                keeping = Keeping(has_views=False, ended_within_s=ENDED_WITHIN_S)
+                if protection := protected(folders, plan.slot.out_dir, keeping):
                     self._stack.callback(protection.close)
 
     def _await_start(self, limit_s: float) -> None:

@@ -181,11 +181,11 @@ class PowerLimits:
     """The power limits of cards: sets them, and restores what they were. Needs root, as NVML does."""
 
     def __init__(self, notes: str = "/run", load: Callable[[str], ctypes.CDLL] = ctypes.CDLL) -> None:
-        """`notes`: the folder in which the limits before are noted, one file for a card."""
+        """`notes`: the folder in which the limits before are noted, one link for a card; its target is the note."""
         self._prefix = f"{notes}/tuner-power-"
         self._load = load
         self._set: list[str] = []
-        """The files of the cards whose limits are to be restored."""
+        """The notes of the cards whose limits are to be restored."""
 
     def set(self, uuids: list[str], watts: float) -> None:
         """Set the limit of some cards. Raises OSError, after which `restore` restores those that are set."""
@@ -193,8 +193,7 @@ class PowerLimits:
             note, before_mw = f"{self._prefix}{uuid}", ctypes.c_uint()
             library, card = self._card(uuid)
             self._check(library, uuid, library.nvmlDeviceGetPowerManagementLimit(card, ctypes.byref(before_mw)))
-            with open(note, "x") as file:  # noqa: PTH123 - as below; a limit that another guard has set is not ours
-                file.write(f"{identity(os.getpid())} {before_mw.value}")
+            os.symlink(f"{identity(os.getpid())} {before_mw.value}", note)  # noqa: PTH211 - as below; it is never half a note
             self._set.append(note)
             limit_mw = ctypes.c_uint(round(1000 * watts))
             self._check(library, uuid, library.nvmlDeviceSetPowerManagementLimit(card, limit_mw))
@@ -210,8 +209,7 @@ class PowerLimits:
         with contextlib.suppress(OSError):
             for name in os.listdir(folder):  # noqa: PTH208 - as below
                 if name.startswith(prefix):
-                    with open(f"{folder}/{name}") as file:  # noqa: PTH123 - as below
-                        guard = file.read().partition(" ")[0]
+                    guard = os.readlink(f"{folder}/{name}").partition(" ")[0]  # noqa: PTH115 - as below
                     pid = guard.split("/")[-2] if guard.count("/") > 1 else ""
                     if not (pid.isdigit() and identity(int(pid)) == guard):
                         self._restore(f"{folder}/{name}")
@@ -219,8 +217,7 @@ class PowerLimits:
     def _restore(self, note: str) -> None:
         """Restore the limit of a note, and remove the note; where the card does not take it, the note stays."""
         with contextlib.suppress(OSError, ValueError):
-            with open(note) as file:  # noqa: PTH123 - as below
-                before_mw = int(file.read().split()[-1])
+            before_mw = int(os.readlink(note).split()[-1])  # noqa: PTH115 - as below
             uuid = note.removeprefix(self._prefix)
             library, card = self._card(uuid)
             self._check(library, uuid, library.nvmlDeviceSetPowerManagementLimit(card, ctypes.c_uint(before_mw)))

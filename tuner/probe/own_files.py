@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -38,8 +39,6 @@ _WORK = "work"
 """The folder that an overlay needs beside it."""
 LIVES_EVERY_S = 2.0
 """The seconds after which copies show again that their tuner lives."""
-ENDED_WITHIN_S = 30.0
-"""After so many seconds without the tuner its trainer has ended: a file that is newer is the person's."""
 MOST_COPIED_BYTES = 8192 * BYTES_PER_MIB
 """The most that is copied of a training's folders where no view can be had; larger files stay unprotected."""
 
@@ -61,6 +60,8 @@ class Keeping:
     user: int = field(default_factory=os.geteuid)
     group: int = field(default_factory=os.getegid)
     most_copied_bytes: int = MOST_COPIED_BYTES
+    ended_within_s: float = 30.0
+    """After so many seconds without the tuner its trainer has ended: a file that is newer is the person's."""
 
     def outside(self, folders: Sequence[Path]) -> list[Path]:
         """Return the folders for temporary files that do not lie in any of some folders. Raises OSError without one."""
@@ -164,6 +165,7 @@ class Copies:
         files = dict(_files(folders, out_dir.resolve()))
         left_out = set(_too_large(files, keeping.most_copied_bytes))
         self._store, self._is_over = Store(keeping.outside(folders)[0]), Event()
+        self._ended_within_s = keeping.ended_within_s
         index: dict[str, list[int]] = {}
         try:
             for number, (path, status) in enumerate(files.items()):
@@ -171,15 +173,21 @@ class Copies:
                     _copy(path, self._store.path / f"{number}")
                     index[str(path)] = [number, *_state(status)]
             (self._store.path / "index").write_text(json.dumps(index))  # last: without it the copies are not complete
+            self._show_life()
         except OSError:
             self._store.close()
             raise
-        Thread(target=self._show_life, daemon=True).start()
+        Thread(target=self._live, daemon=True).start()
 
-    def _show_life(self) -> None:
+    def _live(self) -> None:
         while not self._is_over.wait(LIVES_EVERY_S):
             with suppress(OSError):
-                os.utime(self._store.path / "index")
+                self._show_life()
+
+    def _show_life(self) -> None:
+        """Date the index to when the trainer has surely ended, should the tuner end now."""
+        end_s = time.time() + self._ended_within_s
+        os.utime(self._store.path / "index", (end_s, end_s))
 
     def close(self) -> None:
         """Put back what has changed, and remove the copies. Harmless to repeat."""
@@ -204,7 +212,7 @@ def put_back(store: Path) -> None:
 
     A file that is newer than the end of the trainer stays, and its copy is put beside it.
     """
-    end_s = (store / "index").stat().st_mtime + ENDED_WITHIN_S
+    end_s = (store / "index").stat().st_mtime
     for name, (number, *state) in json.loads((store / "index").read_text()).items():
         path = Path(name)
         if not path.exists() or _state(path.stat()) != state:
