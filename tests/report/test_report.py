@@ -215,6 +215,10 @@ def test_what_pauses_make_of_a_gain_and_all_its_doubts_are_told(
         facts = {"samples_per_s": speed, "step_share": share, "notes": notes, "start_up_s": 5.0 + 5 * workers}
         database.add(case, {"workers": workers}, utils=(speed,), **facts)
     (facts,) = gather(StudyReader(connect(database.url), "pi_plus"), tmp_path).cases
+    is_whole = None not in shares
+    assert result(facts).text.startswith(
+        "1.5 times as fast over the whole training" if is_whole else "3 times as fast: "
+    )
     for fact in (
         said,
         "n epoch's end costs 1.3 s. ",

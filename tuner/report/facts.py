@@ -22,6 +22,7 @@ from tuner.export import (
     in_words,
     ladder_of_study,
     method_summary,
+    over_training,
     safe_rung,
     sentences,
     summary,
@@ -276,8 +277,11 @@ def result(case: CaseFacts) -> Headline:
     if objective in SPEEDS and times:
         unit = SPEEDS[objective]
         speeds = f"{rounded(own.value)} → {rounded(best.value)} {unit}"
+        overall = over_training(times, own, best)
+        of_what = f" over the whole training; its steps: {speeds}" if overall else f": {speeds}"
+        leading = overall or times
         return Headline(
-            f"{times.times:.3g} times as fast: {speeds}", f"{with_error(*times, 2)} times {name}. {changed}"
+            f"{leading.times:.3g} times as fast{of_what}", f"{with_error(*leading, 2)} times {name}. {changed}"
         )
     pair = case.view.alike(own)
     if pair is None:
