@@ -15,7 +15,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Next, Stop
 from tuner.probe.result import ProbeResult
-from tuner.running.events import CaseOutcome, Ending, ProbeEnded, ProbeRunning
+from tuner.running.events import CaseOutcome, CaseStarted, Ending, ProbeEnded, ProbeRunning
 from tuner.running.job import SEARCH, Job, Pulse
 from tuner.running.loop import optimize
 from tuner.search.choosing import Strategy
@@ -69,6 +69,17 @@ def test_the_watcher_hears_how_far_the_search_has_come(tmp_path: Path) -> None:
     _, watcher = optimized(tmp_path, busy)
     told = [(event.finished, event.target, event.left_s) for event in watcher.of(ProbeEnded)]
     assert told == [(n, 5, 20.0 * (5 - n)) for n in range(1, 6)]
+
+
+def test_what_has_changed_since_the_newest_measurement_is_told(tmp_path: Path) -> None:
+    def with_torch(version: str) -> Callable[[ProbePlan, Stop], ProbeResult]:
+        return lambda plan, _: replace(measured(plan, 50.0), host={"cores": "999", "torch": version})
+
+    optimized(tmp_path, with_torch("2.1"), trials=1)
+    _, watcher = optimized(tmp_path, with_torch("2.2"), trials=2)
+    (started,) = watcher.of(CaseStarted)
+    assert [change.partition(" →")[0] for change in started.changed] == ["cores 999"]
+    assert view(tmp_path).trials[-1].probe.notes == ("torch 2.1 → 2.2 since the newest trial, so speeds may differ",)
 
 
 def test_the_watcher_hears_of_the_running_probe_as_often_as_it_wants_to(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tuner.devices.rapl import COUNTERS
 from tuner.drafting.making import Wanted, made_study
 from tuner.drafting.outcome import Told, told
 from tuner.errors import StudyError
-from tuner.export import SpeedGain, StudyReader, connect, export_study, gain, in_use, prepare_folder
+from tuner.export import SpeedGain, StudyReader, connect, export_study, gain, in_use, over_training, prepare_folder
 from tuner.export.recorded_table import Table
 from tuner.export.tables import all_trials
 from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober
@@ -139,9 +139,15 @@ class Result:
 
     @property
     def gain(self) -> SpeedGain | None:
-        """The gain of the best over the own command, or over a study's default; None where it is unknown."""
+        """The gain of the best over the own command, or over a study's default; None where it is unknown.
+
+        It is that of the whole training where the pauses of both are known, otherwise that of the steps.
+        """
         view = self.study.cases[0] if self.study.cases else None
-        return gain(view, view.default) if view and view.default else None
+        if view is None or view.default is None or view.best is None:
+            return None
+        times = gain(view, view.default)
+        return times and (over_training(times, view.default, view.best) or times)
 
     def trials(self) -> "pd.DataFrame":
         """Return a row per trial, with the columns of `trials.tsv`."""

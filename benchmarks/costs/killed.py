@@ -84,7 +84,7 @@ pruner: {name: none}
 SIZES = ",".join(str(size) for size in range(10, 81, 5))
 COMMANDS = {
     "optimize": ("optimize", "--study", "study.yaml"),
-    "race": ("race", "--study", "study.yaml", "--hours", "0.02", "--trial", "1", "--trial", "2"),
+    "race": ("race", "--study", "study.yaml", "--train-hours", "0.02", "--trial", "1", "--trial", "2"),
     "scale": ("scale", "--study", "study.yaml", "--devices", "cpu:2", "--sizes", SIZES, "--out", "scale.json"),
     "init": (
         "init",

@@ -139,7 +139,7 @@ def main(
         Path(f"{name}.yaml").write_text(f"name: {name}\n{study}{BOTH}")
         place = ("--study", f"{name}.yaml")
         tuner("optimize", *place, "--quiet")
-        printed = tuner("race", *place, "--hours", str(hours), "--seeds", str(seeds), "--trial", "0")
+        printed = tuner("race", *place, "--train-hours", str(hours), "--seeds", str(seeds), "--trial", "0")
         loads.append(os.getloadavg()[0])
         case = StudyReader(connect(f"sqlite:///{Path('runs', name, 'study.db').resolve()}"), name).cases[0]
         own = launch_digest(case.kept.defaults[0]) if case.kept.defaults else ""

@@ -1,14 +1,14 @@
-"""Counts inside fifty-five training scripts, and compares with what their side files say that they have trained.
+"""Counts inside twenty training scripts, and compares with what their side files say that they have trained.
 
     python -m benchmarks.scripts.counted --python PYTHON [--alone] [--only NAME …] > page.md    (a minute a script)
 
-`--python` is a Python that has the packages of `requirements.txt`. Each command of `trial` and each script of `tricky`
-runs in a folder of its own below `--work`, without `tuner` around it: only the folder of what counts comes first on
-PYTHONPATH. The samples or environment steps per second are those between the first mark after `SETTLE_S` and the last
-one, and the truth is that of the same span. With `--alone`, it is `tuner optimize --yes --n-trials 1 -- COMMAND` that
-runs, and nobody is asked: the speed that each probe tells is compared with the truth of its window, and where nothing
-could vary, what was counted while the command was watched. `--hours` searches for longer. A row is written as soon as
-it is known, and the same command goes on with the others. Several may share a `--work` if `--only` gives each its own.
+`--python` is a Python that has the packages of `requirements.txt`. Each command of `commands` runs in a folder of its
+own below `--work`, without `tuner` around it: only the folder of what counts comes first on PYTHONPATH. The samples or
+environment steps per second are those between the first mark after `SETTLE_S` and the last one, and the truth is that
+of the same span. With `--alone`, it is `tuner optimize --yes --n-trials 1 -- COMMAND` that runs, and nobody is asked:
+the speed that each probe tells is compared with the truth of its window, and where nothing could vary, what was
+counted while the command was watched. `--hours` searches for longer. A row is written as soon as it is known, and the
+same command goes on with the others. Several may share a `--work` if `--only` gives each its own.
 """
 
 import argparse
@@ -17,7 +17,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -30,7 +29,6 @@ from typing import Any
 
 from benchmarks.scripts.commands import (
     COMMANDS,
-    HERE,
     LIMIT_S,
     ROOT,
     SETTLE_S,
@@ -59,16 +57,6 @@ LEAST_MARKS = 3
 ROLLOUTS = ("RLlib", "rsl_rl, Hydra", "SB3", "CleanRL")
 """Scripts whose side file has a line for each rollout; they run `MORE` times as long."""
 MORE = 3.0
-TRICKY = HERE / "tricky"
-"""Scripts that print what misleads. Their first lines say what they are, and what a person types."""
-TRICKY_NAMES = sorted(path.stem for path in TRICKY.glob("*.py") if path.stem != "tools")
-NAMES = (*COMMANDS, *TRICKY_NAMES)
-
-
-def head(name: str) -> dict[str, str]:
-    """Return what the first lines of a script of `TRICKY` say: `what` it is, and the `own` values that are typed."""
-    lines = (TRICKY / f"{name}.py").read_text().splitlines()
-    return {"what": lines[0].strip('"'), **dict(line[2:].split(": ", 1) for line in lines if line.startswith("# "))}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,17 +100,9 @@ def ready(name: str, args: argparse.Namespace) -> tuple[CountedPlace, list[str]]
     """Return the place of a script, its folder emptied but for the script, and the command."""
     folder = (args.work / name.replace(", ", "_").replace(" ", "_")).absolute()
     place = CountedPlace(folder=folder, python=args.python.absolute())
-    if name in COMMANDS:
-        prepared(place, name)
-        command = shlex.split(COMMANDS[name])
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        for file in (TRICKY / f"{name}.py", TRICKY / "tools.py", HERE / "truth_file.py"):
-            shutil.copy(file, folder)
-        command = ["python", f"{name}.py", *shlex.split(head(name)["own"])]
+    prepared(place, name)
     place.count.mkdir()
-    return place, command
+    return place, shlex.split(COMMANDS[name])
 
 
 def merged(folder: Path) -> tuple[Merger, list[dict[str, Any]]]:
@@ -337,7 +317,7 @@ def _shown(number: float | None, form: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="a Python with the libraries")
-    parser.add_argument("--only", action="append", choices=NAMES, help="one script; repeat for more")
+    parser.add_argument("--only", action="append", choices=COMMANDS, help="one script; repeat for more")
     parser.add_argument(
         "--alone", action="store_true", help="let `tuner optimize --yes` tell the speed, and ask nobody"
     )
@@ -348,13 +328,13 @@ def main() -> None:
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     table = args.work / ("alone.jsonl" if args.alone else "rows.jsonl")
-    for name in args.only or [name for name in NAMES if name not in read_rows(table)]:
+    for name in args.only or [name for name in COMMANDS if name not in read_rows(table)]:
         row = alone(name, args) if args.alone else compared(name, args)
         with table.open("a", encoding="utf-8") as lines:
             lines.write(f"{json.dumps(asdict(row))}\n")
         print(*asdict(row).values(), sep=" | ", file=sys.stderr, flush=True)
     rows = read_rows(table)
-    print(page([rows[name] for name in NAMES if name in rows]))
+    print(page([rows[name] for name in COMMANDS if name in rows]))
 
 
 if __name__ == "__main__":

@@ -61,6 +61,6 @@ def test_the_error_that_stops_calibration_is_shown_and_the_tables_are_written(tu
     (study.parent / "train.py").write_text("import trimesh_that_is_not_there\n")
     code, out, err = tuner("optimize", "--study", study)
     assert (code, "missing_dependency" in err, "trimesh_that_is_not_there" in err) == (2, True, True)
-    assert "best_by_case.tsv" in out
+    assert "report: runs/demo/report.html; beside it best_by_case.tsv" in out
     code, out, _ = tuner("record", "--study", study)
     assert (code, "walk: 1 config(s) recorded, 3 of 4 left" in out) == (2, True)

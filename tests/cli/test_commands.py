@@ -9,6 +9,7 @@ import pytest
 from tests_cli import Tuner, study_file
 
 from tuner import __version__
+from tuner.cli.main import with_present_names
 from tuner.devices.cpu import usable_cores
 from tuner.study.study_file import load
 
@@ -317,3 +318,7 @@ def test_names_of_older_versions_still_work(
     new_code, _, new_err = tuner(*present, *study)
     assert (code, err) == (new_code, new_err)
     assert "No such" not in err
+
+
+def test_the_options_of_a_training_command_keep_their_names() -> None:
+    assert with_present_names("scale", ["--case=walk", "--", "--case"]) == ["--cases=walk", "--", "--case"]

@@ -29,18 +29,20 @@ def test_a_gain_is_a_factor_of_speeds_and_points_of_anything_else() -> None:
     assert gain_text(compared("samples_per_s")) == "1.5 times"
     assert gain_text(summary(BEST)) == ""
     assert gain_text(summary(None)) == ""
+    own = compared()
+    assert gain_text(replace(own, best=own.default)) == "it is the best"
 
 
 @pytest.mark.parametrize("width", [80, 140])
 def test_the_table_has_a_line_a_case_with_the_best_beside_its_default(width: int) -> None:
     console = Console(file=StringIO(), width=width)
     with console.capture() as shown:
-        hung = replace(compared("samples_per_s"), case="run", best=None, status="hang")
+        hung = replace(compared("samples_per_s"), case="run", best=None, status="hang", ok=0, pruned=1, failed=2)
         print_tables(console, gains_table([compared("samples_per_s"), hung]))
     head, walk, run = (line.split() for line in shown.get().splitlines())
     assert head == ["case", "best", "samples_per_s", "default", "gain", "trials"]
     assert walk == ["walk", "87.0", "58.0", "1.5", "times", "1", "of", "1", "ok"]
-    assert run[:2] == ["run", "hang"]
+    assert (run[:2], run[-4:]) == (["run", "hang"], ["0", "of", "3", "ok"])
 
 
 def test_one_doubt_follows_what_the_best_is_and_what_limits_it(tmp_path: Path) -> None:
@@ -56,6 +58,9 @@ def test_one_doubt_follows_what_the_best_is_and_what_limits_it(tmp_path: Path) -
     assert "num_envs=512" in config
     assert "memory" in limit
     assert doubt == "walk: the machine was busy"
+    *_, last = closing(bench(tmp_path, spec(space={"num_envs": {"ladder": [512, 64]}})), CASES[:1], [compared()])
+    assert last.startswith("walk: the best is at the largest rung, 512")
+    assert not [line for line in closing(bench(tmp_path, spec()), CASES, [*rows, summary(None)]) if "limited" in line]
 
 
 def test_a_case_without_a_best_says_what_to_do(tmp_path: Path) -> None:

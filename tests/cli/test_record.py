@@ -198,8 +198,8 @@ def test_another_recording_of_a_case_is_replayed_in_a_folder_of_its_own(
     assert code == 2
     assert f"trainer.recorded: was '{facts['date']}', is '2031-01-01T00:00:00Z'" in err
     assert "another --runs folder" in err
-    assert tuner(*replay, "--runs", "runs/again")[0] == 0
-    assert (tmp_path / "runs/again/demo-replay/best_by_case.tsv").is_file()
+    code, out, _ = tuner(*replay, "--runs", "runs/again")
+    assert (code, "report: runs/again/demo-replay/report.html; beside it best_by_case.tsv" in out) == (0, True)
 
 
 @pytest.mark.parametrize("option", [("--cases", "walk"), ("--devices", "cpu:2")])

@@ -48,7 +48,7 @@ PARSED = {
     "tuner optimize --study two_nodes",
     "tuner optimize --study two_nodes --launcher slurm",  # tests/cli/test_slurm.py runs one like it
     "tuner plan --study two_nodes --best --launcher slurm",
-    "tuner scale --study two_nodes --gpus 1,8,16 --launcher slurm",
+    "tuner scale --study two_nodes --counts 1,8,16 --launcher slurm",
     "tuner diagnose --storage journal.log --study-name mine",  # tests/cli/test_diagnose.py runs one like it
     "tuner diagnose --storage sqlite:///optuna.db --study-name mine",  # tests/cli/test_diagnose.py runs it
     "tuner report --study pi_plus --serve",  # tests/report/test_live.py asks for its page

@@ -26,7 +26,7 @@ from tuner.probe.output import LineSplitter
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import DeviceSample, Progress
-from tuner.study import LAUNCHES, load
+from tuner.study import launches, load
 from tuner.study.spec import StudySpec
 from tuner.trainers.presets import PRESETS
 from tuner.trainers.registry import open_trainer, split_parameters
@@ -214,7 +214,7 @@ def test_presets_are_likely_by_what_a_script_imports(tmp_path: Path) -> None:
 def test_a_parser_with_the_flags_of_a_launch_gets_its_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     command = "torchrun pretrain_gpt.py --num-workers 2 --global-batch-size 64 --micro-batch-size 2"
-    flags = tuple(Flag(names=(name,)) for name in LAUNCHES["megatron"].shown_by)
+    flags = tuple(Flag(names=(name,)) for name in launches()["megatron"].shown_by)
     known = Known(words=command.split(), cores=4, flags=flags)
     assert shown_by(known) == "megatron"
     known = replace(known, launch=shown_by(known))

@@ -1,8 +1,10 @@
 import random
 import shutil
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +13,7 @@ from tuner.export.case_view import CaseSummary, CaseView, ConfigRow, summary
 from tuner.export.findings import Sureness, Topic, beside_table, findings, result
 from tuner.export.reader import StudyReader, connect
 from tuner.probe import Change
-from tuner.records.case_record import CaseRecord
+from tuner.records.case_record import CaseRecord, RunRecord, StudyAttributes
 from tuner.records.trial import ProbeRecord, TrialRecord
 from tuner.study import launch_digest
 from tuner.study.space import Config
@@ -227,3 +229,19 @@ def test_a_race_says_which_of_the_busiest_and_the_fastest_learns_more(tmp_path: 
     (said,) = [str(finding) for finding in findings(row) if finding.topic is Topic.FASTER]
     assert "learns what the default does, at 1.4 times the best's samples/s; after 4 min 12 s of a race" in said
     assert "which learns more is not clear: scores 41.1 against 41.9" in said
+
+
+@pytest.mark.parametrize(("scores", "which"), [((0.0, 5.0), "faster"), ((5.0, 0.0), "busier")])
+def test_a_clear_race_says_whether_the_faster_or_the_busier_one_learns_more(
+    tmp_path: Path, scores: tuple[float, float], which: str
+) -> None:
+    shutil.copy(RACE, tmp_path / "race.db")
+    (view,) = StudyReader(connect(f"sqlite:///{tmp_path / 'race.db'}"), "pi_plus_race").cases
+    runs = [
+        RunRecord(config=each.config, seed=seed, seconds=60.0, trained_s=60.0, curve=((1.0, score + seed / 10),))
+        for each, score in zip((view.best, view.fastest_as_default), scores, strict=True)
+        if each
+        for seed in (0, 1)
+    ]
+    raced = replace(view, facts=StudyAttributes({f"race.{at:04d}": asdict(run) for at, run in enumerate(runs)}))
+    assert f"after 1 min 00 s of a race the {which} one learns more" in str(summary(raced).race)

@@ -31,7 +31,9 @@ def test_the_version_changes_with_each_trial_and_the_page_holds_it(database: Fil
     versions.append(asked(app, "/version"))
     database.add(case, {"num_envs": 64}, utils=(50.0,))
     versions.append(asked(app, "/version"))
-    assert len({*versions}) == 3
+    database.add(case, {"num_envs": 32}, status="pruned")
+    versions.append(asked(app, "/version"))
+    assert len({*versions}) == 4
     assert asked(app, "/version") == versions[-1]
     status, text = asked(app, "/")
     assert status == "200 OK"

@@ -152,6 +152,7 @@ def test_the_search_shows_which_trials_a_session_measured(cases: dict[str, CaseF
     case = cases["amp_pi_plus"]
     (drawn,) = (one for one in pictures(case) if one.name == "history")
     each, _, chosen = drawn.data
+    assert drawn.layout["shapes"][0]["y0"] == case.view.default.value  # pyright: ignore[reportOptionalMemberAccess]
     assert chosen["marker"]["symbol"] == "star"
     hollow = {
         said.split()[0] for said, symbol in zip(each["text"], each["marker"]["symbol"], strict=True) if "-" in symbol
@@ -196,6 +197,35 @@ def test_a_case_of_a_speed_begins_with_how_many_times_as_fast_it_is(database: Fi
     (facts,) = gather(StudyReader(connect(database.url), "pi_plus"), tmp_path).cases
     assert result(facts).text == "8.3 times as fast: 10 → 83 samples/s"
     assert "times your command" in result(facts).below
+
+
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        ((0.5, 0.25), "Over the whole training the best is 1.50 times as fast as your command; steps are 50 % of the "),
+        ((None, None), "This is of training steps alone, and unknown with pauses: an epoch's end costs 1.3 s. "),
+    ],
+)
+def test_what_pauses_make_of_a_gain_and_all_its_doubts_are_told(
+    database: FilledDatabase, tmp_path: Path, shares: tuple[float | None, ...], said: str
+) -> None:
+    case = database.case("train", objective="samples_per_s", defaults=[{"workers": 0}], trainer={"name": "command"})
+    for workers, share in zip((0, 4), shares, strict=True):
+        speed, notes = 10.0 + 5 * workers, ("an epoch's end costs 1.3 s; the numbers are those without it",)
+        facts = {"samples_per_s": speed, "step_share": share, "notes": notes, "start_up_s": 5.0 + 5 * workers}
+        database.add(case, {"workers": workers}, utils=(speed,), **facts)
+    (facts,) = gather(StudyReader(connect(database.url), "pi_plus"), tmp_path).cases
+    is_whole = None not in shares
+    assert result(facts).text.startswith(
+        "1.5 times as fast over the whole training" if is_whole else "3 times as fast: "
+    )
+    for fact in (
+        said,
+        "n epoch's end costs 1.3 s. ",
+        "Your command ran once: ±",
+        "starts 20.0 s later: it pays where your command",
+    ):
+        assert verdict(facts).count(fact) == 1
 
 
 def test_a_case_whose_best_is_not_the_fastest_has_two_rows(study: StudyFacts) -> None:

@@ -197,6 +197,10 @@ def test_other_studies_of_the_same_script_on_alike_devices_lend_too(database: Da
     best = trained(database, "new/command", SCRIPT)
     trained(database, "edited/command", "train.py ffffffffffff")
     trained(database, "elsewhere/command", SCRIPT, devices=["cuda:0 another"])
+    trained(database, "busy/command", SCRIPT, objective="min_avg_sm")
+    changing = case_study(database, name="changing/command", known=identity() | {"trainer": {"name": "other"}})
+    for script in (SCRIPT, "train.py ffffffffffff"):
+        tell(changing, ask(changing), ok(50.0), host={"script": script})
     searched(database, "amp_walk", 50.0)
     known = siblings(database, "demo", Case(name="amp_run"), identity(), SCRIPT)
     assert [one.case for one in known] == ["amp_walk", "new/command", "old/command"]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from tuner.errors import TrainerError
-from tuner.trainers.config_files import changed, copy_name, values_in, with_copies
+from tuner.study import values_in
+from tuner.trainers.config_files import changed, copy_name, with_copies
 
 YAML_TEXT = "train:\n  batch_size: 32  # per card\n  name: 'a'\nworkers: 2\nlist: [1, 2]\n"
 TOML_TEXT = '# a model\n[train]\nbatch_size = 32 # per card\nname = "a"\n\n[data]\nworkers = 2\n'

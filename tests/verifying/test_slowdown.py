@@ -43,6 +43,10 @@ def test_one_reading_of_the_study_is_taken_to_scatter_as_runs_of_now_do() -> Non
     assert once.seen > often.seen
 
 
+def test_runs_that_are_equal_by_chance_still_have_an_error() -> None:
+    assert compared([Reading(100.0)] * 4, Reading(100.0), readings=10_000).error == pytest.approx(0.0015, rel=0.01)
+
+
 @given(SHARES, st.integers(2, 8), st.integers(0, 10_000))
 def test_power_grows_with_the_slowdown_and_agrees_with_what_is_seen(spread: float, count: int, seed: int) -> None:
     slowdown = compared(runs(count, spread, seed=seed), Reading(100.0, 0.1))

@@ -198,6 +198,13 @@ def test_without_a_best_nothing_is_verified(bed: Bed) -> None:
         subjects(replace(view(bed.folder), trials=()), None)
 
 
+def test_a_best_that_only_sessions_have_measured_is_not_verified(bed: Bed) -> None:
+    known = view(bed.folder)
+    warm = tuple(replace(trial, probe=replace(trial.probe, warm=True)) for trial in known.trials)
+    with pytest.raises(StudyError, match="only sessions have measured the best of walk"):
+        subjects(replace(known, trials=warm), None)
+
+
 def test_a_search_that_goes_on_says_what_has_changed(bed: Bed) -> None:
     quiet, other = Quiet(), STUDY.model_copy(update={"name": "other"})
     job = replace(bed.job, bench=replace(bed.job.bench, spec=other), watcher=quiet)

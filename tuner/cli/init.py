@@ -4,7 +4,7 @@ import shlex
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.console import Console
@@ -13,7 +13,7 @@ from tuner.cli.options import RUNS, Runs, asked, devices_option, finite, open_co
 from tuner.drafting.making import Wanted, made_study, write_study
 from tuner.drafting.writing import preset_text
 from tuner.errors import StudyError
-from tuner.study import LAUNCHES
+from tuner.study import LaunchName
 from tuner.trainers.presets import PRESETS
 
 Command = Annotated[list[str] | None, typer.Argument(help="The command line to tune, after `--`.", show_default=False)]
@@ -25,7 +25,7 @@ Launch = Annotated[
     list[str] | None,
     typer.Option(
         "--launch",
-        help=f"A ready-made space: {', '.join(LAUNCHES)}. Repeat for more. The command is not watched.",
+        help=f"A ready-made space: {', '.join(get_args(LaunchName))}. Repeat for more. The command is not watched.",
     ),
 ]
 OnDevices = Annotated[str | None, devices_option("as many as the command has ranks")]

@@ -86,7 +86,6 @@ _FORMER = {
     "race": {"--case": "--cases", "--hours": "--train-hours"},
     "soak": {"--hours": "--train-hours"},
     "try": {"--case": "--cases"},
-    "verify": {"--case": "--cases"},
     "scale": {"--case": "--cases", "--gpus": "--counts"},
 }
 """The command → its options' names of older versions, which still work, and the present ones."""

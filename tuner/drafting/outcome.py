@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from tuner.count import TrainingCounts, differences
 from tuner.drafting.command_lines import literal_text, retyped, typed_command
-from tuner.export import SPEEDS, CaseView, SpeedGain, figure, gain, with_error
-from tuner.probe import WITHOUT_PAUSE, duration, over, reserved_port
+from tuner.export import SPEEDS, CaseView, SpeedGain, doubts, figure, gain, over_training, with_error
+from tuner.probe import over, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, Config, escaped, launch_digest, shell_join
@@ -47,27 +47,8 @@ def told(bench: Workbench, view: CaseView, command: Sequence[str]) -> Told:
     same = _trainings(own, best) if own else ()
     to_copy = _to_copy(bench, trainer, view, own_values, command)
     lines = (mine, f"the best:     {_speed(best, view)}{_of_peak(best)}{faster}", *changes, *same, *_limited(best))
-    doubt = [f"  not sure: {why}" for why in islice(_doubts(own, best, view), 1)]
+    doubt = [f"  not sure: {why}" for why in islice(doubts(view, own), 1)]
     return Told((*lines, *doubt, *to_copy.lines), to_copy.command)
-
-
-def _doubts(own: Standing | None, best: Standing, view: CaseView) -> Iterator[str]:
-    """Yield why the gain may not hold, the largest doubt first."""
-    if why := view.unlike_best(own) or view.failed_again:
-        yield f"how many times as many is unknown: {why}"
-    if view.loaded:
-        yield view.loaded
-    if own is None:
-        return
-    notes = [note for trial in (*best.trials, *own.trials) for note in trial.probe.notes]
-    pauses = [note.removesuffix(f"; {WITHOUT_PAUSE}") for note in notes if note.endswith(WITHOUT_PAUSE)]
-    if pauses and not (_step_share(own) and _step_share(best)):
-        yield f"this is of training steps alone, and unknown with pauses: {pauses[0]}"
-    if own.readings == 1:
-        yield "your command ran once: ± holds the scatter within a run, and other runs may differ by more"
-    yield from _start_ups(own, best)
-    if not pauses:
-        yield "neither of the two saw an evaluation or another long pause; a whole training may gain more or less"
 
 
 def _changed_values(bench: Workbench, trainer: CommandTrainer, view: CaseView, own: Config) -> Iterator[str]:
@@ -160,17 +141,6 @@ def _trainings(own: Standing, best: Standing) -> Iterator[str]:
         yield f"  {same}{before.signature.parameters:,} parameters, {before.signature.precision}"
 
 
-def _start_ups(own: Standing, best: Standing) -> Iterator[str]:
-    """Yield from which length of training on a slower start pays."""
-    own_s, best_s = (over(fmean, [trial.probe.start_up_s for trial in config.trials]) for config in (own, best))
-    before, after = own.samples_per_s, best.samples_per_s
-    if own_s is None or best_s is None or not before or not after or after <= before:
-        return
-    if (later_s := best_s - own_s) >= 5.0:
-        pays = duration(later_s * after / (after - before))
-        yield f"the best starts {duration(later_s)} later: it pays where your command trains for over {pays}"
-
-
 def _has_speeds(own: Standing | None, best: Standing, view: CaseView) -> bool:
     """Return whether the speeds of the best config and of the person's own are known."""
     return view.objective in SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
@@ -196,17 +166,10 @@ def _stays(own: Standing | None, best: Standing, view: CaseView) -> str:
 
 def _gain(times: SpeedGain, own: Standing, best: Standing) -> str:
     """Return a gain in words: that of the whole training, where the pauses of both configs are known."""
-    before, after, runs = _step_share(own), _step_share(best), f"by {best.readings + own.readings} runs"
-    if not before or not after:
+    overall, runs = over_training(times, own, best), f"by {best.readings + own.readings} runs"
+    if overall is None:
         return f"{with_error(*times, 2)} times as many, {runs}"
-    share = after / before
-    overall = with_error(times.times * share, times.error and times.error * share, 2)
-    return f"{overall} times as many over the whole training, {runs}"
-
-
-def _step_share(config: Standing) -> float | None:
-    """Return the share of a whole training's time that its steps take; None where no probe of the config shows it."""
-    return over(fmean, (trial.probe.step_share for trial in config.trials))
+    return f"{with_error(*overall, 2)} times as many over the whole training, {runs}"
 
 
 def _speed(config: Standing | None, view: CaseView) -> str:

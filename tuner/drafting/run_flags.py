@@ -13,8 +13,8 @@ from tuner.drafting.command_lines import TypedCommand, text_of
 from tuner.drafting.draft import Draft
 from tuner.drafting.searches import Known, Role, SearchedFlag
 from tuner.drafting.watching import Used, Watched
-from tuner.study import Expression, Value, shown_launch, with_launches
-from tuner.trainers.config_files import is_config, is_named, values_in
+from tuner.study import Expression, Value, is_config, shown_launch, values_in, with_launches
+from tuner.trainers.config_files import is_named
 
 
 def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free_precision: bool = False) -> Known:

@@ -12,7 +12,7 @@ from pathlib import PurePath
 
 from tuner.count import Flag, TrainingCounts, as_parameter
 from tuner.drafting.command_lines import Setting, settings
-from tuner.study import LAUNCHES, Value, written
+from tuner.study import Value, launches, written
 
 _COARSE = {"float32": "bfloat16", "fp32": "bf16", "32": "bf16-mixed", "32-true": "bf16-mixed", "no": "bf16"}
 """A usual word for a precision → the word for a mixed one."""
@@ -201,7 +201,7 @@ class Known:
         listed = {flag.parameter: flag for flag in self.flags}
         both = [replace(listed.get(flag.parameter, flag), names=flag.names, value=flag.value) for flag in typed]
         flags = [*both, *(flag for flag in self.flags if flag.parameter not in self.typed)]
-        decided = LAUNCHES[self.launch].parameters if self.launch else frozenset[str]()
+        decided = launches()[self.launch].parameters if self.launch else frozenset[str]()
         return [flag for flag in flags if flag.parameter not in decided]
 
 

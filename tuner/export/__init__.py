@@ -3,7 +3,7 @@
 from tuner.export.case_view import CaseSummary, CaseView, ConfigRow, summary
 from tuner.export.findings import Topic, beside_table, findings
 from tuner.export.reader import StudyReader, connect, engine_at, has_study, reading
-from tuner.export.speed_gain import SpeedGain, gain
+from tuner.export.speed_gain import SpeedGain, doubts, gain, over_training, whole_training
 from tuner.export.tables import (
     Row,
     front_row,

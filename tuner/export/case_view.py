@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from tuner.export.bound import Bound, Profile, bound
-from tuner.probe import LOADED, SAMPLES_PER_S, duration, over, student_tail
+from tuner.probe import LOADED, SAMPLES_PER_S, duration, over
 from tuner.records.case_record import RECORDED, CaseRecord, RunRecord, StudyAttributes, newest_scored
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord, pooled
@@ -32,8 +32,6 @@ from tuner.study import LADDER, Config, grouped, launch_digest, launched, rung_o
 NO_TRIALS = "no_trials"
 BUSY = ("min_avg_util", "min_avg_sm")
 """The objectives of a study that looks for busy devices, not for speed."""
-CLEAR = 0.05
-"""A score is ahead if two equal configs would differ so in at most this share of races."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +137,7 @@ class CaseView:
             return None
         busiest, faster = scores[best.launch], scores[second.launch]
         lead = ahead(faster, busiest)
-        if lead is None or student_tail(abs(lead.errors), lead.freedom) > CLEAR:
+        if lead is None or not lead.is_clear:
             which = "which learns more is not clear"
         else:
             which = f"the {'faster' if lead.errors > 0 else 'busier'} one learns more"

@@ -1,10 +1,13 @@
-"""How many times as fast the best config of a case is as another one, with its error."""
+"""How many times as fast the best config of a case is as another one, with its error, and why this may not hold."""
 
+from collections.abc import Iterator
 from math import hypot, sqrt
+from statistics import fmean
 from typing import NamedTuple
 
 from tuner.export.case_view import CaseView
-from tuner.export.wording import SPEEDS
+from tuner.export.wording import SPEEDS, with_error
+from tuner.probe import WITHOUT_PAUSE, duration, over
 from tuner.search.standing import Standing
 
 
@@ -37,3 +40,60 @@ def gain(view: CaseView, own: Standing) -> SpeedGain | None:
     shares = (fast_error / fast, best.readings), (slow_error / slow, own.readings)
     scatter = max((share * sqrt(count) for share, count in shares if count > 1), default=0.0)
     return SpeedGain(times, times * hypot(*(max(share, scatter / sqrt(count)) for share, count in shares)))
+
+
+def over_training(times: SpeedGain, own: Standing, best: Standing) -> SpeedGain | None:
+    """Return a gain of steps as that of a whole training; None where the pauses of one of the two are unknown."""
+    before, after = _step_share(own), _step_share(best)
+    if not before or not after:
+        return None
+    return SpeedGain(times.times * after / before, times.error and times.error * after / before)
+
+
+def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> Iterator[str]:
+    """Yield why the gain of the best over the config of that name may not hold, the largest doubt first."""
+    if why := view.unlike_best(own) or view.failed_again:
+        yield f"how many times as many is unknown: {why}"
+    if view.loaded:
+        yield view.loaded
+    if own is None or view.best is None:
+        return
+    pauses = _pauses(own, view.best)
+    if pauses and not (_step_share(own) and _step_share(view.best)):
+        yield f"this is of training steps alone, and unknown with pauses: {pauses[0]}"
+    if own.readings == 1:
+        yield f"{name} ran once: ± holds the scatter within a run, and other runs may differ by more"
+    yield from _start_ups(own, view.best, name)
+    if not pauses:
+        yield "neither of the two saw an evaluation or another long pause; a whole training may gain more or less"
+
+
+def whole_training(times: SpeedGain, own: Standing, best: Standing, name: str) -> Iterator[str]:
+    """Yield the gain of a whole training, its steps and its pauses, where these are known of both configs."""
+    if overall := over_training(times, own, best):
+        before, after = (100 * (_step_share(config) or 0.0) for config in (own, best))
+        shares = f"steps are {before:.0f} % of the time of {name} and {after:.0f} % of that of the best"
+        gained = f"over the whole training the best is {with_error(*overall, 2)} times as fast as {name}"
+        yield "; ".join([gained, shares, *_pauses(own, best)[:1]])
+
+
+def _pauses(own: Standing, best: Standing) -> list[str]:
+    """Return what pauses cost, as the probes of the two have noted it."""
+    notes = [note for trial in (*best.trials, *own.trials) for note in trial.probe.notes]
+    return [note.removesuffix(f"; {WITHOUT_PAUSE}") for note in notes if note.endswith(WITHOUT_PAUSE)]
+
+
+def _step_share(config: Standing) -> float | None:
+    """Return the share of a whole training's time that its steps take; None where no probe of the config shows it."""
+    return over(fmean, (trial.probe.step_share for trial in config.trials))
+
+
+def _start_ups(own: Standing, best: Standing, name: str) -> Iterator[str]:
+    """Yield from which length of training on a slower start pays."""
+    own_s, best_s = (over(fmean, [trial.probe.start_up_s for trial in config.trials]) for config in (own, best))
+    before, after = own.samples_per_s, best.samples_per_s
+    if own_s is None or best_s is None or not before or not after or after <= before:
+        return
+    if (later_s := best_s - own_s) >= 5.0:
+        pays = duration(later_s * after / (after - before))
+        yield f"the best starts {duration(later_s)} later: it pays where {name} trains for over {pays}"

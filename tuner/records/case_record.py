@@ -135,7 +135,7 @@ class RunRecord:
             return self.failure
         return (
             f"the trainer ended by itself after {self.trained_s:.3g} of {self.seconds:.3g} s of training; raise the "
-            "command's own limit of steps, or give fewer --hours"
+            "command's own limit of steps, or give fewer --train-hours"
         )
 
 

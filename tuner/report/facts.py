@@ -14,6 +14,7 @@ from tuner.export import (
     StudyReader,
     Topic,
     at_its_end,
+    doubts,
     figure,
     findings,
     gain,
@@ -21,9 +22,11 @@ from tuner.export import (
     in_words,
     ladder_of_study,
     method_summary,
+    over_training,
     safe_rung,
     sentences,
     summary,
+    whole_training,
     with_error,
 )
 from tuner.export import trials as trials_in_words
@@ -156,7 +159,7 @@ class StudyFacts:
     @property
     def failures(self) -> dict[str, int]:
         """The kinds of failure over all cases, the commonest first, with the number of trials."""
-        counts = Counter({failed.kind: 0 for case in self.cases for failed in case.failures})
+        counts = Counter[str]()
         for case in self.cases:
             counts.update({failed.kind: failed.trials for failed in case.failures})
         return dict(counts.most_common())
@@ -274,8 +277,11 @@ def result(case: CaseFacts) -> Headline:
     if objective in SPEEDS and times:
         unit = SPEEDS[objective]
         speeds = f"{rounded(own.value)} → {rounded(best.value)} {unit}"
+        overall = over_training(times, own, best)
+        of_what = f" over the whole training; its steps: {speeds}" if overall else f": {speeds}"
+        leading = overall or times
         return Headline(
-            f"{times.times:.3g} times as fast: {speeds}", f"{with_error(*times, 2)} times {name}. {changed}"
+            f"{leading.times:.3g} times as fast{of_what}", f"{with_error(*leading, 2)} times {name}. {changed}"
         )
     pair = case.view.alike(own)
     if pair is None:
@@ -349,7 +355,16 @@ def verdict(case: CaseFacts) -> str:
         texts.append(f"its total batch is {row.best.total_batch:,.10g}")
     if row.bound:
         texts.append(f"its devices: {row.profile}")
-    return sentences(dict.fromkeys([*texts, *map(str, known)]))
+    return sentences(dict.fromkeys([*texts, *map(str, known), *_of_gain(case)]))
+
+
+def _of_gain(case: CaseFacts) -> Iterator[str]:
+    """Yield what a whole training gains, and why the gain may not hold, where the best is compared with a default."""
+    best, own, name = case.view.best, case.view.default, named_default(case)
+    if best is None or own is None or own.launch == best.launch or not (times := gain(case.view, own)):
+        return
+    yield from whole_training(times, own, best, name)
+    yield from doubts(case.view, own, name)
 
 
 def cost(case: CaseFacts) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tuner.export import figure, in_words, with_error
 from tuner.records.trial import OK, RUNNING, TrialRecord
 from tuner.report.facts import CaseFacts
-from tuner.study import launched, written
+from tuner.study import Value, launched, written
 
 UNUSED = "-"
 """The place on an axis of a parameter that does not count."""
@@ -52,15 +52,15 @@ def parallel(case: CaseFacts) -> Parallel | None:
     return Parallel(axes=shown, kinds=kinds, words=list(map(_words, trials)))
 
 
-def _of_parameter(name: str, values: Sequence[object]) -> Axis:
+def _of_parameter(name: str, values: Sequence[Value | None]) -> Axis:
     """Return the axis of a parameter: its values have equal distances, numbers in their order."""
     known = [value for value in dict.fromkeys(values) if value is not None]
     if not any(isinstance(value, str) for value in known):
-        known.sort(key=lambda value: float(str(int(value)) if isinstance(value, bool) else str(value)))
+        known.sort(key=float)
     ordered = ([None] if None in values else []) + known
     place = {value: index / max(1, len(ordered) - 1) for index, value in enumerate(ordered)}
     step = -(-len(ordered) // MOST_TICKS)
-    labels = [UNUSED if value is None else written(value) for value in ordered]  # pyright: ignore[reportArgumentType]
+    labels = [UNUSED if value is None else written(value) for value in ordered]
     ticks = [(place[value], label) for value, label in zip(ordered, labels, strict=True)][::-step][::-1]
     return Axis(name=name, places=[place[value] for value in values], ticks=ticks)
 

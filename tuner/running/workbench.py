@@ -23,6 +23,7 @@ from tuner.study import (
     Config,
     DeviceKind,
     Parameter,
+    Rule,
     Space,
     StudySpec,
     Value,
@@ -129,10 +130,13 @@ class Workbench:
         space = spec.build_space()
         left_out = not_searched(spec, self.trainer)
         searched = replace(space.restricted_to(set(space.names) - left_out.keys()), holds=self.holds)
-        refusal = self._refusal_of(spec)
-        if spec.rules or self.trainer.has_rules:
-            searched = replace(searched, holds=lambda config: self.holds(config) and refusal(config) is None)
-            searched = self._possible(searched, spec)
+        rules = spec.build_rules()
+        refusal = self._refusal_of(rules)
+        if rules or self.trainer.has_rules:
+            searched = Space(
+                tuple(self._possible(parameter, rules) for parameter in searched.parameters),
+                holds=lambda config: self.holds(config) and refusal(config) is None,
+            )
         if not searched.parameters:
             whys = "; ".join(f"{name}: {why}" for name, why in left_out.items())
             raise StudyError(
@@ -150,33 +154,31 @@ class Workbench:
             raise StudyError(f"nothing to search for {case.name}: no config can run; {config}: {refusal(config)}")
         return searched
 
-    def _refusal_of(self, spec: StudySpec) -> Callable[[Config], str | None]:
+    def _refusal_of(self, rules: Sequence[Rule]) -> Callable[[Config], str | None]:
         """Return what says why a config cannot run: a rule of the study or of the trainer; None where it can."""
-        rules, ranks = tuple(zip(spec.rules, spec.build_rules(), strict=True)), len(self.devices)
+        ranks = len(self.devices)
 
         def refusal(config: Config) -> str | None:
             values = {**config, RANKS: ranks}
-            broken = next((text for text, rule in rules if not rule.holds(values)), None)
-            return f"the rule {broken!r} leaves it out" if broken else self.trainer.refusal(config, ranks)
+            broken = next((rule for rule in rules if not rule.holds(values)), None)
+            return f"the rule {broken.text!r} leaves it out" if broken else self.trainer.refusal(config, ranks)
 
         return refusal
 
-    def _possible(self, space: Space, spec: StudySpec) -> Space:
-        """Return a space without the values that a rule refuses beside any others, such as a degree above all cards.
+    def _possible(self, parameter: Parameter, rules: Sequence[Rule]) -> Parameter:
+        """Return a parameter without values that a rule refuses beside any others, such as a degree above all cards.
 
-        Raises StudyError where a parameter has no other values.
+        Raises StudyError where it has no other values.
         """
-        rules, ranks, parameters = spec.build_rules(), len(self.devices), list[Parameter]()
-        for parameter in space.parameters:
+        ranks = len(self.devices)
 
-            def possible(value: Value, name: str = parameter.name) -> bool:
-                return all(rule.holds({name: value, RANKS: ranks}) for rule in rules)
+        def possible(value: Value) -> bool:
+            return all(rule.holds({parameter.name: value, RANKS: ranks}) for rule in rules)
 
-            values, grown = (tuple(filter(possible, some)) for some in (parameter.values, parameter.grown))
-            if not values:
-                raise StudyError(f"the rules leave no value of {parameter.name} on {ranks} device(s)")
-            parameters.append(replace(parameter, values=values, grown=grown))
-        return replace(space, parameters=tuple(parameters))
+        values, grown = (tuple(filter(possible, some)) for some in (parameter.values, parameter.grown))
+        if not values:
+            raise StudyError(f"the rules leave no value of {parameter.name} on {ranks} device(s)")
+        return replace(parameter, values=values, grown=grown)
 
     def cut_for(self, case: Case) -> LadderEnd | None:
         """Return where the trainer cuts the case's ladder; None where the whole ladder of the study can run.

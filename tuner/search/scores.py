@@ -7,8 +7,11 @@ from math import inf, sqrt
 from statistics import fmean, variance
 from typing import Generic, NamedTuple, TypeVar
 
+from tuner.probe import student_tail
 from tuner.records.case_record import RunRecord
 
+CLEAR = 0.05
+"""A lead is clear if two equal configs would differ so in at most this share of races."""
 MOST_POINTS = 300
 """The most points that are kept of a curve."""
 
@@ -38,6 +41,16 @@ class Lead(NamedTuple):
     """The difference in standard errors of the difference."""
     freedom: int
     """The degrees of freedom of this standard error."""
+
+    @property
+    def chance(self) -> float:
+        """The share of races in which chance alone would put two equal configs so far apart (Student's t test)."""
+        return student_tail(abs(self.errors), self.freedom)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether this is hardly chance."""
+        return self.chance <= CLEAR
 
 
 def score_at(curve: Curve, seconds: float) -> float | None:

@@ -179,6 +179,14 @@ def _expected_s(choice: Choice, history: History) -> float | None:
     return usual_s and min(choice.takes_s or usual_s, usual_s)
 
 
+def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float) -> bool:
+    """Return whether the confirmations fit into the time behind a probe; before `EXPLORED` trials, no time is kept."""
+    next_s, usual_s = _expected_s(choice, history), trials.usual_s(history.trials)
+    if trials.finished(history.trials) < EXPLORED or next_s is None or usual_s is None:
+        return True
+    return left_s >= next_s + CONFIRMATIONS * usual_s
+
+
 Answer = TypeVar("Answer")
 Otherwise = TypeVar("Otherwise")
 
@@ -462,17 +470,14 @@ class CaseStudy:
 
         Where the time left holds the search's next probe, but no confirmations after it, the confirmation comes first.
         """
-        running, finished = trials.running(history.trials), trials.finished(history.trials)
-        answer = None
-        if target is None or finished + running < target:
+        running, answer = trials.running(history.trials), None
+        if target is None or trials.finished(history.trials) + running < target:
             answer = self._strategy.choose(history, price)
-        if isinstance(answer, Choice):
-            next_s, confirmation_s = _expected_s(answer, history), trials.usual_s(history.trials)
-            is_long = next_s is None or confirmation_s is None or left_s >= next_s + CONFIRMATIONS * confirmation_s
-            if is_long or finished < EXPLORED or answer.why is not Why.SEARCH:
-                return answer
-        confirmed = self._strategy.confirm(history, price) if self._confirm and not running else None
-        return confirmed or (answer if isinstance(answer, Choice) else None)
+        search = answer if isinstance(answer, Choice) else None
+        if search and (search.why is not Why.SEARCH or _leaves_time_to_confirm(search, history, left_s)):
+            return search
+        confirmation = self._strategy.confirm(history, price) if self._confirm and not running else None
+        return confirmation or search
 
     def end(self, *, keep: bool = True) -> str | None:
         """Return why nothing is left to probe; None while something is.

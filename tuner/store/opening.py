@@ -172,16 +172,15 @@ def siblings(
             return storage.get_all_trials(cases[name][0], deepcopy=False)
 
         own = (sibling(name, trials(f"{prefix}{name}")) for name in most_similar(case, candidates))
-        others = (sibling(name, trials(name)) for name in alike if measured_script(trials(name)) == script)
+        others = (sibling(name, known) for name in alike if measured_scripts(known := trials(name)) == {script})
         return list(islice(filter(None, chain(own, others)), NEAREST))
 
     return database.transact(found)
 
 
-def measured_script(trials: Iterable[FrozenTrial]) -> str | None:
-    """Return what names the content of the script that complete trials have measured; None where it has changed."""
-    scripts = {kept(trial).probe.facts.get("script") for trial in trials if trial.state == TrialState.COMPLETE}
-    return scripts.pop() if len(scripts) == 1 else None
+def measured_scripts(trials: Iterable[FrozenTrial]) -> set[str | None]:
+    """Return what names the content of each script that complete trials have measured."""
+    return {kept(trial).probe.facts.get("script") for trial in trials if trial.state == TrialState.COMPLETE}
 
 
 def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:

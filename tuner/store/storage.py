@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy as copied
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ from tuner.records.case_record import StudyAttributes
 from tuner.records.schema import ATTRIBUTES, STATE, STUDIES, TRIALS, of_study, read_json, storable
 from tuner.records.trial import RUNNING, is_kept, stored_facts
 from tuner.store.leases import Lease
+from tuner.study import grouped
 
 NO_RECORD = "Record does not exist."
 """The text of Optuna's KeyError for a study or a trial that is gone."""
@@ -95,6 +96,10 @@ class _Decoded(dict[str, Any]):
         return self
 
 
+def _decoded(rows: Iterable[Row[Any]]) -> _Decoded:
+    return _Decoded((row.key, read_json(row.value_json)) for row in rows)
+
+
 class TrialStorage(BaseStorage):
     """Stores through Optuna's RDBStorage what every database can store, and reads trials without objects for each row.
 
@@ -151,7 +156,7 @@ class TrialStorage(BaseStorage):
         return self._attributes(_SYSTEM_FACTS, study_id)
 
     def _attributes(self, query: Any, study_id: int) -> dict[str, Any]:
-        return _Decoded((row.key, read_json(row.value_json)) for row in self.rows(query, study=study_id))
+        return _decoded(self.rows(query, study=study_id))
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
         """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
@@ -202,10 +207,9 @@ class TrialStorage(BaseStorage):
 
     def cases(self) -> dict[str, tuple[int, StudyAttributes]]:
         """Return the cases of all studies, in the order in which they were started: STUDY/CASE → study id and facts."""
+        facts = grouped(self.rows(select(schema.FACTS)), lambda row: row.study_id)
         rows = self.rows(select(STUDIES.c.study_id, STUDIES.c.study_name).order_by(STUDIES.c.study_id))
-        return {
-            row.study_name: (row.study_id, StudyAttributes(self.get_study_user_attrs(row.study_id))) for row in rows
-        }
+        return {row.study_name: (row.study_id, StudyAttributes(_decoded(facts.get(row.study_id, ())))) for row in rows}
 
     def neighbours(self, study: str, lives: Callable[[Lease], bool]) -> list[Neighbour]:
         """Return the probes of all cases of a study that run now. A trial whose process is gone is left out.

@@ -3,9 +3,10 @@
 from tuner.study.batch import REASON, BatchFit, Tried, first_size, fit, next_size
 from tuner.study.cases import FILES, Case, lending_order, most_similar, select
 from tuner.study.changed_run import changed_study
+from tuner.study.config_values import FORMS, as_yaml, config_content, config_text, is_config, round_trip, values_in
 from tuner.study.expression import Expression, Rule
 from tuner.study.keys import literal_keys, masked_trainer, without_keys
-from tuner.study.launches import LAUNCHES, shown_launch, with_launches
+from tuner.study.launches import launches, shown_launch, with_launches
 from tuner.study.parameter import MOST_CASES, Number, ParameterSpec, PositiveInt, Strict
 from tuner.study.prices import price_of_all, read_prices
 from tuner.study.shell import (
@@ -48,6 +49,7 @@ from tuner.study.spec import (
     TRAINING_HOURS,
     Constraint,
     EnvironmentSpec,
+    LaunchName,
     Name,
     Prices,
     ProbeSpec,

@@ -43,7 +43,8 @@ def changed_study(spec: StudySpec, settings: Sequence[str], max_seconds: float |
         raw.setdefault("probe", {})["max_seconds"] = max_seconds
         _drop(raw, "probe", "max_seconds")
         names.append(f"{max_seconds:g}s")
-    raw.pop("fallback", None)
+    for applied in ("fallback", "launch"):  # the study has what they stand for
+        raw.pop(applied, None)
     raw["name"] = re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join([spec.name, *map(str.strip, names)]))[:LONGEST_NAME]
     try:
         return StudySpec.model_validate(raw)

@@ -44,6 +44,7 @@ class Expression:
         """Read an expression of up to 200 characters. Raises ValueError that says what cannot be used."""
         if len(text) > _MOST_CHARACTERS:
             raise ValueError(f"has {len(text)} characters, {_MOST_CHARACTERS} at most")
+        self.text = text
         self._names: dict[str, str] = {}
         self._counted: set[str] = set()
         try:

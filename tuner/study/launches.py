@@ -7,18 +7,21 @@ A launch knows flags of a script, variables, or values of a configuration file. 
 first. What the study file says itself stays.
 """
 
-import json
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from tuner.study.config_values import values_in
+from tuner.study.expression import Rule
 from tuner.study.shell import shell_split
 from tuner.study.space import Value, written
+from tuner.study.spec import RANKS
 
 KEPT = ["batch", "sample", "model", "optimizer", "precision", "loss"]
 """The parts of the training that no launch changes."""
@@ -72,17 +75,17 @@ class Launch:
         return frozenset(map(_parameter, (*self.space, *self.computed)))
 
 
-_TABLES: TypeAdapter[dict[str, Launch]] = TypeAdapter(dict[str, Launch])
-LAUNCHES: Mapping[str, Launch] = _TABLES.validate_python(
-    tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-)
-"""Name → launch, as `launches.toml` lists them."""
+@cache
+def launches() -> Mapping[str, Launch]:
+    """Return each launch by its name, as `launches.toml` lists them."""
+    tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    return TypeAdapter(dict[str, Launch]).validate_python(tables)
 
 
 def shown_launch(flags: Collection[str]) -> str | None:
     """Return the launch that a script's own flags show; None where they show none."""
     known = set(map(_normal, flags))
-    wanted = {name: set(map(_normal, launch.shown_by)) for name, launch in LAUNCHES.items() if launch.shown_by}
+    wanted = {name: set(map(_normal, launch.shown_by)) for name, launch in launches().items() if launch.shown_by}
     return next((name for name, shown_by in wanted.items() if shown_by <= known), None)
 
 
@@ -93,9 +96,9 @@ def with_launches(study: dict[str, Any]) -> dict[str, Any]:
     """
     names = study.get("launch")
     for name in reversed([names] if isinstance(names, str) else names or []):
-        if name not in LAUNCHES:
-            raise ValueError(f"launch: {name!r} is unknown; known: {', '.join(LAUNCHES)}")
-        study = _with(study, name, LAUNCHES[name])
+        if name not in launches():
+            raise ValueError(f"launch: {name!r} is unknown; known: {', '.join(launches())}")
+        study = _with(study, name, launches()[name])
     return study
 
 
@@ -171,10 +174,11 @@ def _with(study: dict[str, Any], name: str, launch: Launch) -> dict[str, Any]:
     rules = [rule for text in launch.rules if (rule := _resolved(text, values, added))]
     is_counted = not any(key in options for key in _PROGRESS)
     options = {**({"keeps": KEPT, "learning": "keep"} if is_counted else {}), **options, "command": command.words}
+    options |= {"env": command.env} if command.env else {}
     files = {command.file: added.files} if added.files else {}
-    for key, more in {"env": command.env, "unset": added.unset, "computed": added.computed, "files": files}.items():
+    for key, more in {"unset": added.unset, "computed": added.computed, "files": files}.items():
         if more:
-            options[key] = {**more, **(options.get(key) or {})} if key != "env" else more
+            options[key] = {**more, **(options.get(key) or {})}
     return {
         "objective": "samples_per_s",
         **study,
@@ -203,7 +207,7 @@ def _command(trainer: Mapping[str, Any], options: Mapping[str, Any], launch: Lau
     folder = Path(str(trainer.get("root") or ""), str(options.get("cwd") or "")).expanduser()
     for word in words if launch.file else ():
         name = word.rpartition("=")[2]
-        values = dict(_leaves(_json(folder / name))) if name.endswith(".json") else {}
+        values = values_in(folder / name) if name.endswith(".json") else {}
         if launch.file in values:
             return replace(command, file=name, in_file=values)
     return command
@@ -250,9 +254,7 @@ def _compute(command: _Command, launch: Launch, values: dict[str, Value], added:
         parameter, text = _parameter(flag), str(follows["value"])
         own = {**({parameter: follows["own"]} if "own" in follows else {}), **values}
         names = re.findall(r"\{own:(\w+)\}", text)
-        is_open = (
-            command.typed(flag) in {None, "-1"} or "own" in follows
-        )  # -1 stands for what torchtitan computes itself
+        is_open = "own" in follows or command.typed(flag) in {None, "-1"}  # -1: torchtitan computes it itself
         if is_open and all(isinstance(own.get(name), int) for name in names):
             for name in names:
                 text = text.replace(f"{{own:{name}}}", str(own[name]))
@@ -262,7 +264,7 @@ def _compute(command: _Command, launch: Launch, values: dict[str, Value], added:
 
 def _resolved(rule: str, values: Mapping[str, Value], added: _Added) -> str | None:
     """Return a rule with the values of what does not vary; None where such a value is unknown, or nothing varies."""
-    names = set(re.findall(r"\{([\w-]+)\}", rule)) - {"ranks"}
+    names = Rule(rule).names - {RANKS}
     for name in names - added.space.keys():
         if name not in values and name not in added.computed:
             return None
@@ -270,23 +272,6 @@ def _resolved(rule: str, values: Mapping[str, Value], added: _Added) -> str | No
         text = repr(value) if isinstance(value, str) else written(value)
         rule = rule.replace(f"{{{name}}}", f"({added.computed[name]})" if name in added.computed else text)
     return rule if names & added.space.keys() else None
-
-
-def _json(path: Path) -> object:
-    """Return the content of a JSON file; None where it cannot be read."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-
-
-def _leaves(content: object, before: str = "") -> Iterator[tuple[str, Value]]:
-    """Yield the keys to each single value, joined by dots, and the value."""
-    for key, value in content.items() if isinstance(content, dict) else ():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{before}{key}.")
-        elif isinstance(value, bool | int | float | str):
-            yield f"{before}{key}", value
 
 
 def _value(text: str) -> Value:

@@ -222,6 +222,11 @@ class Space:
         """The names of all parameters, whether active or not."""
         return tuple(parameter.name for parameter in self.parameters)
 
+    @property
+    def combinations(self) -> int:
+        """The number of combinations of all values, be they configs or not."""
+        return math.prod(len(parameter.values) for parameter in self.parameters)
+
     def values(self, name: str) -> tuple[Value, ...]:
         """Return the values of the parameter called `name`, or nothing when there is no such parameter."""
         return next((parameter.values for parameter in self.parameters if parameter.name == name), ())
@@ -329,8 +334,7 @@ class Space:
 
     def example(self) -> Config | None:
         """Return a config; None where there is none, or where none of a large space is found within seconds."""
-        is_large = math.prod(len(parameter.values) for parameter in self.parameters) > _DRAWS
-        return self.own or next(self.drawn() if is_large else self.configs(), None)
+        return self.own or next(self.drawn() if self.combinations > _DRAWS else self.configs(), None)
 
     def _extend(self, config: Config, parameters: Sequence[Parameter]) -> Iterator[Config]:
         """Yield all configs that begin with `config`, with a value of each active parameter that follows."""

@@ -405,12 +405,12 @@ class StudySpec(Strict):
     @model_validator(mode="after")
     def _rules_are_about_the_space(self) -> "StudySpec":
         """Check that each rule names parameters, and that those that it counts with are numbers."""
-        for text, rule in zip(self.rules, self.build_rules(), strict=True):
+        for rule in self.build_rules():
             if unknown := sorted(rule.names - self.space.keys() - {RANKS}):
-                raise ValueError(f"rules: {text!r} names {unknown[0]}, which is no parameter of the space")
+                raise ValueError(f"rules: {rule.text!r} names {unknown[0]}, which is no parameter of the space")
             for name in sorted(rule.counted - {RANKS}):
                 if wrong := [value for value in self.space[name].values if isinstance(value, bool | str)]:
-                    raise ValueError(f"rules: {text!r} counts with {name}, whose value {wrong[0]!r} is no number")
+                    raise ValueError(f"rules: {rule.text!r} counts with {name}, whose value {wrong[0]!r} is no number")
         return self
 
     @model_validator(mode="after")

@@ -40,11 +40,12 @@ from tuner.study import (
     expanded,
     masked_trainer,
     quoted,
+    values_in,
     written,
 )
 from tuner.trainers.base import STANDARD, Trainer, checked, device_names, interpreter, programs
 from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, Labels
-from tuner.trainers.config_files import changed, copy_name, values_in, with_copies
+from tuner.trainers.config_files import changed, copy_name, with_copies
 from tuner.trainers.presets import PRESETS
 from tuner.trainers.script_file import script
 from tuner.trainers.template import Reference, fill, flags, placeholders

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from tuner.probe import SCORE_GROUP
-from tuner.study import MOST_CASES, Expression, Name, Strict, Value, Variables, shell_split
-from tuner.trainers.config_files import is_config, is_named
+from tuner.study import MOST_CASES, Expression, Name, Strict, Value, Variables, is_config, shell_split
+from tuner.trainers.config_files import is_named
 from tuner.trainers.presets import with_preset
 from tuner.trainers.template import flags, placeholders
 

@@ -1,36 +1,13 @@
-"""Configuration files of a script: which values they hold, and copies of them with other values."""
+"""Configuration files of a script: copies of them with other values."""
 
 import json
 import re
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from io import StringIO
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from tuner.errors import TrainerError
-from tuner.study import Value
-
-FORMS = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json"}
-"""The ending of a file → its form."""
-MOST_BYTES = 1 << 20
-"""A larger file holds no settings."""
-
-
-def is_config(path: str) -> bool:
-    """Return whether a file may hold settings that can be changed."""
-    return Path(path).suffix.lower() in FORMS
-
-
-def values_in(path: Path) -> dict[str, Value]:
-    """Return the single values of a file: the keys to a value, joined by dots → the value; empty where unreadable."""
-    try:
-        return dict(_leaves(_read(path, _text(path)), ""))
-    except TrainerError:
-        return {}
+from tuner.study import FORMS, Value, as_yaml, config_content, config_text
 
 
 def changed(path: Path, values: Mapping[str, Value]) -> str:
@@ -43,10 +20,10 @@ def changed(path: Path, values: Mapping[str, Value]) -> str:
     Raises:
         TrainerError: where the file cannot be read, or has no such value.
     """
-    text = _text(path)
+    text = config_text(path)
     if FORMS.get(path.suffix.lower()) == "toml":
         return _with_toml(path, text, values)
-    content = _read(path, text)
+    content = config_content(path, text)
     for keys, value in values.items():
         _set(path, content, keys, value)
     if FORMS.get(path.suffix.lower()) == "json":
@@ -74,55 +51,6 @@ def _with_copy(word: str, copies: Mapping[str, Path | str]) -> str:
         if is_named(name, [word]):
             return f"{word.removesuffix(name)}{copy}"
     return word
-
-
-def round_trip() -> YAML:
-    """Return what reads and writes YAML so that order, comments, quotes and long lines stay as they are."""
-    yaml = YAML()
-    yaml.preserve_quotes = True
-    yaml.width = 1 << 16
-    return yaml
-
-
-def as_yaml(content: object) -> str:
-    """Return the text of what `round_trip` has read."""
-    written = StringIO()
-    round_trip().dump(content, written)
-    return written.getvalue()
-
-
-def _text(path: Path) -> str:
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            raise TrainerError(f"{path} has over {MOST_BYTES} bytes, so it is not read for settings")
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TrainerError(f"{path} cannot be read: {error}") from error
-
-
-def _read(path: Path, text: str) -> Any:
-    """Return the content of a configuration file. Raises TrainerError where the text has another form."""
-    try:
-        if FORMS.get(path.suffix.lower()) == "json":
-            return json.loads(text)
-        if FORMS.get(path.suffix.lower()) == "yaml":
-            return round_trip().load(text)
-        return tomllib.loads(text)
-    except (ValueError, YAMLError, RecursionError) as error:
-        raise TrainerError(f"{path} is not {path.suffix[1:]}: {error}") from error
-
-
-def _leaves(content: object, before: str) -> Iterator[tuple[str, Value]]:
-    for key, value in content.items() if isinstance(content, Mapping) else ():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{before}{key}.")
-        elif isinstance(value, bool | int | float | str):
-            yield f"{before}{key}", _plain(value)
-
-
-def _plain(value: bool | int | float | str) -> Value:
-    """Return a value without what its file says about its form."""
-    return next(kind(value) for kind in (bool, int, float, str) if isinstance(value, kind))
 
 
 def _set(path: Path, content: Any, keys: str, value: Value) -> None:

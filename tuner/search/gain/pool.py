@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tuner.errors import StudyError
 from tuner.search.resource_model import Floats
-from tuner.study import Config, Parameter, Space, Value, config_digest, ladder_of
+from tuner.study import Config, Parameter, Space, Value, config_digest, every, ladder_of
 
 Codes = NDArray[np.intp]
 
@@ -144,11 +144,10 @@ class Pool:
 
 def _listed(space: Space) -> list[Config]:
     """Return the configs of a space; where there are more than `MOST`, only some, but more than `MOST`."""
-    free = list(islice(replace(space, holds=lambda _: True).configs(), MOST + 1))
+    free = list(islice(replace(space, holds=every).configs(), MOST + 1))
     if len(free) <= MOST:
         return list(filter(space.holds, free))
-    combined = math.prod(len(parameter.values) for parameter in space.parameters)
-    return list(islice(space.configs(), MOST + 1)) if combined <= _COMBINED else free
+    return list(islice(space.configs(), MOST + 1)) if space.combinations <= _COMBINED else free
 
 
 def first(pool: Pool, may_run: NDArray[np.bool_], closed: Sequence[int], failed: Codes) -> int:

@@ -16,7 +16,6 @@ from tuner.probe import (
     FailureKind,
     Next,
     ProbeResult,
-    student_tail,
     with_sure_speed,
 )
 from tuner.records.case_record import RunRecord, scored_by
@@ -256,7 +255,7 @@ class Race:
         raise TrainerError(
             f"the race stopped: {problem}; let the study name what the trainer prints as its return ("
             "MimicKit: `trainer.options.score_row`; a command: the group `return` in `progress`), or give more "
-            "--hours: the first runs are the shortest"
+            "--train-hours: the first runs are the shortest"
         )
 
     def _train(self, entrant: Entrant, seed: int, seconds: float) -> RunRecord | None:
@@ -324,10 +323,9 @@ def verdict(places: Sequence[Place]) -> Iterator[str]:
 
 
 def _lead(winner: Mean, second: Entrant, mean: Mean) -> str:
-    """Return how far the second is behind, and how often chance alone would do this (Student's t test).
+    """Return how far the second is behind, and how often chance alone would do this.
 
-    The winner is clear if chance would put two equal configs so far apart in at most 5 % of races. Less than 1 % is not
-    told as a number: two or three seeds do not show it.
+    Less than 1 % is not told as a number: two or three seeds do not show it.
     """
     lag = f"{second} follows with {score_text(mean.value, mean.error)}"
     lead = ahead(winner, mean)
@@ -335,7 +333,6 @@ def _lead(winner: Mean, second: Entrant, mean: Mean) -> str:
         return f"{lag}. How sure this is cannot be said: each of the two was trained with one seed."
     if lead is None:
         return f"{lag}. The seeds make no difference: each config's runs have one score. Does the command use {{seed}}?"
-    chance = student_tail(lead.errors, lead.freedom)
-    often = f"{100 * chance:.0f} %" if chance >= 0.01 else "less than 1 %"
+    often = f"{100 * lead.chance:.0f} %" if lead.chance >= 0.01 else "less than 1 %"
     lag += f", {lead.errors:.1f} standard errors behind. Two equal configs would differ so in {often} of races"
-    return f"{lag}." if chance <= 0.05 else f"{lag}: the winner is not clear, and more hours or seeds may tell."
+    return f"{lag}." if lead.is_clear else f"{lag}: the winner is not clear, and more hours or seeds may tell."

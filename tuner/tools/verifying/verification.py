@@ -1,17 +1,15 @@
 """Measures a person's own command and the best of a study again, in turns, and says whether their speeds still hold."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import partial
-from statistics import fmean, stdev
-from typing import NamedTuple
+from statistics import fmean
 
 from tuner.count import differences
 from tuner.errors import StudyError, TrainerError
-from tuner.export import SPEEDS, CaseView, no_best, with_error
-from tuner.probe import SAMPLES_PER_S, Answer, FailureKind, Next, ProbeResult, error, over, value
+from tuner.export import SPEEDS, CaseView, SpeedGain, no_best, with_error
+from tuner.probe import SAMPLES_PER_S, Answer, FailureKind, Next, ProbeResult, error, error_of_mean, over, value
 from tuner.running.job import Budget, Job
 from tuner.running.prober import run_in
 from tuner.search.standing import Standing
@@ -93,13 +91,6 @@ def subjects(view: CaseView, own: Config | None) -> list[Subject]:
     return [*others, Subject(name="the best", then=best, metric=metric)]
 
 
-class Gain(NamedTuple):
-    """How many times as fast the best is as the person's own config."""
-
-    times: float
-    error: float
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Findings:
     """What the runs of a verification have shown."""
@@ -118,13 +109,13 @@ class Findings:
         return Slowdown.of(subject.readings, subject.reading, subject.then.readings, spread)
 
     @property
-    def gain(self) -> Gain | None:
+    def gain(self) -> SpeedGain | None:
         """The gain of the best over the own config, of the pairs of runs; None where only one config was measured."""
         if len(self.subjects) < 2:
             return None
         own, best = (subject.readings for subject in self.subjects)
         ratios = [fast.value / slow.value for slow, fast in zip(own, best, strict=True)]
-        return Gain(fmean(ratios), stdev(ratios) / math.sqrt(len(ratios)))
+        return SpeedGain(fmean(ratios), error_of_mean(ratios, ()))
 
     @property
     def verdict(self) -> Exit:

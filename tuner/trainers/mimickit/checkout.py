@@ -10,9 +10,8 @@ from typing import Any
 from ruamel.yaml.error import YAMLError
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.study import FILES, VARIANT, Case, Value
+from tuner.study import FILES, VARIANT, Case, Value, as_yaml, round_trip
 from tuner.trainers.base import Dependencies, LadderEnd, Limit
-from tuner.trainers.config_files import as_yaml, round_trip
 
 
 def parse(text: str) -> dict[str, tuple[str, ...]]:
