@@ -1,6 +1,6 @@
 # Three commands do everything on a fresh machine: `make optimize`, `make demo` and `make test`.
 PYTHON ?= python3
-# without MimicKit and without a GPU, a search of two minutes that shows everything
+# without MimicKit and without a GPU, a search of about a minute and a half that shows everything
 STUDY ?= $(if $(or $(MIMICKIT_ROOT),$(shell command -v nvidia-smi)),pi_plus,demo)
 VENV := .venv
 BIN := $(VENV)/bin
