@@ -10,8 +10,6 @@ from typing import Generic, NamedTuple, TypeVar
 from tuner.probe import student_tail
 from tuner.records.case_record import RunRecord
 
-CLEAR = 0.05
-"""A lead is clear if two equal configs would differ so in at most this share of races."""
 MOST_POINTS = 300
 """The most points that are kept of a curve."""
 
@@ -49,8 +47,8 @@ class Lead(NamedTuple):
 
     @property
     def is_clear(self) -> bool:
-        """Whether this is hardly chance."""
-        return self.chance <= CLEAR
+        """Whether this is hardly chance: two equal configs would differ so in at most 5 % of races."""
+        return self.chance <= 0.05
 
 
 def score_at(curve: Curve, seconds: float) -> float | None:

@@ -35,11 +35,6 @@ from tuner.store.opening import check_unchanged, open_study
 from tuner.store.storage import Neighbour
 from tuner.study import BatchFit, Config, Space, launch_digest, open_anew, same_launch
 
-CONFIRMATIONS = 2
-"""Before a gain is told, the own config and the best are measured again: so many probes end a limited time."""
-EXPLORED = 4
-"""A limited time that holds fewer finished trials is spent on new configs alone."""
-
 
 def kept_probe(result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, folder: Path) -> ProbeRecord:
     """Return what is kept of a probe; a refused config has no plan.
@@ -180,11 +175,14 @@ def _expected_s(choice: Choice, history: History) -> float | None:
 
 
 def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float) -> bool:
-    """Return whether the confirmations fit into the time behind a probe; before `EXPLORED` trials, no time is kept."""
+    """Return whether the two confirmations, of the own config and the best, fit into the time behind a probe.
+
+    Before four trials have finished, no time is kept for them.
+    """
     next_s, usual_s = _expected_s(choice, history), trials.usual_s(history.trials)
-    if trials.finished(history.trials) < EXPLORED or next_s is None or usual_s is None:
+    if trials.finished(history.trials) < 4 or next_s is None or usual_s is None:
         return True
-    return left_s >= next_s + CONFIRMATIONS * usual_s
+    return left_s >= next_s + 2 * usual_s
 
 
 Answer = TypeVar("Answer")

@@ -19,9 +19,6 @@ from tuner.search.observed import Observed, Sibling
 from tuner.search.samplers import StrategySampler, siblings_first
 from tuner.study import PATIENCE, TRAINING_HOURS, Config, ProbeSpec, Space, launched
 
-LOOKED_AROUND = 20
-"""In a space too large to list, all neighbours of so many of the best configs are candidates."""
-
 
 class Gain:
     """Weighs what a config is expected to gain against the seconds it takes; see `Acquisition`.
@@ -105,8 +102,8 @@ class Gain:
         state = [(trial.number, trial.state) for trial in trials]
         if self._latest is None or self._latest[0] != state:
             observed = Observed(trials, sign=history.signs[0], siblings=self._siblings, ladder=self._space.ladder)
-            if self._space_pool.is_part:
-                best = sorted(observed.measured.values(), key=lambda entry: -entry.values[-1].number)[:LOOKED_AROUND]
+            if self._space_pool.is_part:  # too large to list: all neighbours of the best 20 are candidates
+                best = sorted(observed.measured.values(), key=lambda entry: -entry.values[-1].number)[:20]
                 tried = [launched(trial.params) for trial in trials]
                 self._pool = self._space_pool.beside(tried, [entry.config for entry in best])
             self._latest = state, Acquisition(self._pool, observed, self._limits, self._goal, self._source)

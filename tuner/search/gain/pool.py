@@ -16,8 +16,7 @@ from tuner.study import Config, Parameter, Space, Value, config_digest, every, l
 Codes = NDArray[np.intp]
 
 _MIDDLE = 0.5
-BEGIN = 0.5
-"""The height on the ladder, from 0 to 1, of the first probe."""
+"""Where a config without a ladder, or without a parameter, lies between 0 and 1; also the height of the first probe."""
 
 
 class Levels:
@@ -90,24 +89,20 @@ def _squares(line: Floats | None, rows: Codes, columns: Codes, unused: int) -> F
 
 MOST = 100_000
 """The largest number of configs that are listed. To compare this many takes about a second of CPU time, and 0.2 GB."""
-DRAWN = 20_000
-"""So many configs are drawn of a space that has more."""
-_COMBINED = 5_000_000
-"""The most combinations of values that are looked through for those that keep the constraints: some seconds."""
 
 
 class Pool:
     """All configs of a space, or a part of a large one. The place in the list names a config."""
 
     def __init__(self, space: Space, part: Sequence[Config] = ()) -> None:
-        """Without a `part` of its configs, the space is listed, or drawn from if it has more than `MOST`.
+        """Without a `part` of its configs, the space is listed; of one with more than `MOST`, 20,000 are drawn.
 
         Raises StudyError if no config is found that keeps the constraints of a large space.
         """
         listed = [] if part else _listed(space)
         self.space = space
         self.is_part = bool(part) or len(listed) > MOST
-        self.configs = list(part) or (list(islice(space.drawn(), DRAWN)) if self.is_part else listed)
+        self.configs = list(part) or (list(islice(space.drawn(), 20_000)) if self.is_part else listed)
         if self.is_part and not self.configs:
             raise StudyError("no combination of values that was drawn keeps the constraints; leave values out")
         self.levels = Levels(space)
@@ -143,11 +138,14 @@ class Pool:
 
 
 def _listed(space: Space) -> list[Config]:
-    """Return the configs of a space; where there are more than `MOST`, only some, but more than `MOST`."""
+    """Return the configs of a space; where there are more than `MOST`, only some, but more than `MOST`.
+
+    Up to 5,000,000 combinations of values are looked through for those that keep the constraints: some seconds.
+    """
     free = list(islice(replace(space, holds=every).configs(), MOST + 1))
     if len(free) <= MOST:
         return list(filter(space.holds, free))
-    return list(islice(space.configs(), MOST + 1)) if space.combinations <= _COMBINED else free
+    return list(islice(space.configs(), MOST + 1)) if space.combinations <= 5_000_000 else free
 
 
 def first(pool: Pool, may_run: NDArray[np.bool_], closed: Sequence[int], failed: Codes) -> int:
@@ -158,7 +156,7 @@ def first(pool: Pool, may_run: NDArray[np.bool_], closed: Sequence[int], failed:
     """
     if not closed and pool.space.own and may_run[own := pool.places([config_digest(pool.space.own)])[0]]:
         return own
-    height = min([BEGIN, *(pool.heights[place] / 2.0 for place in closed)])
+    height = min([_MIDDLE, *(pool.heights[place] / 2.0 for place in closed)])
     shared = (pool.codes[:, None] == failed).sum(axis=2).max(axis=1, initial=0)
     return int(min(np.flatnonzero(may_run), key=lambda place: (shared[place], abs(pool.heights[place] - height))))
 
