@@ -124,18 +124,17 @@ class Asked:
 
     number: int
     config: Config
-    attempt: int
+    choice: Choice
+    """Why the config was chosen, and how it is to be measured."""
+    attempt: int = 1
     """1 + the number of failures in a row that this config has had just before."""
-    cold: bool
-    """Whether the trainer's plain command measures the config: a session has failed, or has found the best config."""
-    confirms: bool = False
-    """Whether the trial measures again what the result hangs on."""
     repeats: bool = False
     """Whether the config was measured before. Nothing ends such a probe early: only fast repeats would be left."""
-    origin: str | None = None
-    """The other case in which this config is the best, if the config comes from another case."""
-    left: float | None = None
-    """The trials after which the search probably ends, this trial included; None where nothing tells."""
+
+    @property
+    def confirms(self) -> bool:
+        """Whether the trial measures again what the result hangs on."""
+        return self.choice.why is Why.CONFIRM
 
 
 _MARKS = {Why.CONFIRM: schema.CONFIRMS, Why.CALIBRATE: schema.CALIBRATES, Why.SOAK: schema.SOAKS, Why.TELL: schema.TOLD}
@@ -155,12 +154,9 @@ def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[Froze
     return Asked(
         number=trial.number,
         config=config,
+        choice=choice,
         attempt=1 + trials.failures_in_a_row(before, config),
-        cold=choice.cold,
-        confirms=choice.why is Why.CONFIRM,
         repeats=any(trial.state == TrialState.COMPLETE and same_launch(trial.params, config) for trial in before),
-        origin=choice.origin,
-        left=choice.left,
     )
 
 

@@ -13,11 +13,9 @@ CONTEXT_MIB = 600.0
 """What CUDA and its libraries hold on a card beside tensors. Chosen; `benchmarks.memory.without_run` measures it."""
 ALLOCATED = 1.05
 """What the allocator takes from the card for each byte of tensors at their peak. Chosen, as above."""
-LIMIT_S = 180.0
-"""The longest run: what takes longer computes with real data."""
 
 
-def foretold(plan: ProbePlan, limit_s: float = LIMIT_S) -> float:
+def foretold(plan: ProbePlan) -> float:
     """Return about how many MiB of a card a plan's command would take. How far that is off has not been measured.
 
     The command is started without a card, in the trainer's own Python, and ends with its second optimizer step.
@@ -26,8 +24,9 @@ def foretold(plan: ProbePlan, limit_s: float = LIMIT_S) -> float:
     answer, clock = plan.slot.out_dir / "foretold.json", MonotonicClock()
     path = path_inside(plan.environment(os.environ))
     variables = {"PYTHONPATH": escaped(path), "TUNER_PREDICT": escaped(str(answer)), "CUDA_VISIBLE_DEVICES": ""}
+    # what takes longer than three minutes computes with real data
     process = Process(replace(plan, env={**plan.env, **variables}, is_counted=False), clock)
-    last, end_s, has_ended = "it says nothing", clock.now() + limit_s, False
+    last, end_s, has_ended = "it says nothing", clock.now() + 180.0, False
     try:
         while not has_ended:
             has_ended = process.exit_code() is not None or clock.now() >= end_s

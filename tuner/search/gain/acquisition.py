@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.search.choosing import Price
-from tuner.search.gain import expected_gain, ranges
+from tuner.search.gain import expected_gain
 from tuner.search.gain.costs import Costs
-from tuner.search.gain.pool import Codes, Pool, first, upward
+from tuner.search.gain.pool import Codes, Pool, beyond_ends, ends_so_far, first, largest_of, upward, within_ends
 from tuner.search.gain.readings import Readings, apart, in_logarithms, logarithmic, mean_readings, single_errors
 from tuner.search.gain.surrogate import Mixture, Surrogate
 from tuner.search.observed import Observed
@@ -54,13 +54,18 @@ class Acquisition:
         for values in observed.frontier.by_value(pool.space):
             beyond = [np.array(no_less)[pool.codes[:, at]] for at, no_less in enumerate(values)]
             self._possible &= ~np.logical_and.reduce(beyond)
-        self._ends = ranges.ends_so_far(pool, closed | set(self._measured_places))
-        self._open = self._possible & ranges.within(pool, self._ends)
+        self._ends = ends_so_far(pool, closed | set(self._measured_places))
+        self._open = self._possible & within_ends(pool, self._ends)
 
     @property
     def best(self) -> int | None:
         """The place of the eligible config with the highest expected value."""
         return max(self._rivals, key=lambda place: self._mean[place], default=None)
+
+    @property
+    def best_config(self) -> Config | None:
+        """The config of `best`."""
+        return None if self.best is None else self._pool.configs[self.best]
 
     def ended(self, price: Price) -> str | None:
         """Return why nothing is left to gain, and which choices never ran; None where something is left."""
@@ -110,7 +115,7 @@ class Acquisition:
         return self.takes_s(self.best or 0, price) <= 0.01 * self._goal.training_s
 
     def _with_causes(self, reason: str) -> str:
-        ends = [] if self.best is None else ranges.largest_of(self._pool, self._pool.configs[self.best])
+        ends = largest_of(self._pool, self.best_config or {})
         limits = [f"within these values, of which {' and '.join(ends)} is the largest"] if ends else []
         if self._pool.is_part:
             limits.append(f"among {len(self._pool.configs):,} configs drawn of a larger space")
@@ -223,8 +228,7 @@ class Acquisition:
     @cached_property
     def _next_in_range(self) -> int | None:
         """The best config with the next value of a range whose end it has; None where no range can grow."""
-        best = {} if self.best is None else self._pool.configs[self.best]
-        places = ranges.beyond(self._pool, self._ends, best)
+        places = beyond_ends(self._pool, self._ends, self.best_config or {})
         return next((at for at in places if self._possible[at] and self._costs.possible[at] > LIKELY), None)
 
     def _next(self, price: Price) -> int:

@@ -69,7 +69,7 @@ class Gain:
         speed then measures the user's own config again: see `History.unsure_gain`.
         """
         acquisition = self._acquisition(history)
-        best = self._best(acquisition)
+        best = acquisition.best_config
         if best is None:
             return None
         confirmed = [config for config in history.confirmed() if config in self._pool.space]
@@ -80,7 +80,7 @@ class Gain:
 
     def best(self, history: History) -> Config | None:
         """Return the eligible config with the highest expected value, without the pruner's patience."""
-        return self._best(self._acquisition(history))
+        return self._acquisition(history).best_config
 
     def after_end(self, history: History, price: Price) -> Config:
         """Choose a config although the search has ended: the most informative one, otherwise the best."""
@@ -92,9 +92,6 @@ class Gain:
         """Add the pruner's patience to a config, if the study searches it: each value in turn."""
         patience = self._patience[number % len(self._patience)] if self._patience else 0
         return self._space.draw(lambda parameter: config.get(parameter.name, patience))
-
-    def _best(self, acquisition: Acquisition) -> Config | None:
-        return None if acquisition.best is None else self._pool.configs[acquisition.best]
 
     def _acquisition(self, history: History) -> Acquisition:
         """Return what configs are expected to gain after a history; it is reused while no trial changes."""

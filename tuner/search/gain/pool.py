@@ -1,7 +1,7 @@
-"""The configs of a space in one list, as points in a box, and how near they are to each other. Pure."""
+"""The configs of a space in one list, as points in a box: their ranges, and how near they are to each other. Pure."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.errors import StudyError
+from tuner.search.frontier import is_number
 from tuner.search.resource_model import Floats
-from tuner.study import Config, Parameter, Space, Value, config_digest, every, ladder_of
+from tuner.study import Config, Parameter, Space, Value, config_digest, every, ladder_of, written
 
 Codes = NDArray[np.intp]
 
@@ -183,6 +184,57 @@ def _next_to(parameter: Parameter, value: Value) -> list[Value]:
     ordered = sorted(parameter.values)  # pyright: ignore[reportArgumentType] - all are numbers
     at = ordered.index(value)
     return [*ordered[max(at - 1, 0) : at], *ordered[at + 1 : at + 2]]
+
+
+Ends = Mapping[int, int]
+"""Place of a parameter whose range grows → place of its last value so far."""
+
+
+def ends_so_far(pool: Pool, tried: Collection[int]) -> Ends:
+    """Return how far each range has grown: to the largest value that was tried, and at least to where it began.
+
+    Args:
+        pool: The configs, with all values that a range may grow to.
+        tried: The places of the configs that were measured, that failed or that run.
+    """
+    ends = {}
+    for at, parameter in enumerate(pool.space.parameters):
+        if parameter.grown:
+            count, codes = len(parameter.values), pool.codes[list(tried), at]
+            ends[at] = max([count - len(parameter.grown) - 1, *(int(code) for code in codes if code < count)])
+    return ends
+
+
+def within_ends(pool: Pool, ends: Ends) -> NDArray[np.bool_]:
+    """Return whether each config has only values up to the ends; a parameter that it does not use has none."""
+    inside = np.ones(len(pool.configs), dtype=bool)
+    for at, end in ends.items():
+        inside &= (pool.codes[:, at] <= end) | (pool.codes[:, at] == len(pool.space.parameters[at].values))
+    return inside
+
+
+def beyond_ends(pool: Pool, ends: Ends, config: Config) -> Iterator[int]:
+    """Yield the places of a config with the next value of each range whose end it has."""
+    for at, end in ends.items():
+        parameter = pool.space.parameters[at]
+        reached, later = parameter.values[: end + 1], parameter.values[end + 1 :]
+        if later and config.get(parameter.name) == _largest(reached):
+            place = pool.find({**config, parameter.name: later[0]})
+            if place is not None:
+                yield place
+
+
+def largest_of(pool: Pool, config: Config) -> list[str]:
+    """Return the parameters of which a config has the largest of more than two numbers, as `name=value`."""
+    sizes = (parameter for parameter in pool.space.parameters if len(parameter.values) > 2)
+    ends = {parameter.name: _largest(parameter.values) for parameter in sizes}
+    return [f"{name}={written(config[name])}" for name, end in ends.items() if name in config and config[name] == end]
+
+
+def _largest(values: Sequence[Value]) -> Value | None:
+    """Return the largest of some numbers; None where one of them is none."""
+    numbers = list(filter(is_number, values))
+    return max(numbers) if len(numbers) == len(values) else None
 
 
 Kept = dict[tuple[int, float, Callable[[Floats], Floats]], Floats]

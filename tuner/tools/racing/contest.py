@@ -9,15 +9,7 @@ from statistics import median
 
 from tuner.errors import TrainerError
 from tuner.export import figure, in_words, score_text
-from tuner.probe import (
-    Answer,
-    Blame,
-    Failure,
-    FailureKind,
-    Next,
-    ProbeResult,
-    with_sure_speed,
-)
+from tuner.probe import Answer, Blame, Failure, FailureKind, Next, ProbeResult, with_sure_speed
 from tuner.records.case_record import RunRecord, scored_by
 from tuner.running.job import Job
 from tuner.running.prober import run_in

@@ -121,7 +121,5 @@ def _between(configs: Sequence[Standing], taken: set[str]) -> Standing | None:
         return (at - min(of)) / ((max(of) - min(of)) or 1.0)
 
     return max(
-        free,
-        key=lambda point: min(share(point.value, values), share(point.samples_per_s or 0.0, speeds)),
-        default=None,
+        free, key=lambda point: min(share(point.value, values), share(point.samples_per_s or 0.0, speeds)), default=None
     )
