@@ -121,9 +121,9 @@ READ = {"item": 1.0, "__float__": 1.0, "__int__": 0, "__index__": 0, "__bool__":
 """Methods that read a number → the number that a fake tensor answers with."""
 
 IN_FLOAT = frozenset(
-    "__pow__ __rpow__ pow exp expm1 log log2 log10 log1p reciprocal rsqrt tan sum prod cumsum cumprod norm normalize dist"
+    "__pow__ __rpow__ pow exp expm1 log log2 log10 log1p reciprocal rsqrt tan sum prod cumsum cumprod norm normalize"
     " softmax log_softmax softmin softplus layer_norm group_norm cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss"
-    " binary_cross_entropy_with_logits kl_div cosine_similarity cdist".split()
+    " binary_cross_entropy_with_logits kl_div cosine_similarity cdist dist".split()
 )
 """Functions that CUDA's autocast computes in fp32 (torch's documentation of `torch.amp`, CUDA ops)."""
 
