@@ -36,7 +36,7 @@ from tuner.search.calibration import calibrated_at
 from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, parts, referring, shell_join
-from tuner.tools.foretelling import foretold
+from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold
 
 
 def script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:
@@ -215,9 +215,10 @@ def _without_run(bench: Workbench, case: Case, config: Config) -> Iterator[str]:
             yield f"no probe has run, and without one nothing is known of its memory: {error}"
             return
     share = f", {100 * memory_mib / total_mib:.0f} % of a device" if total_mib else ""
+    low_mib, high_mib = LEAST_SHARE * memory_mib, LARGEST_SHARE * memory_mib
     yield (
-        f"memory about {memory_mib:,.0f} MiB{share}; no probe has run, this is from its steps with tensors without "
-        "data, and how far such an estimate is off is not known yet"
+        f"memory about {memory_mib:,.0f} MiB{share}, 90 % sure {low_mib:,.0f} to {high_mib:,.0f} by trainings on an "
+        "H200; no probe has run, this is from its steps with tensors that have no data"
     )
 
 

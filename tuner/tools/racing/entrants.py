@@ -52,6 +52,9 @@ class Entrant:
     shared: frozenset[str] = frozenset()
     """The parameters that have the same value in all configs of the race."""
 
+    def __hash__(self) -> int:
+        return hash(launch_digest(self.config))
+
     @property
     def kind(self) -> str:
         """Why the config takes part, in a few words."""
