@@ -336,6 +336,7 @@ def test_one_job_of_two_nodes_serves_all_probes_of_a_study_and_goes_on_after_its
         until_empty(config)
         assert "slurmd" in (beside := (tmp_path / "urgent").read_text())
         assert "two.py" not in beside
+        assert "tuner.nodes" not in beside
         log = (tmp_path / f"runs/demo/slurm/{job}_0_log.out").read_text()
         assert "DUE TO PREEMPTION" in log
         told = re.findall(r"num_envs=(\d+): (\w+)", log)

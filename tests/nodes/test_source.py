@@ -159,6 +159,14 @@ def test_a_clock_is_known_to_within_the_fastest_message_however_it_drifts(
         assert clock.behind_s <= heard_s - there_s + 1e-6
 
 
+def test_a_clock_that_drifts_is_followed_and_a_slow_message_changes_little() -> None:
+    """It loses 500 parts in a million."""
+    clock = NodeClock()
+    for told_s, heard_s, behind_s in ((0.0, 10.0, 10.0), (100.0, 110.05, 10.05), (200.0, 219.0, 10.158_95)):
+        clock.hear(told_s, heard_s)
+        assert clock.behind_s == pytest.approx(behind_s)
+
+
 def drift_of(messages: list[tuple[float, float]]) -> float:
     """Return the most by which an old estimate may be wrong: what clocks drift apart while a message travels."""
     return MOST_DRIFT * sum(travel_s for _, travel_s in messages)

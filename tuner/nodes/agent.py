@@ -129,7 +129,8 @@ def serve(mailbox: Mailbox, opening: Opening, clock: Clock) -> None:
                 case Part() as part:
                     here = first(len(part.plan.slot.local_devices))
                     process = watch(part_of_plan(part, opening.number, here), here.source, mailbox, clock)
-                case Word.LOOK:
+                case Word.LOOK:  # all nodes have opened their devices, so nothing of an earlier tuner runs on any
+                    own_files.clean_up()
                     left = process.left if process else None
                     say("cards", cards=[asdict(card) for card in cards.occupancy()], left=left)
                 case _:
@@ -208,7 +209,6 @@ def main() -> None:
         return
     try:
         held = sole(f"{os.environ.get('SLURM_JOB_ID')}-{os.environ.get('SLURMD_NODENAME')}", EARLIER_S)
-        own_files.clean_up()
         serve(mailbox, opening, clock)
         held.close()
     except (TunerError, OSError) as error:

@@ -13,7 +13,7 @@ from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Part, Word, e
 from tuner.nodes.watcher import Heard, Watcher, end, on_our_clock
 from tuner.probe import Clock, DeviceSample, OutputLine, ProbePlan
 from tuner.probe.output import USUAL_BOUNDS, Log, unwritable
-from tuner.probe.own_files import Keeping, folders_of, protected
+from tuner.probe.own_files import Keeping, Protection, folders_of, protected
 from tuner.probe.process import prepare
 from tuner.probe.progress_files import CountFiles
 from tuner.study import open_anew
@@ -33,6 +33,8 @@ class Waits(NamedTuple):
     """Seconds for the end of a part: those of its process, and the way of the messages."""
     beat_s: float = BEAT_S
     """Seconds between two signs of life of the tuner."""
+    ended_within_s: float = ENDED_WITHIN_S
+    """Seconds that a lost node may go on."""
 
 
 USUAL_WAITS = Waits()
@@ -51,9 +53,13 @@ class NodeProcesses:
         clock: Clock,
         *,
         head: str,
+        unsettled: list[Protection],
         waits: Waits = USUAL_WAITS,
     ) -> None:
-        """Start the plan's command on each node. Raises the errors of `Launch`, and those of a node that refuses."""
+        """Start the plan's command on each node. Raises the errors of `Launch`, and those of a node that refuses.
+
+        `unsettled` gets what keeps the person's files where ranks of a lost node may write after `end`.
+        """
         self._clock, self._inbox, self._origin_s, self._waits = clock, inbox, clock.now(), waits
         self.watchers = tuple(watchers)
         self.samples: deque[DeviceSample] = deque()
@@ -67,6 +73,9 @@ class NodeProcesses:
         self._refusal: TunerError | None = None
         self._early: list[OutputLine] = []
         self._has_ended = False
+        self._is_astray = False
+        """Whether ranks of a lost node may still run."""
+        self._unsettled = unsettled
         self._oom_kills = {watcher.host: watcher.oom_kills for watcher in watchers}
         self._folder, self._each = plan.slot.counts, len(plan.slot.local_devices)
         self._count_files = dict[str, TextIOWrapper]()
@@ -78,7 +87,7 @@ class NodeProcesses:
             raise unwritable(plan.slot.console, error) from error
         self._stack.callback(self._log.close)
         self._counts = CountFiles(plan.slot.counts, USUAL_BOUNDS.tail_bytes) if plan.is_counted else None
-        self._protect(plan)
+        self._protection = _protected(plan)
         for watcher in self.watchers:
             watcher.begin()
             watcher.ask(Part(plan=plan, head=head))
@@ -87,15 +96,6 @@ class NodeProcesses:
         except BaseException:
             self.end()
             raise
-
-    def _protect(self, plan: ProbePlan) -> None:
-        """Keep the person's files as they were, from here: ranks of several nodes may share what they write."""
-        if plan.protects_files:
-            with suppress(OSError):
-                folders = folders_of(plan.command(os.environ), plan.cwd)
-                keeping = Keeping(has_views=False, ended_within_s=ENDED_WITHIN_S)
-                if protection := protected(folders, plan.slot.out_dir, keeping):
-                    self._stack.callback(protection.close)
 
     def _await_start(self, limit_s: float) -> None:
         """Wait until each node has started its part, or until `lost` says which one cannot be watched.
@@ -171,6 +171,7 @@ class NodeProcesses:
                 self._ended(watcher, -1 if code is None else code, at_s)
             case {"kind": "gone"} if watcher.code is None:
                 self._ended(watcher, -1, at_s)
+                self._is_astray = True
                 if not self._has_ended:
                     self.lost = self.lost or f"the watcher of {watcher.host} is gone ({watcher.last_error})"
 
@@ -232,6 +233,10 @@ class NodeProcesses:
             self._has_ended = True
             with self._stack:
                 self._end_parts()
+            if self._protection and self._is_astray:
+                self._unsettled.append(self._protection)
+            elif self._protection:
+                self._protection.close()
         return self._code
 
     def _end_parts(self) -> None:
@@ -243,7 +248,17 @@ class NodeProcesses:
             self._heard(heard)
             running = [watcher for watcher in running if watcher.code is None]
         end(running, self._clock)
+        self._is_astray |= bool(running)
 
     def _is_heard(self, watcher: Watcher) -> bool:
         """Return whether a watcher has lately given a sign of life, so that an answer may come."""
         return self._clock.now() - watcher.heard_s <= SILENT_S
+
+
+def _protected(plan: ProbePlan) -> Protection | None:
+    """Return what keeps the person's files, from here: ranks of several nodes may share what they write."""
+    with suppress(OSError):
+        if plan.protects_files:
+            keeping = Keeping(has_views=False, ended_within_s=ENDED_WITHIN_S)
+            return protected(folders_of(plan.command(os.environ), plan.cwd), plan.slot.out_dir, keeping)
+    return None

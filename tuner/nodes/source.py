@@ -17,6 +17,7 @@ from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits
 from tuner.nodes.remarks import with_nodes
 from tuner.nodes.watcher import Connect, Heard, Step, Watcher, end
 from tuner.probe import Clock, Device, DeviceSample, MonotonicClock, ProbePlan, ProbeResult
+from tuner.probe.own_files import Protection
 from tuner.study import StudySpec
 
 ASK_S = 60.0
@@ -59,6 +60,8 @@ class Nodes:
         self._inbox: SimpleQueue[Heard] = SimpleQueue()
         self._watchers: list[Watcher] = []
         self._processes: NodeProcesses | None = None
+        self._unsettled: list[Protection] = []
+        """What keeps the person's files while ranks of a lost node may still write."""
         self._is_closed = Event()
         Thread(target=self._beat, name="beats", daemon=True).start()
         try:
@@ -123,22 +126,20 @@ class Nodes:
         self._is_closed.set()
         end(self._watchers, self._clock)
         self._watchers.clear()
+        if self._unsettled:
+            Event().wait(self._waits.ended_within_s)
+            self._settle()
 
-    def part(self, count: int) -> "Nodes":
-        """Return the first devices as a source of their own, which the same watchers serve."""
+    def _settle(self) -> None:
+        """Put back the files of the person: nothing runs on any node."""
+        while self._unsettled:
+            self._unsettled.pop().close()
+
+    def part(self, positions: Sequence[int]) -> "Nodes":
+        """Return some of the devices as a source of their own, which the same watchers serve."""
         part = copy(self)
-        part.devices = self.devices[:count]
+        part.devices = tuple(self.devices[position] for position in positions)
         return part
-
-    def nodes_for(self, count: int) -> int:
-        """Return the nodes that have so many devices. Raises DeviceError where a node would have fewer than another."""
-        each = len(self.devices) // len(self._watchers)
-        nodes = -(-count // each)
-        if count % nodes:
-            raise DeviceError(
-                f"{count} devices leave a node with fewer than another; name up to {each}, or {each} x NODES"
-            )
-        return nodes
 
     def occupancy(self) -> tuple[Occupancy, ...]:
         """Return how much of each card is in use on all nodes, after starting a lost watcher again.
@@ -148,6 +149,7 @@ class Nodes:
         hosts = [watcher.host for watcher in self._watchers]
         if lost := [watcher.number for watcher in self._watchers if watcher.is_gone]:
             self._opened(lost, hosts)
+        self._settle()
         for watcher in self._watchers:
             watcher.ask(Word.LOOK)
         told = self._answers("cards", self._watchers)
@@ -160,7 +162,9 @@ class Nodes:
     def start(self, plan: ProbePlan) -> NodeProcesses:
         """Start a plan's command on its nodes; a `StartProcess`."""
         watchers = self._watchers[: plan.slot.nodes]
-        self._processes = NodeProcesses(plan, watchers, self._inbox, self._clock, head=self._head, waits=self._waits)
+        self._processes = NodeProcesses(
+            plan, watchers, self._inbox, self._clock, head=self._head, unsettled=self._unsettled, waits=self._waits
+        )
         return self._processes
 
     def attach(self, pid: int) -> None:
