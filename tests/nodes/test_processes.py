@@ -105,7 +105,7 @@ def test_a_node_that_gives_up_later_raises_its_error_too(cluster: FakeCluster, p
 
 
 def test_an_unknown_error_is_one_of_the_tuner(cluster: FakeCluster, processes: NodeProcesses) -> None:
-    cluster.nodes["b"].tell("refused", error="SOURCE", why="?")
+    cluster.nodes["b"].tell("refused", error="NoDriverError", why="?")
     with pytest.raises(Exception, match=r"b: \?") as caught:
         processes.lines(0.0)
     assert type(caught.value).__name__ == "TunerError"

@@ -55,8 +55,7 @@ def say(kind: str, **fields: Any) -> None:
 
 def refuse(error: Exception) -> None:
     """Write why a request cannot be met."""
-    known = isinstance(error, TunerError)
-    say("refused", error=type(error).__name__ if known else "OutputError", why=f"{error}")
+    say("refused", error=type(error).__name__ if isinstance(error, TunerError) else "OutputError", why=f"{error}")
 
 
 def listen(mailbox: Mailbox) -> None:

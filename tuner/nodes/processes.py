@@ -1,5 +1,6 @@
 """A plan that runs on all nodes of a trial: what each of its watchers tells becomes one trainer's output."""
 
+import math
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -9,8 +10,8 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from tuner.errors import TunerError
-from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Part, Word, error_of, until
-from tuner.nodes.watcher import Heard, Watcher, end, on_our_clock
+from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Part, Word, refusal
+from tuner.nodes.watcher import Heard, Watcher, end, on_our_clock, until
 from tuner.probe import Clock, DeviceSample, OutputLine, ProbePlan
 from tuner.probe.output import USUAL_BOUNDS, Log, unwritable
 from tuner.probe.own_files import Keeping, Protection, folders_of, protected
@@ -68,8 +69,8 @@ class NodeProcesses:
         """Why a node cannot be watched any more; None while all can."""
         self.quiet: str | None = None
         """Which nodes told nothing at the end; None where all did."""
-        self._failed: tuple[float, int] | None = None
-        """When the first node failed, and its exit code."""
+        self._code, self._failed_s = 0, math.inf
+        """The exit code of the first node that failed, and when it did."""
         self._refusal: TunerError | None = None
         self._early: list[OutputLine] = []
         self._has_ended = False
@@ -89,7 +90,6 @@ class NodeProcesses:
         self._counts = CountFiles(plan.slot.counts, USUAL_BOUNDS.tail_bytes) if plan.is_counted else None
         self._protection = _protected(plan)
         for watcher in self.watchers:
-            watcher.begin()
             watcher.ask(Part(plan=plan, head=head))
         try:
             self._await_start(waits.start_s)
@@ -138,22 +138,21 @@ class NodeProcesses:
     def _heard(self, heard: Heard) -> list[OutputLine]:
         """Return the line of a message in a list, or an empty list after noting what else it says."""
         watcher, at_s = heard.watcher, heard.at_s - self._origin_s
-        if watcher not in self.watchers:
-            return []
         match heard.content:
-            case {"kind": "srun", "text": text} | {"kind": "line", "text": text, "stream": "console"}:
+            case _ if watcher not in self.watchers:
+                pass
+            case {"kind": "line", "text": text, "stream": "progress"}:
+                return [OutputLine(t_s=at_s, text=on_our_clock(text, watcher.clock.behind_s), stream="progress")]
+            case {"kind": "line" | "srun" as kind, "text": text}:
                 watcher.recent.append(text)
                 self._log.write([f"{watcher.host}: {text}"])
-                is_aside = heard.content["kind"] == "srun" and "error" not in text
-                return [] if is_aside else [OutputLine(t_s=at_s, text=text)]
-            case {"kind": "line", "text": text}:
-                text = on_our_clock(text, watcher.clock.behind_s)
-                return [OutputLine(t_s=at_s, text=text, stream="progress")]
-        self._note(watcher, heard.at_s, heard.content)
+                return [OutputLine(t_s=at_s, text=text)] if kind == "line" or "error" in text else []
+            case _:
+                self._note(watcher, heard.content)
         return []
 
-    def _note(self, watcher: Watcher, at_s: float, content: Mapping[str, Any]) -> None:
-        """Note what a message says beside lines."""
+    def _note(self, watcher: Watcher, content: Mapping[str, Any]) -> None:
+        """Note what a message says that has no line."""
         behind_s = watcher.clock.behind_s
         match content:
             case {"kind": "count", "name": name, "text": text}:
@@ -164,13 +163,13 @@ class NodeProcesses:
                     self.samples.append(DeviceSample(**sample | moved))
             case {"kind": "lost", "why": why}:
                 self.lost = self.lost or f"{watcher.host}: {why}"
-            case {"kind": "refused", "why": why}:
-                self._refusal = self._refusal or error_of({**content, "why": f"{watcher.host}: {why}"})
-                self._ended(watcher, -1, at_s)
+            case {"kind": "refused"}:
+                self._refusal = self._refusal or refusal(watcher.host, content)
+                self._ended(watcher, -1)
             case {"kind": "exit", "code": code}:
-                self._ended(watcher, -1 if code is None else code, at_s)
+                self._ended(watcher, -1 if code is None else code)
             case {"kind": "gone"} if watcher.code is None:
-                self._ended(watcher, -1, at_s)
+                self._ended(watcher, -1)
                 self._is_astray = True
                 if not self._has_ended:
                     self.lost = self.lost or f"the watcher of {watcher.host} is gone ({watcher.last_error})"
@@ -185,10 +184,10 @@ class NodeProcesses:
         except OSError as error:
             raise unwritable(self._folder / name, error) from error
 
-    def _ended(self, watcher: Watcher, code: int, at_s: float) -> None:
+    def _ended(self, watcher: Watcher, code: int) -> None:
         watcher.code = code
-        if code and self._failed is None:
-            self._failed = at_s, code
+        if code and not self._code:
+            self._code, self._failed_s = code, self._clock.now()
 
     @property
     def left(self) -> str | None:
@@ -205,16 +204,12 @@ class NodeProcesses:
 
         After a failure, the other nodes have some seconds to tell of it, too.
         """
-        is_over = self._failed is not None and self._clock.now() - self._failed[0] > LEAVE_S
+        is_over = self._clock.now() - self._failed_s > LEAVE_S
         if is_over:
             self.lost = self.lost or self._silent(QUIET_S)
         if self.lost and not self._has_ended:
             return None  # lost devices end the probe, too, and tell more
         return self._code if is_over or all(watcher.code is not None for watcher in self.watchers) else None
-
-    @property
-    def _code(self) -> int:
-        return self._failed[1] if self._failed else 0
 
     def last_iteration(self, iteration: int) -> None:
         """Do nothing: a command takes no requests."""

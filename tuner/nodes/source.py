@@ -12,10 +12,10 @@ from typing import Any
 
 from tuner.devices.cards import Occupancy, Occupant
 from tuner.errors import DeviceError, DeviceLostError
-from tuner.nodes.messages import BEAT, Opening, Word, error_of, until
+from tuner.nodes.messages import BEAT, Opening, Word, refusal
 from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits
 from tuner.nodes.remarks import with_nodes
-from tuner.nodes.watcher import Connect, Heard, Step, Watcher, end
+from tuner.nodes.watcher import Connect, Heard, Step, Watcher, end, until
 from tuner.probe import Clock, Device, DeviceSample, MonotonicClock, ProbePlan, ProbeResult
 from tuner.probe.own_files import Protection
 from tuner.study import StudySpec
@@ -57,7 +57,7 @@ class Nodes:
     ) -> None:
         """Ask each node for its devices. Raises DeviceError where a node does not answer, or has other devices."""
         self._spec, self._clock, self._connect, self._waits = spec, clock or MonotonicClock(), connect, waits
-        self._inbox: SimpleQueue[Heard] = SimpleQueue()
+        self._hosts, self._inbox = tuple(hosts), SimpleQueue[Heard]()
         self._watchers: list[Watcher] = []
         self._processes: NodeProcesses | None = None
         self._unsettled: list[Protection] = []
@@ -65,7 +65,7 @@ class Nodes:
         self._is_closed = Event()
         Thread(target=self._beat, name="beats", daemon=True).start()
         try:
-            told = self._opened(range(len(hosts)), hosts)
+            told = self._opened(range(len(hosts)))
             found = [[Device(**device) for device in told[host]["devices"]] for host in hosts]
             counts = {host: len(devices) for host, devices in zip(hosts, found, strict=True)}
             if len(set(counts.values())) > 1:
@@ -86,18 +86,16 @@ class Nodes:
             for watcher in tuple(self._watchers):
                 watcher.line.send(BEAT)
 
-    def _opened(self, numbers: Sequence[int], hosts: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    def _opened(self, numbers: Sequence[int]) -> dict[str, Mapping[str, Any]]:
         """Start watchers on the hosts with these numbers, and return by host what each tells of its devices.
 
         Raises the error of a node that refuses, and DeviceError for one that does not answer.
         """
-        new: list[Watcher] = []
         for number in numbers:
-            new.append(Watcher(hosts[number], number, self._inbox, self._clock, self._connect))
-            kept = [old for old in self._watchers if old.number != number]
-            self._watchers[:] = sorted([*kept, new[-1]], key=lambda watcher: watcher.number)
-            new[-1].ask(Opening(spec=self._spec, number=number))
-        return self._answers("devices", new)
+            watcher = Watcher(self._hosts[number], number, self._inbox, self._clock, self._connect)
+            self._watchers[number : number + 1] = [watcher]
+            watcher.ask(Opening(spec=self._spec, number=number))
+        return self._answers("devices", [self._watchers[number] for number in numbers])
 
     def _answers(self, kind: str, asked: Sequence[Watcher]) -> dict[str, Mapping[str, Any]]:
         """Return the messages of one kind with which watchers answer, by host.
@@ -115,7 +113,7 @@ class Nodes:
             said += [f"{host}: {content['text']}"] if content["kind"] == "srun" else []
         for host, content in answers.items():
             if content["kind"] == "refused":
-                raise error_of({**content, "why": f"{host}: {content['why']}"})
+                raise refusal(host, content)
         if missing := [watcher.host for watcher in asked if watcher.host not in answers]:
             why = "; ".join(said[-3:]) or "srun says nothing"
             raise DeviceLostError(f"{', '.join(missing)} tells no {kind}; {why}")
@@ -146,14 +144,13 @@ class Nodes:
 
         A new watcher answers only when nothing of the lost one runs any more. Raises DeviceError.
         """
-        hosts = [watcher.host for watcher in self._watchers]
         if lost := [watcher.number for watcher in self._watchers if watcher.is_gone]:
-            self._opened(lost, hosts)
+            self._opened(lost)
         self._settle()
         for watcher in self._watchers:
             watcher.ask(Word.LOOK)
         told = self._answers("cards", self._watchers)
-        return tuple(_occupancy(card) for host in hosts for card in told[host]["cards"])
+        return tuple(_occupancy(card) for host in self._hosts for card in told[host]["cards"])
 
     def oom_kills(self) -> int:
         """Return how many processes the kernels of all nodes have killed for lack of memory since boot."""
