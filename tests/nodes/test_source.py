@@ -122,7 +122,7 @@ def test_a_plan_on_fewer_nodes_takes_their_first_devices(cluster: FakeCluster, n
         slot = replace(blank.slot, nodes=count, out_dir=tmp_path / f"{count}")
         processes = nodes.start(replace(blank, slot=slot, cwd=tmp_path))
         for host in ("a", "b")[:count]:
-            samples = [{"t_s": 0.0, "device": device} for device in (0, 1)]
+            samples = [{"t_s": 0.0, "device": device} for device in range(2 // count)]
             cluster.nodes[host].tell("samples", samples=samples)
         processes.lines(0.0)
         assert [sample.device for sample in nodes.sample(0.0)] == [0, 1]

@@ -55,7 +55,7 @@ class NodeProcesses:
         *,
         head: str,
         unsettled: list[Protection],
-        waits: Waits = USUAL_WAITS,
+        waits: Waits,
     ) -> None:
         """Start the plan's command on each node. Raises the errors of `Launch`, and those of a node that refuses.
 
@@ -158,7 +158,7 @@ class NodeProcesses:
             case {"kind": "count", "name": name, "text": text}:
                 self._keep_count(f"{watcher.number}-{name}", on_our_clock(text, behind_s))
             case {"kind": "samples", "samples": samples}:
-                for sample in (sample for sample in samples if sample["device"] < self._each):
+                for sample in samples:
                     moved = {"t_s": sample["t_s"] + behind_s, "device": watcher.number * self._each + sample["device"]}
                     self.samples.append(DeviceSample(**sample | moved))
             case {"kind": "lost", "why": why}:
