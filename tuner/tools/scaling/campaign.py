@@ -10,18 +10,7 @@ from typing import NamedTuple
 
 from tuner.devices.found import Link, device_variables, nccl_variables
 from tuner.errors import DeviceError, OutputError, TrainerError, TunerError
-from tuner.probe import (
-    Answer,
-    Blame,
-    DeviceSource,
-    FailureKind,
-    Next,
-    ProbePlan,
-    Prober,
-    ProbeResult,
-    Slot,
-    Stop,
-)
+from tuner.probe import Answer, Blame, DeviceSource, FailureKind, Next, ProbePlan, Prober, ProbeResult, Slot, Stop
 from tuner.running.prober import run_in
 from tuner.study import Config, ProbeSpec
 from tuner.tools.scaling.results import COUNTS, Measurement, Mode, Results, Route, Subject, read, write
