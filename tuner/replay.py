@@ -10,6 +10,7 @@ from tuner import probe
 from tuner.devices.found import AbsentDevices
 from tuner.export.recorded_table import Recorded, Table
 from tuner.records.case_record import RECORDED
+from tuner.records.urls import REPLAYED
 from tuner.running.workbench import Workbench
 from tuner.study import PATIENCE, Case, Config, ProbeSpec, config_digest, load, narrowed
 from tuner.trainers.base import STANDARD, Trainer
@@ -104,7 +105,7 @@ def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Work
         asked_for=study,
         trainer=TableTrainer(table),
         source=AbsentDevices(table.header.devices, table.header.source),
-        folder=(runs / f"{spec.name}-replay").resolve(),
+        folder=(runs / f"{spec.name}{REPLAYED}").resolve(),
         variables={},
         holds=table.holds,
     )

@@ -15,6 +15,8 @@ _FORM = "sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME"
 _SQLITE_OPTIONS = ("timeout", "uri", "mode", "cache", "immutable", "nolock", "vfs")
 DATABASE = "study.db"
 """The file name of a study's default database."""
+REPLAYED = "-replay"
+"""The end of the name of the folder that has a replay's results."""
 
 
 def checked_url(url: str) -> URL:
