@@ -14,9 +14,9 @@ from optuna.trial import FrozenTrial
 
 from tuner.probe import over
 from tuner.records.trial import COMPLETE, FAIL, RUNNING, TrialRecord
-from tuner.search.frontier import Frontier
-from tuner.search.standing import Standing, best, ended, front, incumbent, is_failure, leader, leads, ways
-from tuner.search.trials import frontier, kept, meaningful, since_mended
+from tuner.search.frontier import Frontier, OutOfMemory
+from tuner.search.standing import Standing, best, broken, ended, front, incumbent, is_failure, leader, leads, ways
+from tuner.search.trials import kept, since_mended
 from tuner.study import Config, Space, launch_digest, same_launch
 
 
@@ -86,37 +86,35 @@ class History:
     @property
     def incumbent(self) -> float | None:
         """The best mean of an eligible config so far: see `standing.incumbent`. None with several objectives."""
-        return None if len(self.signs) > 1 else incumbent(ended(self.records))
+        return None if len(self.signs) > 1 else incumbent(self.records)
 
     def leads(self, value: float | None) -> bool:
         """Return whether one config alone is the best so far, and this is its mean; see `standing.leads`."""
-        return len(self.signs) == 1 and leads(ended(self.records), value)
+        return len(self.signs) == 1 and leads(self.records, value)
 
     def best(self, defaults: Sequence[Config]) -> Standing | None:
         """Return the best config so far; see `standing.best`."""
-        return best(ended(self.records), defaults)
+        return best(self.records, defaults)
 
     def newest(self, config: Config) -> TrialRecord | None:
         """Return the newest complete trial of this config; None where there is none."""
         return next((trial for trial in reversed(self.complete) if same_launch(trial.config, config)), None)
 
     @cached_property
-    def meaningful(self) -> list[FrozenTrial]:
-        """All trials but the failures of a trainer that was broken at first."""
-        return meaningful(self.trials)
+    def _excused(self) -> set[int]:
+        """The numbers of the failures of a trainer that was broken at first: see `standing.broken`."""
+        return broken(ended(self.records))
 
     @cached_property
-    def _trials(self) -> list[FrozenTrial]:
-        """The trials with a whole config."""
-        return [
-            trial
-            for trial in self.meaningful
-            if trial.params and (not kept(trial).retry or trial.params in self._space)
-        ]
+    def meaningful(self) -> list[FrozenTrial]:
+        """All trials but the failures of a trainer that was broken at first."""
+        return [trial for trial in self.trials if trial.number not in self._excused]
 
     @cached_property
     def _kept(self) -> list[TrialRecord]:
-        return list(map(kept, self._trials))
+        """The same trials, as far as they have a whole config."""
+        known = [trial for trial in self.records if trial.config and trial.number not in self._excused]
+        return [trial for trial in known if not trial.retry or trial.config in self._space]
 
     @cached_property
     def _probed(self) -> set[str]:
@@ -125,7 +123,8 @@ class History:
     @cached_property
     def frontier(self) -> Frontier:
         """Where memory ends."""
-        return frontier(self._trials, self._space.ladder)
+        short = (OutOfMemory(trial.config, trial.missing_gib) for trial in self._kept if trial.missing_gib > 0.0)
+        return Frontier(short, ladder=self._space.ladder)
 
     @cached_property
     def _ended(self) -> list[TrialRecord]:
@@ -155,8 +154,8 @@ class History:
 
     def failed_before(self, config: Config) -> bool:
         """Check whether a probe of the config failed by itself and was marked for retry."""
-        same = (kept(trial) for trial in self.trials if same_launch(trial.params, config))
-        return any(trial.retry and is_failure(trial.failure) for trial in same)
+        failed = (trial for trial in self.records if trial.retry and is_failure(trial.failure))
+        return any(same_launch(trial.config, config) for trial in failed)
 
     def unconfirmed(self) -> Config | None:
         """Return the config to confirm; None where the best is confirmed. See `standing.leader`.

@@ -11,10 +11,9 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from tuner.records.case_record import StudyAttributes
 from tuner.records.schema import INELIGIBLE, MEMORY
 from tuner.records.trial import TrialRecord, read
-from tuner.search.frontier import Frontier, OutOfMemory
-from tuner.search.standing import broken, is_failure
+from tuner.search.standing import is_failure
 from tuner.search.verdict import SAYS_NOTHING, Verdict
-from tuner.study import LADDER, Config, Parameter, Space, Value, same_launch
+from tuner.study import Config, Parameter, Space, Value, same_launch
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:
@@ -51,23 +50,6 @@ def suggest(trial: Trial, space: Space) -> Config:
         return trial.suggest_categorical(parameter.name, parameter.values)  # pyright: ignore[reportReturnType]
 
     return space.draw(pick)
-
-
-def frontier(trials: Sequence[FrozenTrial], ladder: str | None = LADDER) -> Frontier:
-    """Return where memory ends, from the trials that have a memory constraint.
-
-    `ladder`: the parameter whose values are the rungs.
-    """
-    return Frontier(
-        (OutOfMemory(trial.params, missing_gib) for trial in trials if (missing_gib := kept(trial).missing_gib) > 0.0),
-        ladder=ladder,
-    )
-
-
-def meaningful(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """Return the trials without the failures of a trainer that was broken at first: see `standing.broken`."""
-    excused = broken(all_kept(trials))
-    return [trial for trial in trials if trial.number not in excused]
 
 
 def since_mended(study: Study) -> list[FrozenTrial]:

@@ -30,7 +30,7 @@ from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease, is_held
 from tuner.store.opening import check_unchanged, open_study
 from tuner.store.storage import Neighbour
-from tuner.study import BatchFit, Config, Space, launch_digest, open_anew, same_launch
+from tuner.study import BatchFit, Config, Space, launch_digest, open_anew
 
 
 def kept_probe(result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, folder: Path) -> ProbeRecord:
@@ -138,10 +138,10 @@ _MARKS = {Why.CONFIRM: schema.CONFIRMS, Why.CALIBRATE: schema.CALIBRATES, Why.SO
 """Why a config was chosen → the attribute of the trial that says so."""
 
 
-def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[FrozenTrial]) -> Asked:
+def asked_for(trial: Trial, space: Space, choice: Choice, history: History) -> Asked:
     """Return a trial that has just begun, with its config; why it was chosen is stored in it.
 
-    `before` are the study's trials without this one.
+    `history` is that of before.
     """
     config = trials.suggest(trial, space)
     if choice.why in _MARKS:
@@ -152,8 +152,8 @@ def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[Froze
         number=trial.number,
         config=config,
         choice=choice,
-        attempt=1 + trials.failures_in_a_row(before, config),
-        repeats=any(trial.state == TrialState.COMPLETE and same_launch(trial.params, config) for trial in before),
+        attempt=1 + trials.failures_in_a_row(history.trials, config),
+        repeats=history.newest(config) is not None,
     )
 
 
@@ -382,7 +382,7 @@ class CaseStudy:
             trial.set_user_attr(schema.LEASE, self._database.lease())
             if kept.ended:
                 self._study.set_user_attr(schema.ENDED, None)
-            return trial, asked_for(trial, self._space, choice, history.trials)
+            return trial, asked_for(trial, self._space, choice, history)
 
         answer = self._transact(leased, alone=True)
         if answer is None:
@@ -471,11 +471,11 @@ class CaseStudy:
         history = self.history()
         chosen = history.best(self.defaults)
         highest = max((trial.value for trial in history.complete if trial.value is not None), default=None)
-        said = None
+        text = None
         if chosen is not None and chosen.value != highest:
-            said = (
+            text = (
                 f"trial {chosen.trial}, {chosen.value:.6g}: the mean of {chosen.readings} measurement(s) that count; "
                 "the highest single value may be by chance, of a session, or of a config that may not be the best"
             )
-        if said != self._study.user_attrs.get(schema.BEST_IS):
-            self._study.set_user_attr(schema.BEST_IS, said)
+        if text != self._study.user_attrs.get(schema.BEST_IS):
+            self._study.set_user_attr(schema.BEST_IS, text)
