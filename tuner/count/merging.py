@@ -44,29 +44,21 @@ class Witness:
     """What counts the samples."""
 
     name: str
-    field: str
-    """The count in a record."""
-    within: str = ""
-    """The part of the record that holds the count."""
+    count: str
+    """The name of the count in a record."""
     remark: str = ""
     """Why this witness was taken, where others say something else."""
-
-    @property
-    def is_environments(self) -> bool:
-        """Whether environments count: an iteration then is a rollout."""
-        return self.within == "environments"
 
 
 USUALLY = 0.5
 """What happens at this share of the steps or more is usual in a training."""
 SOMETIMES = 0.05
 """What happens at less than this share of the steps is an exception."""
-MODULE = Witness(name="module", field="rows")
-LOADER = Witness(name="loader", field="rows", within="loader")
-BOTH = Witness(name="loader and module", field="rows", within="loader")
-ENVIRONMENTS = Witness(name="environments", field="steps", within="environments")
-_BATCHES = Witness(name="batches", field="batches", within="loader")
-_FORWARDS = Witness(name="forward passes", field="forwards")
+MODULE = Witness(name="module", count="rows")
+LOADER = Witness(name="loader", count="loader.rows")
+BOTH = Witness(name="loader and module", count="loader.rows")
+ENVIRONMENTS = Witness(name="environments", count="environments.steps")
+"""An iteration then is a rollout."""
 
 
 class Merger:
@@ -109,7 +101,7 @@ class Merger:
             if step > reached:
                 break
             self._next = place + 1
-            iteration = point["environments"]["rollouts"] if witness.is_environments else step
+            iteration = point["environments.rollouts"] if witness == ENVIRONMENTS else step
             is_soon = bool(self._before) and point["at_s"] - lead.points[self._before]["at_s"] < MARK_S
             if step < BASE_STEP or iteration <= self._told or is_soon:
                 continue
@@ -124,7 +116,7 @@ class Merger:
 
     def samples_at(self, step: float) -> float:
         """Return the samples of all ranks from the base step to a step."""
-        return _grown(self._leads, self._witness or MODULE, step)
+        return _grown(self._leads, (self._witness or MODULE).count, step)
 
     def training(self) -> TrainingCounts | None:
         """Return what is trained and what was counted so far; None before it is known what counts the samples."""
@@ -132,19 +124,20 @@ class Merger:
         if self._witness is None or leads[0].steps <= BASE_STEP:
             return None
         lead, last = leads[0], leads[0].points[-1]
-        witness = MODULE if self._witness.is_environments else self._witness
-        per_step = _usual(_totals(leads, witness))
+        by_environments = self._witness == ENVIRONMENTS
+        per_step = _usual(_totals(leads, (MODULE if by_environments else self._witness).count))
+        counts = [_grown(leads, counter.count, last["steps"]) for counter in (LOADER, MODULE)]
         flops = [process.flops for process in self.trainers]
-        is_known = per_step > 0 and None not in flops and not self._witness.is_environments
+        is_known = per_step > 0 and None not in flops and not by_environments
         return TrainingCounts(
             signature=self._signature(per_step),
             flops_per_sample=sum(filter(None, flops)) / per_step if is_known else None,
-            witness=_in_words(self._witness, *(_grown(leads, counter, last["steps"]) for counter in (LOADER, MODULE))),
+            witness=_in_words(self._witness, *counts),
             shares=_shares(lead, self._witness),
-            micro_batches=_usual(_totals([lead], _BATCHES if lead.is_fed else _FORWARDS)) or None,
+            micro_batches=_usual(_totals([lead], "loader.batches" if lead.is_fed else "forwards")) or None,
             ranks=len(self.trainers),
             data_ranks=len(self._groups),
-            passes=last["loader"].get("passes") if lead.is_fed else None,
+            passes=last.get("loader.passes") if lead.is_fed else None,
             steps_per_pass=steps_per_pass(lead),
             skipped=last.get("skipped", 0),
             compiled=bool(lead.start.get("compiled")),
@@ -220,21 +213,20 @@ def _pause(lead: ProcessCounts, before: int, place: int, witness: Witness) -> di
     Environments are stepped without gradients for training too, so this tells no evaluation there.
     """
 
-    def grown(name: str, within: str = "") -> float:
-        return number(lead.points[place], name, within) - number(lead.points[before], name, within)
+    def grown(name: str) -> float:
+        return number(lead.points[place], name) - number(lead.points[before], name)
 
-    if lead.is_fed and grown("passes", "loader") >= 1:
+    if lead.is_fed and grown("loader.passes") >= 1:
         return {"what": "an epoch's end", "every": steps_per_pass(lead)}
-    if not witness.is_environments and grown("evaluates_s") >= LEAST_PAUSE_S:
+    if witness != ENVIRONMENTS and grown("evaluates_s") >= LEAST_PAUSE_S:
         return {"what": "an evaluation"}
     return {"what": "a checkpoint"} if grown("saves_s") >= LEAST_PAUSE_S else None
 
 
 def steps_per_pass(lead: ProcessCounts) -> float | None:
     """Return the optimizer steps of a rank's pass over the data; None where no loader with a length feeds it."""
-    loader = lead.points[-1].get("loader", {}) if lead.is_fed else {}
-    rows, size = loader.get("rows"), loader.get("size")
-    return lead.steps * size / rows if rows and size else None
+    rows, size = (number(lead.points[-1], f"loader.{name}") for name in ("rows", "size"))
+    return lead.steps * size / rows if rows and size and lead.is_fed else None
 
 
 def _losses(groups: Sequence[Sequence[ProcessCounts]]) -> tuple[float, ...]:
@@ -247,16 +239,15 @@ def _losses(groups: Sequence[Sequence[ProcessCounts]]) -> tuple[float, ...]:
     return tuple(fmean(losses[step] for losses in losses_by_group) for step in steps)
 
 
-def _grown(leads: Sequence[ProcessCounts], witness: Witness, step: float) -> float:
-    """Return what all ranks have counted from the base step to a step."""
-    name, within = witness.field, witness.within
-    return sum(lead.total(name, step, within=within) - lead.total(name, BASE_STEP, within=within) for lead in leads)
+def _grown(leads: Sequence[ProcessCounts], name: str, step: float) -> float:
+    """Return by how much a count of all ranks has grown from the base step to a step."""
+    return sum(lead.total(name, step) - lead.total(name, BASE_STEP) for lead in leads)
 
 
-def _totals(leads: Sequence[ProcessCounts], witness: Witness) -> list[tuple[int, float]]:
+def _totals(leads: Sequence[ProcessCounts], name: str) -> list[tuple[int, float]]:
     """Return the first steps from the base step on, each with what was counted up to it."""
     steps = [BASE_STEP, *(point["steps"] for point in _firsts(leads[0]) if point["steps"] > BASE_STEP)]
-    return [(step, _grown(leads, witness, step)) for step in steps]
+    return [(step, _grown(leads, name, step)) for step in steps]
 
 
 def _firsts(lead: ProcessCounts) -> list[Mapping[str, Any]]:
@@ -302,7 +293,7 @@ def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]]:
 def _witness(leads: Sequence[ProcessCounts]) -> Witness | str | None:
     """Return what counts the samples of some ranks, or why nothing does; None before it is clear."""
     step = min(process.steps for process in leads)
-    module, loader, batches = (_grown(leads, witness, step) for witness in (MODULE, LOADER, _BATCHES))
+    module, loader, batches = (_grown(leads, name, step) for name in (MODULE.count, LOADER.count, "loader.batches"))
     is_fed = any(process.is_fed for process in leads) and loader > 0
     stepped = all(process.points[-1].get("environments") for process in leads)
     reuses = any(process.start.get("reuses") for process in leads)
@@ -311,13 +302,13 @@ def _witness(leads: Sequence[ProcessCounts]) -> Witness | str | None:
         return ENVIRONMENTS if stepped else why
     if loader and module and _agree(loader, module):
         return BOTH
-    if step < CLEAR_STEP and any(number(process.points[-1], "rows", "loader") for process in leads):
+    if step < CLEAR_STEP and any(number(process.points[-1], LOADER.count) for process in leads):
         return None
     if not is_fed and loader > SOMETIMES * module:
         return "a loader feeds only some of the steps, and the module takes other samples"
     if not is_fed:
         return _contradiction(leads, MODULE) or MODULE if module else _unseen(leads)
-    each = number(leads[0].points[-1], "each", "loader")
+    each = number(leads[0].points[-1], "loader.each")
     return _of_two(loader, module, batches, each)
 
 
@@ -333,10 +324,10 @@ def _of_two(loader: float, module: float, batches: float, each: float) -> Witnes
     if not module:
         return LOADER
     if each == 1 and _agree(batches, module):
-        return Witness(name="loader and module", field="batches", within="loader", remark="a batch is one sample")
+        return Witness(name="loader and module", count="loader.batches", remark="a batch is one sample")
     times = module / loader
     if loader == batches and times > 1:
-        return Witness(name="module", field="rows", remark=f"each of the loader's samples is a batch of {times:.4g}")
+        return Witness(name="module", count="rows", remark=f"each of the loader's samples is a batch of {times:.4g}")
     return LOADER
 
 
@@ -361,7 +352,7 @@ def _contradiction(leads: Sequence[ProcessCounts], witness: Witness) -> str | No
         return _several_passes(leads, step, is_apart=is_apart)
     if witness != BOTH or is_apart:
         return None
-    counts = [_grown(leads, counter, step) for counter in (LOADER, MODULE)]
+    counts = [_grown(leads, counter.count, step) for counter in (LOADER, MODULE)]
     ahead = AHEAD * counts[0] / max(step - BASE_STEP, 1)
     agree = abs(counts[0] - counts[1]) <= max(UNSTEADY_SHARE * max(counts), ahead)
     return None if agree else "loader and module have agreed at first, and do so no more"
@@ -371,7 +362,7 @@ def _several_passes(leads: Sequence[ProcessCounts], step: int, *, is_apart: bool
     """Return why the module may take other samples than a step needs; None where nothing speaks for it."""
 
     def share(name: str, of: str = "steps") -> float:
-        part, total = (_grown(leads, Witness(name=field, field=field), step) for field in (name, of))
+        part, total = (_grown(leads, count, step) for count in (name, of))
         return part / total if total else 0.0
 
     if is_apart and share("backwards") > 1 + SOMETIMES:
@@ -397,11 +388,11 @@ def _shares(lead: ProcessCounts, witness: Witness) -> Shares | None:
         return None
     seconds = last["at_s"] - base["at_s"]
 
-    def share(name: str, within: str = "") -> float:
-        return min(1.0, max(0.0, (number(last, name, within) - number(base, name, within)) / seconds))
+    def share(name: str) -> float:
+        return min(1.0, max(0.0, (number(last, name) - number(base, name)) / seconds))
 
     return Shares(
-        data=share("wait_s", "loader") if lead.is_fed else 0.0,
-        evaluation=0.0 if witness.is_environments else share("evaluates_s"),
+        data=share("loader.wait_s") if lead.is_fed else 0.0,
+        evaluation=0.0 if witness == ENVIRONMENTS else share("evaluates_s"),
         saves=share("saves_s"),
     )

@@ -73,6 +73,11 @@ def _expression(text: str) -> Expression:
     return Expression(text)
 
 
+def _counted(config: Mapping[str, object], ranks: int) -> dict[str, object]:
+    """Return what arithmetic counts with: a config, and the ranks."""
+    return {**config, **dict.fromkeys(COUNTS, ranks)}
+
+
 class CommandTrainer(Trainer):
     """Launches the command line of a study file; the command starts its own ranks."""
 
@@ -266,9 +271,8 @@ class CommandTrainer(Trainer):
 
     def refusal(self, config: Config, ranks: int) -> str | None:
         """Return why a number cannot be computed from a config, or is no whole number above 0; None where all can."""
-        counts = dict.fromkeys(COUNTS, ranks)
         try:
-            values = {**self.with_computed(config, ranks), **counts}
+            values = _counted(self.with_computed(config, ranks), ranks)
             for name, text in self._arithmetic.items():
                 self._number(name, text, values)
         except ConfigRefusedError as error:
@@ -283,15 +287,14 @@ class CommandTrainer(Trainer):
 
     def _computed(self, name: str, config: Config, slot: Slot) -> float | None:
         """Return the number that an option computes; None where the option is empty or a parameter does not count."""
-        counts = dict.fromkeys(COUNTS, len(slot.devices))
-        return self._number(name, self._arithmetic[name], {**self.with_computed(config, len(slot.devices)), **counts})
+        ranks = len(slot.devices)
+        return self._number(name, self._arithmetic[name], _counted(self.with_computed(config, ranks), ranks))
 
     def with_computed(self, config: Config, ranks: int) -> dict[str, object]:
         """Return a config with the values that are computed from it. Raises ConfigRefusedError for a broken number."""
-        counts = dict.fromkeys(COUNTS, ranks)
         completed: dict[str, object] = dict(config)
         for name, text in self._options.computed.items():
-            number = self._number(name, text, {**config, **counts})
+            number = self._number(name, text, _counted(config, ranks))
             if number is not None and not number.is_integer():
                 raise ConfigRefusedError(f"{name} {text!r} is {number:g}, which is no whole number")
             if number is not None:
