@@ -19,22 +19,10 @@ from tuner.count.summary import Shares, TrainingCounts
 
 BASE_STEP = 3
 """Counts begin at this step. The module is found at the first step, and its inputs are understood at the second."""
-SURE_STEP = 4
-"""At this step it is decided what counts the samples, where nothing says something else."""
-CLEAR_STEP = 8
-"""At this step it is decided which of two counts is that of the samples."""
-MARK_S = 0.2
-"""A mark is told at most so often, in seconds, so that marks are about equally far apart."""
-AGREE = 0.03
-"""Loader and module agree if their samples differ by at most this share."""
-UNSTEADY_SHARE = 0.1
-"""If they have agreed and later differ by more than this share, neither is believed."""
 AHEAD = 2.0
 """They may differ by the batches of so many steps, because loaders give some ahead."""
 LEAST_PAUSE_S = 0.2
 """A shorter evaluation or save is no pause of its own, in seconds."""
-LAST_FIRST_STEP = 12
-"""Samples per step are those up to this step, in each config: they may grow during a training, as in a warm-up."""
 FORMS = r"^(?:Fused|DeepSpeedCPU|Sharded|Distributed)+"
 """The words before an optimizer's name for its fused, host and sharded forms, which compute the same."""
 
@@ -102,7 +90,7 @@ class Merger:
                 break
             self._next = place + 1
             iteration = point["environments.rollouts"] if witness == ENVIRONMENTS else step
-            is_soon = bool(self._before) and point["at_s"] - lead.points[self._before]["at_s"] < MARK_S
+            is_soon = bool(self._before) and point["at_s"] - lead.points[self._before]["at_s"] < 0.2  # seconds
             if step < BASE_STEP or iteration <= self._told or is_soon:
                 continue
             pause = _pause(lead, self._before, place, witness)
@@ -164,7 +152,7 @@ class Merger:
             self.why is None
             and trainers
             and len(trainers) >= trainers[0].world
-            and min(process.steps for process in trainers) >= SURE_STEP
+            and min(process.steps for process in trainers) > BASE_STEP
         ):
             self._groups = _groups(trainers)
             witness = _witness(self._leads) if self._groups else "which ranks train on the same samples is not known"
@@ -251,8 +239,8 @@ def _totals(leads: Sequence[ProcessCounts], name: str) -> list[tuple[int, float]
 
 
 def _firsts(lead: ProcessCounts) -> list[Mapping[str, Any]]:
-    """Return the first records from the base step on, up to that of the last of the first steps."""
-    place = bisect_left(lead.points, LAST_FIRST_STEP, key=itemgetter("steps"))
+    """Return the records of the first steps, from the base step to step 12: a warm-up may raise the samples later."""
+    place = bisect_left(lead.points, 12, key=itemgetter("steps"))
     return [point for point in lead.points[: place + 1] if point["steps"] >= BASE_STEP]
 
 
@@ -302,7 +290,8 @@ def _witness(leads: Sequence[ProcessCounts]) -> Witness | str | None:
         return ENVIRONMENTS if stepped else why
     if loader and module and _agree(loader, module):
         return BOTH
-    if step < CLEAR_STEP and any(number(process.points[-1], LOADER.count) for process in leads):
+    # which of two counts is that of the samples is decided at step 8
+    if step < 8 and any(number(process.points[-1], LOADER.count) for process in leads):
         return None
     if not is_fed and loader > SOMETIMES * module:
         return "a loader feeds only some of the steps, and the module takes other samples"
@@ -341,7 +330,8 @@ def _in_words(witness: Witness, loader: float, module: float) -> str:
 
 
 def _agree(count: float, second: float) -> bool:
-    return abs(count - second) <= AGREE * max(count, second)
+    """Return whether two counts of samples differ by at most 3 %."""
+    return abs(count - second) <= 0.03 * max(count, second)
 
 
 def _contradiction(leads: Sequence[ProcessCounts], witness: Witness) -> str | None:
@@ -354,7 +344,8 @@ def _contradiction(leads: Sequence[ProcessCounts], witness: Witness) -> str | No
         return None
     counts = [_grown(leads, counter.count, step) for counter in (LOADER, MODULE)]
     ahead = AHEAD * counts[0] / max(step - BASE_STEP, 1)
-    agree = abs(counts[0] - counts[1]) <= max(UNSTEADY_SHARE * max(counts), ahead)
+    # counts that have agreed and later differ by more than a tenth are not believed
+    agree = abs(counts[0] - counts[1]) <= max(0.1 * max(counts), ahead)
     return None if agree else "loader and module have agreed at first, and do so no more"
 
 

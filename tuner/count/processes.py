@@ -9,8 +9,6 @@ from typing import Any
 
 from tuner.count.flag import Flag, flags_of
 
-FED = 0.9
-"""The least share of the steps that come right after a loader's batch, where this loader feeds the training."""
 FED_AFTER = 2
 """Feeding is judged after so many steps: of several optimizers, the main one is known from then on."""
 
@@ -92,7 +90,7 @@ class ProcessCounts:
         """Whether a loader's batch comes before nearly every step."""
         before = FED_AFTER if self.steps > FED_AFTER else 0
         feeds = self.total("loader.feeds", self.steps) - self.total("loader.feeds", before)
-        return feeds >= FED * (self.steps - before) > 0
+        return feeds >= 0.9 * (self.steps - before) > 0
 
     def total(self, name: str, step: float) -> float:
         """Return a count at a step, interpolated between the told ones."""

@@ -14,9 +14,9 @@ from typing import Literal
 import pynvml
 
 from tuner.devices.amd import Amd, AmdSource, amd_variables, shown
+from tuner.devices.card_driver import NoDriverError
 from tuner.devices.cpu import CpuSource, cpu_model, usable_cores, usable_memory
 from tuner.devices.cuda import visible_uuids
-from tuner.devices.driver import NoDriverError
 from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError
 from tuner.probe import AMD, MIB_PER_GIB, NVIDIA, Device, DeviceSample, DeviceSource, guard, mib

@@ -37,10 +37,6 @@ _UPPER = "upper"
 """The folder that gets what is written in a view."""
 _WORK = "work"
 """The folder that an overlay needs beside it."""
-LIVES_EVERY_S = 2.0
-"""The seconds after which copies show again that their tuner lives."""
-MOST_COPIED_BYTES = 8192 * BYTES_PER_MIB
-"""The most that is copied of a training's folders where no view can be had; larger files stay unprotected."""
 
 
 def temporary_folders() -> tuple[Path, ...]:
@@ -59,7 +55,8 @@ class Keeping:
     """Whether a view may be tried."""
     user: int = field(default_factory=os.geteuid)
     group: int = field(default_factory=os.getegid)
-    most_copied_bytes: int = MOST_COPIED_BYTES
+    most_copied_bytes: int = 8192 * BYTES_PER_MIB
+    """The most that is copied where no view can be had; larger files stay unprotected."""
     ended_within_s: float = 30.0
     """After so many seconds without the tuner its trainer has ended: a file that is newer is the person's."""
 
@@ -180,7 +177,7 @@ class Copies:
         Thread(target=self._live, daemon=True).start()
 
     def _live(self) -> None:
-        while not self._is_over.wait(LIVES_EVERY_S):
+        while not self._is_over.wait(2.0):  # seconds
             with suppress(OSError):
                 self._show_life()
 

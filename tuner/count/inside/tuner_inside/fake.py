@@ -16,8 +16,6 @@ STEPS = 2
 """The optimizer steps to see."""
 BLOCK = 512
 """The bytes in which torch's allocator hands out memory (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize)."""
-CAPABILITY = (9, 0)
-"""The compute capability that the script finds: that of an H100."""
 
 
 def install(path):
@@ -212,7 +210,7 @@ def _pretend_cuda(torch):
     free = 80 << 30
     answers = {"is_available": True, "device_count": 1, "current_device": 0, "is_bf16_supported": True}
     answers["is_current_stream_capturing"] = False
-    answers.update(get_device_capability=CAPABILITY, get_device_name="NVIDIA H100", is_initialized=True)
+    answers.update(get_device_capability=(9, 0), get_device_name="NVIDIA H100", is_initialized=True)
     answers.update(memory_allocated=0, max_memory_allocated=0, memory_reserved=0, max_memory_reserved=0)
     answers.update(mem_get_info=(free, free), current_stream=_Nothing(), default_stream=_Nothing())
     answers["get_device_properties"] = SimpleNamespace(

@@ -8,8 +8,6 @@ import time
 
 FOLDER = "TUNER_COUNT"
 """The environment variable that names the folder of the files."""
-PAUSE_TOLD_EVERY_S = 1.0
-"""A pause is told at most so often, in seconds."""
 MODE = 0o600
 """Only the owner reads the files, because a command line may hold a key."""
 
@@ -40,9 +38,9 @@ def tell(kind, **fields):
 
 
 def tell_pause():
-    """Tell that the process lives though it does not train now: it evaluates, or begins to save. It may do so often."""
+    """Tell, once a second, that the process lives though it does not train now: it evaluates, or begins to save."""
     now_s = time.monotonic()
-    if now_s - _file["paused_s"] >= PAUSE_TOLD_EVERY_S:
+    if now_s - _file["paused_s"] >= 1.0:
         _file["paused_s"] = now_s
         tell("pause")
 
