@@ -20,7 +20,6 @@ from functools import cache
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from threading import Event, Thread
-from typing import Protocol
 
 from tuner.probe import private_view
 from tuner.probe.units import BYTES_PER_MIB
@@ -73,39 +72,9 @@ class Keeping:
         return (status.st_uid, status.st_gid) == (self.user, self.group)
 
 
-class Protection(Protocol):
-    """Keeps some folders as they are while a command runs."""
-
-    @property
-    def prefix(self) -> tuple[str, ...]:
-        """The words to put before the command."""
-        ...
-
-    def close(self) -> None:
-        """Leave the folders as they were. Harmless to repeat."""
-        ...
-
-
-def protected(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = None) -> Protection | None:
-    """Return what keeps folders as they are; None where there is nothing to keep, or no way.
-
-    `out_dir` is the folder of the probe, which it may write into.
-    """
-    keeping = keeping or Keeping()
-    folders = [folder for folder in folders if not folder.is_relative_to(out_dir.resolve())]
-    if not folders:
-        return None
-    with suppress(OSError):
-        return View(folders, out_dir, keeping)
-    with suppress(OSError):
-        return Copies(folders, out_dir, keeping)
-    return None
-
-
 def warning(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = None) -> str | None:
     """Return what a person should know before the first probe; None where a view keeps all files as they are."""
-    keeping = keeping or Keeping()
-    folders = [folder for folder in folders if not folder.is_relative_to(out_dir.resolve())]
+    keeping, folders = keeping or Keeping(), _outside(folders, out_dir)
     if not folders:
         return None
     try:
@@ -119,6 +88,11 @@ def warning(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = No
         f"no private view of {folders[0]} can be had here, so its files are copied before each probe and put back; "
         f"new files of a probe stay{named}"
     )
+
+
+def _outside(folders: Sequence[Path], out_dir: Path) -> list[Path]:
+    """Return the folders that are not inside the probe's own."""
+    return [folder for folder in folders if not folder.is_relative_to(out_dir.resolve())]
 
 
 class View:
@@ -155,7 +129,7 @@ class View:
 class Copies:
     """Copies of the files of some folders. Those that have changed are put back when the command has ended."""
 
-    prefix = ()
+    prefix: tuple[str, ...] = ()
 
     def __init__(self, folders: Sequence[Path], out_dir: Path, keeping: Keeping) -> None:
         """Raises OSError where the copies cannot be made."""
@@ -192,6 +166,22 @@ class Copies:
         with suppress(OSError):
             put_back(self._store.path)
         self._store.close()
+
+
+Protection = View | Copies
+"""Keeps some folders as they are while a command runs: `prefix` goes before its words, `close` comes after it."""
+
+
+def protected(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = None) -> Protection | None:
+    """Return what keeps folders as they are; None where there is nothing to keep, or no way.
+
+    `out_dir` is the folder of the probe, which it may write into.
+    """
+    keeping, folders = keeping or Keeping(), _outside(folders, out_dir)
+    for way in (View, Copies) if folders else ():
+        with suppress(OSError):
+            return way(folders, out_dir, keeping)
+    return None
 
 
 def _too_large(files: Mapping[Path, os.stat_result], most_bytes: int) -> list[Path]:

@@ -67,10 +67,8 @@ def loader_queue(config: Config) -> int:
 _launched = partial(fill, to_launch=True)
 
 
-@cache
-def _expression(text: str) -> Expression:
-    """Return an expression, read once: a search asks for its value of each config."""
-    return Expression(text)
+_expression = cache(Expression)
+"""Reads an expression once: a search asks for its value of each config."""
 
 
 def _counted(config: Mapping[str, object], ranks: int) -> dict[str, object]:

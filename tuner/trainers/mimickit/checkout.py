@@ -191,7 +191,7 @@ def _changes(
     agent: dict[Any, Any], variant: Variant, config: Mapping[str, Value], source: str
 ) -> list[tuple[dict[Any, Any], str, Any]]:
     """Return each mapping and key whose value has to change, with the new value."""
-    epoch_keys = _epoch_keys(agent)
+    epoch_keys = [key for key in agent if isinstance(key, str) and key.endswith("_epochs")]  # a network each
     batch_keys = [key for key in map(_batch_key, epoch_keys) if key in agent]
     epochs = _chosen(agent, epoch_keys, config, EPOCHS, source)
     batch_sizes = _chosen(agent, batch_keys, config, BATCH_SIZE, source)
@@ -203,11 +203,6 @@ def _changes(
         *((model, key, variant.nets.get(net, net)) for key, net in nets.items()),
     ]
     return [(mapping, key, value) for mapping, key, value in wanted if mapping[key] != value]
-
-
-def _epoch_keys(agent: Mapping[Any, Any]) -> list[str]:
-    """Return the keys with numbers of epochs, one for each network that learns by itself."""
-    return [key for key in agent if isinstance(key, str) and key.endswith("_epochs")]
 
 
 def _batch_key(epoch_key: str) -> str:

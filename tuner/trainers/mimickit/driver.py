@@ -191,7 +191,8 @@ class Leave:
 
     def after_iteration(self) -> bool:
         """Return whether to leave now."""
-        stopped, self._each = self._from_rank_0(lambda: (self._stopped(), self._pace()))
+        updates_per_s = self.updates / (time.monotonic() - self._began_s)
+        stopped, self._each = self._from_rank_0(lambda: (self._stopped(), max(1, round(updates_per_s))))
         return stopped
 
     def before_update(self) -> None:
@@ -199,9 +200,6 @@ class Leave:
         self.updates += 1
         if self.updates % self._each == 0 and self._from_rank_0(partial(self._stopped, midway=True)):
             raise Left
-
-    def _pace(self) -> int:
-        return max(1, round(self.updates / (time.monotonic() - self._began_s)))
 
 
 LEAST_S = 3.0
