@@ -129,8 +129,6 @@ class _Probe:
             DeviceSummary(
                 device=device.device,
                 source=device.source,
-                window_s=0.0,
-                util_mean_pct=None,
                 mem_peak_mib=device.mem_peak_mib,
                 mem_total_mib=device.mem_total_mib,
                 power_max_w=device.power_max_w,
