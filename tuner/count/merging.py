@@ -19,12 +19,8 @@ from tuner.count.summary import Shares, TrainingCounts
 
 BASE_STEP = 3
 """Counts begin at this step. The module is found at the first step, and its inputs are understood at the second."""
-AHEAD = 2.0
-"""They may differ by the batches of so many steps, because loaders give some ahead."""
 LEAST_PAUSE_S = 0.2
 """A shorter evaluation or save is no pause of its own, in seconds."""
-FORMS = r"^(?:Fused|DeepSpeedCPU|Sharded|Distributed)+"
-"""The words before an optimizer's name for its fused, host and sharded forms, which compute the same."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,7 +174,8 @@ class Merger:
             parameters=sum(process.parameters for process in group) if is_split else lead.parameters,
             shapes=str(start.get("shapes", "")),
             is_split=is_split,
-            optimizer=re.sub(FORMS, "", str(start.get("optimizer", ""))),
+            # the words for fused, host and sharded forms, which compute the same
+            optimizer=re.sub(r"^(?:Fused|DeepSpeedCPU|Sharded|Distributed)+", "", str(start.get("optimizer", ""))),
             learning_rate=start.get("learning_rate"),
             weight_decays=tuple(start.get("weight_decays", ())),
             precision=f"{types}{f', autocast {cast}' if cast else ''}{tf32}",
@@ -343,7 +340,8 @@ def _contradiction(leads: Sequence[ProcessCounts], witness: Witness) -> str | No
     if witness != BOTH or is_apart:
         return None
     counts = [_grown(leads, counter.count, step) for counter in (LOADER, MODULE)]
-    ahead = AHEAD * counts[0] / max(step - BASE_STEP, 1)
+    # loaders give the batches of some steps ahead
+    ahead = 2.0 * counts[0] / max(step - BASE_STEP, 1)
     # counts that have agreed and later differ by more than a tenth are not believed
     agree = abs(counts[0] - counts[1]) <= max(0.1 * max(counts), ahead)
     return None if agree else "loader and module have agreed at first, and do so no more"

@@ -9,9 +9,6 @@ from typing import Any
 
 from tuner.count.flag import Flag, flags_of
 
-FED_AFTER = 2
-"""Feeding is judged after so many steps: of several optimizers, the main one is known from then on."""
-
 
 @dataclass(slots=True)
 class ProcessCounts:
@@ -88,7 +85,7 @@ class ProcessCounts:
     @property
     def is_fed(self) -> bool:
         """Whether a loader's batch comes before nearly every step."""
-        before = FED_AFTER if self.steps > FED_AFTER else 0
+        before = 2 if self.steps > 2 else 0  # of several optimizers, the main one is known from then on
         feeds = self.total("loader.feeds", self.steps) - self.total("loader.feeds", before)
         return feeds >= 0.9 * (self.steps - before) > 0
 

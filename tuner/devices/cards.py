@@ -160,9 +160,6 @@ LEAK_MIB = 1024.0
 Some growth is normal: allocators round sizes up, and the driver loads kernels late.
 """
 
-POLL_S = 0.1
-"""The seconds between two looks at the cards."""
-
 
 class Obstacle(NamedTuple):
     """Why a card is not free."""
@@ -219,7 +216,7 @@ def wait_until_idle(
                 return STOPPED
             if clock.now() >= end_s:
                 return replace(failure, detail=f"{failure.detail}; waited {limit_s:g} s")
-            sleep(POLL_S)
+            sleep(0.1)  # seconds
     except DeviceLostError as error:
         return unreadable(str(error))
     return None

@@ -6,9 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-NANO = 1e9
-"""Nanoseconds in a second."""
-
 
 @dataclass(frozen=True, slots=True)
 class ThreadTimes:
@@ -26,7 +23,7 @@ def thread_times(pid: int, root: Path = Path("/")) -> dict[str, ThreadTimes]:
         for folder in (root / f"proc/{pid}/task").iterdir():
             with suppress(OSError, ValueError):
                 ran, waited, _ = (folder / "schedstat").read_text(encoding="utf-8").split()
-                threads[folder.name] = ThreadTimes(int(ran) / NANO, int(waited) / NANO)
+                threads[folder.name] = ThreadTimes(int(ran) / 1e9, int(waited) / 1e9)
     return threads
 
 

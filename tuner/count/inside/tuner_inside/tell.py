@@ -8,8 +8,6 @@ import time
 
 FOLDER = "TUNER_COUNT"
 """The environment variable that names the folder of the files."""
-MODE = 0o600
-"""Only the owner reads the files, because a command line may hold a key."""
 
 _file = {"pid": 0, "path": "", "paused_s": 0.0}
 off = set()
@@ -47,7 +45,9 @@ def tell_pause():
 
 def _write(record):
     line = json.dumps(record, default=str).encode("utf-8", "replace") + b"\n"
-    descriptor = os.open(_file["path"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, MODE)
+    descriptor = os.open(
+        _file["path"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
+    )  # for its owner alone: a command line may hold a key
     try:
         os.write(descriptor, line)  # one write, so that threads do not mix their lines
     finally:
