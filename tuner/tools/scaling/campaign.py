@@ -8,24 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from tuner.devices.found import Link, device_variables, nccl_variables, part_of
+from tuner.devices.found import Link, device_variables, nccl_variables
 from tuner.errors import DeviceError, OutputError, TrainerError, TunerError
-from tuner.nodes.source import Nodes
-from tuner.probe import (
-    Answer,
-    Blame,
-    DeviceSource,
-    FailureKind,
-    Next,
-    ProbePlan,
-    Prober,
-    ProbeResult,
-    Slot,
-    Stop,
-)
+from tuner.probe import Answer, Blame, DeviceSource, FailureKind, Next, ProbePlan, Prober, ProbeResult, Slot, Stop
 from tuner.running.prober import run_in
 from tuner.study import Config, ProbeSpec
 from tuner.tools.scaling.results import COUNTS, Measurement, Mode, Results, Route, Subject, read, write
+
+STEADY = 0.1
+"""The largest standard error, as a share of the speed, with which a measurement ends after its window. Chosen."""
+LONGEST_WINDOWS = 4.0
+"""The windows after which it ends with any error: what is not steady by then will hardly be. Chosen."""
 
 
 class CardTeam(NamedTuple):
@@ -65,6 +58,17 @@ class Run:
 def counts(asked: Sequence[int] | None, visible: int) -> tuple[int, ...]:
     """Return the numbers of GPUs to measure, in order; 1 is always among them, because it is the baseline."""
     return tuple(sorted({1, *(asked or [count for count in COUNTS if count <= visible])}))
+
+
+def nodes_of(count: int, each: int | None) -> int:
+    """Return the nodes that so many devices need where a node has `each`; None means that a machine has all.
+
+    Raises DeviceError where a node would have fewer than another.
+    """
+    nodes = -(-count // each) if each else 1
+    if count % nodes:
+        raise DeviceError(f"{count} devices leave a node with fewer than another; name up to {each}, or {each} x NODES")
+    return nodes
 
 
 def routes(links: Sequence[Link], *, on_gpu: bool, over_nodes: bool = False) -> tuple[Route, ...]:
@@ -122,15 +126,15 @@ class Measuring:
 
     def __init__(
         self,
-        source: DeviceSource,
+        part: Callable[[Sequence[int]], DeviceSource],
         *,
         open_prober: Callable[[DeviceSource], Prober],
         folder: Path,
+        each: int | None = None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`source` has all devices of the machine, or of several nodes; `folder` takes the files of the probes."""
-        self._source = source
-        self._nodes = source if isinstance(source, Nodes) else None
+        """`part` returns devices by their positions; for `each` see `nodes_of`; `folder` takes files of the probes."""
+        self._part, self._each = part, each
         self._open_prober = open_prober
         self._folder = folder
         self._interrupted = interrupted
@@ -145,7 +149,7 @@ class Measuring:
         if self._open.keys() != set(run.teams):
             self.close()
             for team in run.teams:
-                part = self._nodes.part(len(team.gpus)) if self._nodes else part_of(self._source, team.gpus)
+                part = self._part(team.gpus)
                 self._open[team] = part, self._open_prober(part)
         together = _Together(len(run.teams), subject.limits.window_seconds, self._interrupted)
         with ThreadPoolExecutor(len(run.teams)) as pool:
@@ -168,8 +172,8 @@ class Measuring:
             devices=source.devices,
             out_dir=folder,
             limits=subject.limits,
-            variables={**({} if self._nodes else here), **subject.variables},
-            nodes=self._nodes.nodes_for(len(team.gpus)) if self._nodes else 1,
+            variables={**({} if self._each else here), **subject.variables},
+            nodes=nodes_of(len(team.gpus), self._each),
         )
         try:
             return run_in(slot, partial(subject.plan, config), lambda plan: prober(plan, together.stop(place)))
@@ -178,7 +182,10 @@ class Measuring:
 
 
 class _Together:
-    """Keeps probes that began together going until each has a long window, so that none works alone for long."""
+    """Keeps probes that began together going until each has a long and steady window: none works alone for long.
+
+    A script's first iterations are often slower than the rest. A longer window holds more of the rest.
+    """
 
     def __init__(self, probes: int, window_s: float, interrupted: Callable[[], bool]) -> None:
         self._windows_s = [0.0] * probes
@@ -195,12 +202,19 @@ class _Together:
         def answer(so_far: ProbeResult | None) -> Answer:
             if self._interrupted():
                 return Answer(Next.INTERRUPTED)
-            if so_far is None or len(self._windows_s) == 1:
+            if so_far is None:
                 return Answer(Next.GO)
-            self._windows_s[place] = so_far.window_s or 0.0
+            window_s = so_far.window_s or 0.0
+            is_enough = _is_steady(so_far) or window_s >= LONGEST_WINDOWS * self._window_s
+            self._windows_s[place] = window_s if is_enough else 0.0
             return Answer(Next.GO) if min(self._windows_s) >= self._window_s else Answer(Next.MORE)
 
         return answer
+
+
+def _is_steady(result: ProbeResult) -> bool:
+    """Return whether the error of a speed is small, or unknown."""
+    return (result.samples_per_s_se or 0.0) <= STEADY * (result.samples_per_s or 0.0)
 
 
 def _point(run: Run, subject: Scaled, team: CardTeam, result: ProbeResult) -> Measurement:

@@ -13,7 +13,7 @@ def settings_from(argv: list[str] | None = None) -> tuple[own.TeamSettings, own.
     parser = own.team_parser("tuner.trainers.reference")
     for name, schema in own.RunConfig.model_json_schema()["properties"].items():
         parser.add_argument(own.option(name), type=_value, default=argparse.SUPPRESS, help=schema["description"])
-    parser.add_argument("--iterations", type=own.read_whole, default=10)
+    parser.add_argument("--iterations", type=own.read_whole, default=10_000, help="default: %(default)s")
     parser.add_argument("--out-dir", type=Path, required=True, help="takes model.pt and log.txt")
     given = parser.parse_args(argv)
     config = {name: value for name, value in vars(given).items() if name in own.RunConfig.model_fields}
