@@ -45,9 +45,8 @@ def tell_pause():
 
 def _write(record):
     line = json.dumps(record, default=str).encode("utf-8", "replace") + b"\n"
-    descriptor = os.open(
-        _file["path"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
-    )  # for its owner alone: a command line may hold a key
+    # for its owner alone: a command line may hold a key
+    descriptor = os.open(_file["path"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(descriptor, line)  # one write, so that threads do not mix their lines
     finally:
