@@ -181,14 +181,15 @@ def obstacles(now: Sequence[Occupancy], at_open: Sequence[Occupancy]) -> list[Ob
 
 def _of_card(card: Occupancy, before: Occupancy) -> Iterator[Obstacle]:
     """Yield why one card is not free."""
-    name, total_mib = card.device.label, card.device.mem_total_mib or math.inf
+    name = card.device.label
     known = {occupant.pid for occupant in before.occupants}
-    large_mib = TOLERATED_SHARE * total_mib
+    large_mib = TOLERATED_SHARE * (card.device.mem_total_mib or math.inf)
     foreign = [user for user in card.occupants if user.pid not in known or (user.mem_mib or 0.0) > large_mib]
     if foreign:
         yield Obstacle("foreign process", f"{name} is used by {', '.join(map(shown, foreign))}")
-    most_mib = min(math.inf if before.mem_used_mib is None else before.mem_used_mib, large_mib) + SLACK_MIB
-    if card.mem_used_mib is not None and card.mem_used_mib > most_mib:
+    most_mib = min(before.mem_used_mib or 0.0, large_mib) + SLACK_MIB
+    is_known = None not in {before.mem_used_mib, card.device.mem_total_mib}
+    if is_known and card.mem_used_mib is not None and card.mem_used_mib > most_mib:
         used = f"has {card.mem_used_mib:,.0f} MiB in use; a free card has at most {most_mib:,.0f} MiB in use"
         yield Obstacle("memory", f"{name} {used}")
     if (card.util_pct or 0.0) > IDLE_UTIL_PCT:

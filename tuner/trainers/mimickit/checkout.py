@@ -59,12 +59,8 @@ def checkout_at(root: str) -> Path:
     path, remedy = Path(root).expanduser().resolve(), "set MIMICKIT_ROOT, or trainer.root in the study file"
     missing = [part for part in ("args", "mimickit/run.py") if not (path / part).exists()]
     if not root or missing:
-        why = (
-            f"{path} is no MimicKit checkout: it has no {missing[0]}"
-            if root
-            else "mimickit needs a root and the study gives none"
-        )
-        raise TrainerError(f"{why}; {remedy}, to the root of a MimicKit checkout")
+        lack = f"{path} is no MimicKit checkout: it has no {missing[0]}" if root else "the study gives mimickit no root"
+        raise TrainerError(f"{lack}; {remedy}, to the root of a MimicKit checkout")
     return path
 
 
