@@ -13,7 +13,7 @@ from typing import Any
 from tuner.devices.cards import Occupancy, Occupant
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.nodes.messages import BEAT, Opening, Word, refusal
-from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits
+from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits, drained
 from tuner.nodes.remarks import with_nodes
 from tuner.nodes.watcher import Connect, Heard, Step, Watcher, end, until
 from tuner.probe import Clock, Device, DeviceSample, MonotonicClock, ProbePlan, ProbeResult
@@ -175,8 +175,7 @@ class Nodes:
         if processes.lost:
             raise DeviceLostError(processes.lost)
         origin_s = self._clock.now() - t_s
-        new = [processes.samples.popleft() for _ in range(len(processes.samples))]
-        return [replace(sample, t_s=sample.t_s - origin_s) for sample in new]
+        return [replace(sample, t_s=sample.t_s - origin_s) for sample in drained(processes.samples)]
 
     def named(self, result: ProbeResult) -> ProbeResult:
         """Return the result of the last probe with what it says of its nodes."""
