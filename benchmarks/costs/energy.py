@@ -14,6 +14,7 @@ from itertools import pairwise
 from statistics import fmean, median, pstdev
 from typing import NamedTuple
 
+import numpy as np
 import pynvml
 
 WORK = """
@@ -83,8 +84,13 @@ def spaced(readings: Sequence[Reading], every_s: float) -> list[Reading]:
 
 
 def compared(readings: Sequence[Reading], window_s: float) -> list[tuple[float, float, float]]:
-    """Return the mean power of each window in watts: by the counter, by usual sampling, and by the finest one."""
+    """Return the mean power of each window in watts: by the counter, by usual sampling, and by the finest one.
+
+    The counter is read between two of its moves as if it had moved evenly.
+    """
     usual = spaced(readings, USUAL_S)
+    moves = [later for before, later in pairwise(readings) if later.energy_j != before.energy_j]
+    moments_s = [move.t_s for move in moves]
     rows = []
     for begin_s in [place * window_s for place in range(int(readings[-1].t_s / window_s))]:
         fine = [each for each in readings if begin_s <= each.t_s <= begin_s + window_s]
@@ -92,7 +98,10 @@ def compared(readings: Sequence[Reading], window_s: float) -> list[tuple[float, 
         instant = [each.instant_w for each in fine if each.instant_w is not None]
         if len(fine) < 2 or not coarse:
             continue
-        counted_w = (fine[-1].energy_j - fine[0].energy_j) / (fine[-1].t_s - fine[0].t_s)
+        if begin_s < moves[0].t_s or begin_s + window_s > moves[-1].t_s:
+            continue
+        begin_j, end_j = np.interp([begin_s, begin_s + window_s], moments_s, [move.energy_j for move in moves])
+        counted_w = float(end_j - begin_j) / window_s
         rows.append((counted_w, fmean(coarse), fmean(instant) if instant else float("nan")))
     return rows
 

@@ -23,7 +23,10 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=Fa
 loader = DataLoader(TensorDataset(torch.zeros(1 << 15, 32, width)), batch_size=batch, num_workers=2, pin_memory=True)
 scaler = torch.amp.GradScaler("cuda", enabled=False)
 for step, (inputs,) in enumerate(loader):
-    loss = torch.compile(model)(inputs.cuda(non_blocking=True)).square().mean()
+    inputs = inputs.cuda(non_blocking=True)
+    with torch.autocast("cuda", dtype=torch.bfloat16):  # on CUDA, it computes powers in fp32
+        assert (inputs[:1].bfloat16() ** 3).dtype is torch.float32
+    loss = torch.compile(model)(inputs).square().mean()
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     optimizer.zero_grad()

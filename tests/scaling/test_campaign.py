@@ -1,6 +1,6 @@
 """A campaign keeps each measurement at once, and ends early only where nothing else can succeed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -16,8 +16,8 @@ from tuner.errors import DeviceError, DeviceLostError, OutputError, TrainerError
 from tuner.nodes.source import Nodes
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import DeviceSource
-from tuner.probe.result import STOPPED, Failure
+from tuner.probe.protocols import DeviceSource, Next, Stop
+from tuner.probe.result import STOPPED, Failure, ProbeResult
 from tuner.study.spec import StudySpec
 from tuner.tools.scaling.campaign import Measuring, begun, measure_all, missing, nodes_of, routes, scaling_runs
 from tuner.tools.scaling.results import Results, read, write
@@ -84,6 +84,37 @@ def test_programs_stay_open_until_other_ranks_are_needed(campaign: Campaign) -> 
     campaign.measure(lambda _: 100.0)
     assert len(campaign.probers) == 1 + 2 + 1
     assert all(prober.closed for prober in campaign.probers)
+
+
+class GrowingProber(KnownProber):
+    """A `Prober` that measures until it is not asked for more: after each second the error is known, in percent."""
+
+    def __init__(self, errors_pct: Sequence[float]) -> None:
+        super().__init__(lambda _: 100.0)
+        self._errors_pct = errors_pct
+        self.seconds = 0
+        """The length of the window with which the last probe ended."""
+
+    def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
+        for seconds, error_pct in enumerate(self._errors_pct, start=1):
+            self.seconds = seconds
+            measured = replace(super().__call__(plan, stop), window_s=seconds, samples_per_s_se=error_pct)
+            if stop(measured).next is not Next.MORE:
+                return measured
+        raise AssertionError("the probe was to end earlier")
+
+
+@pytest.mark.parametrize(
+    ("errors_pct", "seconds"), [((2,), 1), ((90, 30, 8), 3), ((90,) * 9, 4)], ids=["steady", "slow start", "never"]
+)
+def test_a_measurement_goes_on_while_its_speed_is_not_steady(
+    errors_pct: tuple[float, ...], seconds: int, tmp_path: Path
+) -> None:
+    scaled = built_in("ppo", gpu=False, window_s=1.0, sizes=(16,))
+    prober = GrowingProber(errors_pct)
+    with closing(Measuring(CpuSource(1), open_prober=lambda _: prober, folder=tmp_path)) as measuring:
+        measuring.measure(next(scaling_runs([scaled], (1,), ("gloo",))), scaled)
+    assert prober.seconds == seconds
 
 
 def test_the_route_reaches_the_ranks(campaign: Campaign) -> None:

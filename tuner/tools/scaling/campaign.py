@@ -10,21 +10,15 @@ from typing import NamedTuple
 
 from tuner.devices.found import Link, device_variables, nccl_variables
 from tuner.errors import DeviceError, OutputError, TrainerError, TunerError
-from tuner.probe import (
-    Answer,
-    Blame,
-    DeviceSource,
-    FailureKind,
-    Next,
-    ProbePlan,
-    Prober,
-    ProbeResult,
-    Slot,
-    Stop,
-)
+from tuner.probe import Answer, Blame, DeviceSource, FailureKind, Next, ProbePlan, Prober, ProbeResult, Slot, Stop
 from tuner.running.prober import run_in
 from tuner.study import Config, ProbeSpec
 from tuner.tools.scaling.results import COUNTS, Measurement, Mode, Results, Route, Subject, read, write
+
+STEADY = 0.1
+"""The largest standard error, as a share of the speed, with which a measurement ends after its window. Chosen."""
+LONGEST_WINDOWS = 4.0
+"""The windows after which it ends with any error: what is not steady by then will hardly be. Chosen."""
 
 
 class CardTeam(NamedTuple):
@@ -188,7 +182,10 @@ class Measuring:
 
 
 class _Together:
-    """Keeps probes that began together going until each has a long window, so that none works alone for long."""
+    """Keeps probes that began together going until each has a long and steady window: none works alone for long.
+
+    A script's first iterations are often slower than the rest. A longer window holds more of the rest.
+    """
 
     def __init__(self, probes: int, window_s: float, interrupted: Callable[[], bool]) -> None:
         self._windows_s = [0.0] * probes
@@ -205,12 +202,19 @@ class _Together:
         def answer(so_far: ProbeResult | None) -> Answer:
             if self._interrupted():
                 return Answer(Next.INTERRUPTED)
-            if so_far is None or len(self._windows_s) == 1:
+            if so_far is None:
                 return Answer(Next.GO)
-            self._windows_s[place] = so_far.window_s or 0.0
+            window_s = so_far.window_s or 0.0
+            is_enough = _is_steady(so_far) or window_s >= LONGEST_WINDOWS * self._window_s
+            self._windows_s[place] = window_s if is_enough else 0.0
             return Answer(Next.GO) if min(self._windows_s) >= self._window_s else Answer(Next.MORE)
 
         return answer
+
+
+def _is_steady(result: ProbeResult) -> bool:
+    """Return whether the error of a speed is small, or unknown."""
+    return (result.samples_per_s_se or 0.0) <= STEADY * (result.samples_per_s or 0.0)
 
 
 def _point(run: Run, subject: Scaled, team: CardTeam, result: ProbeResult) -> Measurement:

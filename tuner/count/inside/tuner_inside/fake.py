@@ -120,6 +120,13 @@ def _storage(tensor):
 READ = {"item": 1.0, "__float__": 1.0, "__int__": 0, "__index__": 0, "__bool__": False}
 """Methods that read a number → the number that a fake tensor answers with."""
 
+IN_FLOAT = frozenset(
+    "__pow__ __rpow__ pow exp expm1 log log2 log10 log1p reciprocal rsqrt tan sum prod cumsum cumprod norm normalize"
+    " softmax log_softmax softmin softplus layer_norm group_norm cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss"
+    " binary_cross_entropy_with_logits kl_div cosine_similarity cdist dist".split()
+)
+"""Functions that CUDA's autocast computes in fp32 (torch's documentation of `torch.amp`, CUDA ops)."""
+
 
 def _redirection(torch, memory):
     """Return the class of what keeps tensors on the fake CPU, casts as CUDA's autocast does, and answers reads."""
@@ -127,8 +134,8 @@ def _redirection(torch, memory):
     from torch.overrides import TorchFunctionMode
 
     reads = {getattr(torch.Tensor, name): answer for name, answer in READ.items()}
-    in_float = {functional.layer_norm, functional.group_norm, functional.softmax, functional.log_softmax}
-    in_float |= {torch.softmax, torch.log_softmax, torch.Tensor.softmax, torch.Tensor.log_softmax, torch.layer_norm}
+    homes = (torch, torch.Tensor, functional)
+    in_float = {getattr(home, name) for home in homes for name in IN_FLOAT if hasattr(home, name)}
 
     def card_in(values):
         """Return whether a device among some values is a card; None where no value is a device."""
@@ -204,6 +211,7 @@ def _pretend_cuda(torch):
     cuda = torch.cuda
     free = 80 << 30
     answers = {"is_available": True, "device_count": 1, "current_device": 0, "is_bf16_supported": True}
+    answers["is_current_stream_capturing"] = False
     answers.update(get_device_capability=CAPABILITY, get_device_name="NVIDIA H100", is_initialized=True)
     answers.update(memory_allocated=0, max_memory_allocated=0, memory_reserved=0, max_memory_reserved=0)
     answers.update(mem_get_info=(free, free), current_stream=_Nothing(), default_stream=_Nothing())
