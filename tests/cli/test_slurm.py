@@ -70,7 +70,7 @@ def test_a_file_that_other_nodes_may_not_reach_is_refused_before_anything_is_sub
         assert PASSWORD not in err
     (tmp_path / "bin/sinfo").write_text("#!/bin/sh\necho no controller >&2; exit 1\n")
     answer = tuner("optimize", "--study", study_file(tmp_path), "--launcher", "slurm")
-    assert answer == (2, "", "tuner: sinfo failed: no controller; submit from a login node of the cluster\n")
+    assert answer == (2, "", "tuner: sinfo failed: no controller; see `scontrol ping`\n")
     assert not (tmp_path / "submitted").exists()
 
 
