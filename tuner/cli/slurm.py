@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -47,9 +48,9 @@ class RunInJob:
     words: Sequence[str]
     requeue: bool
 
-    def __call__(self) -> int:
-        """Run the command; return its exit code."""
-        from tuner.cli.main import app  # noqa: PLC0415 - this module is part of the app
+    def __call__(self) -> None:
+        """Run the command as a shell does, and end this process with its exit code; its errors are lines of the log."""
+        from tuner.cli.main import main  # noqa: PLC0415 - this module is part of the command line
 
         near_end: list[int] = []
 
@@ -62,10 +63,12 @@ class RunInJob:
         with suppress(TunerError):  # a controller that is busy now ends no job
             if waited_s := queue_s(ask_slurm("scontrol", "show", "job", job, "--oneliner")):
                 say(f"job {job} has waited {duration(waited_s)} in the queue, once for all its probes")
-        code = app([*self.words], standalone_mode=False) or 0
-        if near_end and self.requeue:
-            ask_slurm("scontrol", "requeue", job)
-        return code
+        sys.argv = ["tuner", *self.words]
+        try:
+            main()
+        finally:
+            if near_end and self.requeue:
+                ask_slurm("scontrol", "requeue", job)
 
 
 def queue_s(described: str) -> float | None:
