@@ -18,11 +18,11 @@ def settings_from(argv: list[str] | None = None) -> tuple[own.TeamSettings, own.
     given = parser.parse_args(argv)
     config = {name: value for name, value in vars(given).items() if name in own.RunConfig.model_fields}
     try:
-        settings = own.run_settings(config, hidden_units=own.hidden_units(given), iterations=given.iterations)
-        settings.asked.check_on(given.devices[0])
+        asked = own.run_config(config)
+        asked.check_on(given.devices[0])
     except TrainerError as refusal:
         parser.error(str(refusal))
-    return own.team_settings(parser, given), settings, given.out_dir
+    return own.team_settings(parser, given), own.TrainingSettings(asked, given.iterations), given.out_dir
 
 
 def _value(text: str) -> bool | int | str:
