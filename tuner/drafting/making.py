@@ -169,10 +169,9 @@ def _watched_text(
     if to_search and not (drafted.varies or known.launch):
         raise StudyError(nothing_varies(drafted.searched, known))
     text = study_text(name, drafted, watched, launch=known.launch, free=wanted.free, needs_speed=to_search)
-    for line in (
-        () if ask else shown(drafted.searches, free=wanted.free_batch, most=largest, precision=drafted.precision)
-    ):
-        say(line)
+    if not ask:
+        for line in shown(drafted.searches, free=wanted.free_batch, most=largest, precision=drafted.precision):
+            say(line)
     return text
 
 
