@@ -184,7 +184,8 @@ class Deferred(TyperCommand):
 def _with_its_study(command: str, function: Callable[..., object], /, **options: Any) -> object:
     """Call a command's function with its study named as it is loaded; without a name, the only one with results."""
     study, runs = options["study"], options["runs"]
-    if study or command in _OF_RESULTS:
+    names_any_study = command == "diagnose" and options["storage"]  # it tells what a database has instead
+    if (study or command in _OF_RESULTS) and not names_any_study:
         from tuner.cli.named_studies import findable, only_study  # noqa: PLC0415 - `tuner --help` needs no study
 
         replays = command in _OF_REPLAYS
