@@ -130,8 +130,9 @@ class CaseWork:
 def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
     """Return how the work on each case ended: at its target number of finished trials, those in the database included.
 
-    A case whose set-up is at fault ends early, and the next case begins. If other workers run the last trials of a
-    case, a job that waits for them returns to the case later: such a trial may fail, or another may be needed.
+    A case whose set-up is at fault ends early, and the next case begins, unless the first lacks a dependency.
+    If other workers run the last trials of a case, a job that waits for them returns to the case later: such a trial
+    may fail, or another may be needed.
     Raises StudyError, before any probe, where a case has nothing to search or more than its sampler can search.
     Raises StoreError, before any probe, where the case's study in the database differs from this study.
     Later errors are StoreError, OutputError or DeviceError: every finished trial is stored and no process is left.
@@ -144,6 +145,8 @@ def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
             break
         outcomes.append(_optimized(replace(job, wait=None), case))
         job.watcher(outcomes[-1].event)
+        if len(outcomes) == 1 and (failure := outcomes[0].failure) and failure.kind is FailureKind.MISSING_DEPENDENCY:
+            break  # the other cases have the same trainer
     if job.wait is None:
         return outcomes
     return [_waited_for(job, outcome) for outcome in outcomes]
