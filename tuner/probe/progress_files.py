@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
@@ -167,11 +167,12 @@ class CountLines:
                 yield from (CountLine(name, text) for text in tail.read())
 
 
-class CountFiles:
-    """Merges what the processes of one probe count, from before their files exist to their last lines."""
+class MergedCounts:
+    """Merges what the processes of one probe count."""
 
-    def __init__(self, folder: Path, most_bytes: int) -> None:
-        self._lines = CountLines(folder, most_bytes)
+    def __init__(self, new_lines: Callable[[], Iterable[CountLine]]) -> None:
+        """`new_lines` returns the lines since its last call."""
+        self._new_lines = new_lines
         self._merger = Merger()
         self._said: str | None = None
         self._has_begun = self._paused = False
@@ -207,12 +208,20 @@ class CountFiles:
     def _feed(self) -> bool:
         """Return whether there are new lines; they are merged now."""
         has_new = self._paused = False
-        for name, text in self._lines.read():
+        for name, text in self._new_lines():
             if message := record(text):
                 self._merger.feed(name, message)
                 self._paused |= message.get("type") == "pause"
                 has_new = True
         return has_new
+
+
+class CountFiles(MergedCounts):
+    """Merges the files in which processes count, from before the files exist to their last lines."""
+
+    def __init__(self, folder: Path, most_bytes: int) -> None:
+        """`most_bytes` of a file are read at once."""
+        super().__init__(CountLines(folder, most_bytes).read)
 
 
 def read_processes(folder: Path) -> list[ProcessCounts]:
