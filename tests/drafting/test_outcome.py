@@ -10,22 +10,26 @@ import pytest
 from tests_loop import CASE, Quiet, bench, failed, measured, opened, spec, view
 
 from tuner.drafting.outcome import told as outcome_of
+from tuner.export import gain
 from tuner.export.case_view import CaseView
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import Change, ProbeResult
+from tuner.running.events import ProbeEnded
 from tuner.running.job import Job
 from tuner.running.loop import optimize
 from tuner.running.workbench import Workbench
 from tuner.study.spec import StudySpec
 
 
-def searched_bench(folder: Path, study: StudySpec, probe: Callable[[ProbePlan, Stop], ProbeResult]) -> Workbench:
+def searched_bench(
+    folder: Path, study: StudySpec, probe: Callable[[ProbePlan, Stop], ProbeResult], watcher: Quiet | None = None
+) -> Workbench:
     """Return the bench of a study whose only case has been searched."""
-    desk = bench(folder, study)
+    desk, watcher = bench(folder, study), watcher or Quiet()
     with opened(folder) as database:
-        optimize(Job(bench=desk, database=database, probe=probe, watcher=Quiet(), interrupted=lambda: False), [CASE])
+        optimize(Job(bench=desk, database=database, probe=probe, watcher=watcher, interrupted=lambda: False), [CASE])
     return desk
 
 
@@ -162,9 +166,13 @@ def measured_again(tmp_path: Path, again: Callable[[ProbePlan, ProbeResult], Pro
         usual = replace(measured(plan, 20.0), samples_per_s=1100.0 * begun[-1], samples_per_s_se=1.0)
         return again(plan, usual) if begun.count(1) > 1 else usual
 
-    desk = searched_bench(tmp_path, study, probed)
+    watcher = Quiet()
+    desk, known = searched_bench(tmp_path, study, probed, watcher), view(tmp_path)
     assert begun.count(1) > 1
-    return view(tmp_path), " ".join(outcome_of(desk, view(tmp_path), ["train", "--workers", "1"]).lines)
+    best, gained = watcher.of(ProbeEnded)[-1].best, gain(known)
+    assert best is not None
+    assert best.times == (gained and gained.times)
+    return known, " ".join(outcome_of(desk, view(tmp_path), ["train", "--workers", "1"]).lines)
 
 
 def test_a_command_that_fails_when_it_runs_again_gives_no_gain(tmp_path: Path) -> None:

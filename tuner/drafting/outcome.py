@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tuner.count import TrainingCounts, differences
 from tuner.drafting.command_lines import literal_text, retyped, typed_command
-from tuner.export import SPEEDS, CaseView, SpeedGain, doubts, figure, gain, over_training, with_error
+from tuner.export import SPEEDS, CaseView, Gain, doubts, figure, gain, with_error
 from tuner.probe import over, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
@@ -41,8 +41,8 @@ def told(bench: Workbench, view: CaseView, command: Sequence[str]) -> Told:
         limit = _limited(own) if own else ()
         doubt = [f"  not sure: {view.loaded}"] if view.loaded else []
         return Told((mine, _stays(own, best, view), *limit, *doubt))
-    times = gain(view, own) if own else None
-    faster = f", {_gain(times, own, best)}" if own and times else ""
+    gained = gain(view, own) if own else None
+    faster = f", {_gain(gained, best.readings + own.readings)}" if own and gained and gained.times else ""
     changes = _changed_values(bench, trainer, view, own_values)
     same = _trainings(own, best) if own else ()
     to_copy = _to_copy(bench, trainer, view, own_values, command)
@@ -164,12 +164,10 @@ def _stays(own: Standing | None, best: Standing, view: CaseView) -> str:
     return f"{why}; your command stays as it is"
 
 
-def _gain(times: SpeedGain, own: Standing, best: Standing) -> str:
+def _gain(gained: Gain, runs: int) -> str:
     """Return a gain in words: that of the whole training, where the pauses of both configs are known."""
-    overall, runs = over_training(times, own, best), f"by {best.readings + own.readings} runs"
-    if overall is None:
-        return f"{with_error(*times, 2)} times as many, {runs}"
-    return f"{with_error(*overall, 2)} times as many over the whole training, {runs}"
+    over = " over the whole training" if gained.overall else ""
+    return f"{with_error(gained.times or 0.0, gained.error, 2)} times as many{over}, by {runs} runs"
 
 
 def _speed(config: Standing | None, view: CaseView) -> str:

@@ -67,13 +67,14 @@ class CaseWork:
         target = self._job.target(self._spec)
         taken_back = self.study.take_back(self._probing.folder)
         with self.study.read_once():
-            finished, best, facts = self.study.finished, self.study.best, self.study.facts
+            finished, facts = self.study.finished, self.study.facts
+            best = events.BestSoFar.of(self.study.case, self.study.records)
         self._job.watcher(
             events.CaseStarted(
                 case=self._case.name,
                 finished=finished,
                 target=target,
-                best=events.BestSoFar.of(best),
+                best=best,
                 saved=taken_back.stored,
                 to_repeat=taken_back.to_repeat,
                 changed=changes(facts, self._job.bench.facts) if facts else (),

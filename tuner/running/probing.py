@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tuner import probe
 from tuner.count import PARTS, TrainingCounts, differences
 from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerError
-from tuner.running.events import ProbeEnded, ProbeRunning, ProbeStarted
+from tuner.running.events import BestSoFar, ProbeEnded, ProbeRunning, ProbeStarted
 from tuner.running.job import Job, Pulse
 from tuner.running.prober import run_in
 from tuner.search.verdict import Verdict, foregone, judge, settled
@@ -168,7 +168,7 @@ class Probing:
                 result,
                 verdict,
                 leads=self._job.recording is None and self._study.leads(verdict.value),
-                best=self._study.best,
+                best=BestSoFar.of(self._study.case, self._study.records),
                 finished=finished,
                 target=target,
                 left_s=self._takes_s(self._left_after(asked, finished, target), 1 + self._study.running),

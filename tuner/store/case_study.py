@@ -27,7 +27,7 @@ from tuner.search import trials
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why, free
 from tuner.search.frontier import Frontier
 from tuner.search.samplers import ask_for
-from tuner.search.standing import Standing, best, incumbent, leads
+from tuner.search.standing import best, incumbent, leads
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease, is_held
@@ -229,7 +229,7 @@ class CaseStudy:
         self._database, self._name = database, name
         self._several = len(objectives) > 1
         self._confirm = confirm
-        self._space, self._case = space, case
+        self._space, self.case = space, case
         self._identity = schema.storable(identity)
         self._strategy = strategy(count)
         self._held_up = False
@@ -317,9 +317,9 @@ class CaseStudy:
         return not self._several and leads(trials.all_kept(self._read()), value)
 
     @property
-    def best(self) -> Standing | None:
-        """The best config so far; see `search.standing.best`."""
-        return best(trials.all_kept(self._read()), self._case.defaults)
+    def records(self) -> list[TrialRecord]:
+        """The trials of the case, as the database keeps them."""
+        return trials.all_kept(self._read())
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -351,7 +351,7 @@ class CaseStudy:
 
     def frontier(self) -> Frontier:
         """Return what the study knows about where memory ends."""
-        return trials.frontier(self._read(), self._case.ladder)
+        return trials.frontier(self._read(), self.case.ladder)
 
     def newest(self, config: Config) -> TrialRecord | None:
         """Return the newest complete trial of this config; None where there is none."""
@@ -542,7 +542,7 @@ class CaseStudy:
     def _say_which_is_best(self) -> None:
         """Keep in the study what the best is, where Optuna's best trial has another value; for other tools."""
         known = trials.all_kept(trials.since_mended(self._study))
-        chosen = best(known, self._case.defaults)
+        chosen = best(known, self.case.defaults)
         highest = max((trial.value for trial in known if trial.value is not None), default=None)
         said = None
         if chosen is not None and chosen.value != highest:
