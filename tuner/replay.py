@@ -1,17 +1,16 @@
 """A recorded table in place of trainer and devices: its bench, its prober, and results as a search sees them."""
 
 import json
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 from tuner import probe
 from tuner.devices.found import AbsentDevices
 from tuner.export.recorded_table import Recorded, Table
 from tuner.records.case_record import RECORDED
+from tuner.records.urls import REPLAYED
 from tuner.running.workbench import Workbench
 from tuner.study import PATIENCE, Case, Config, ProbeSpec, config_digest, load, narrowed
 from tuner.trainers.base import STANDARD, Trainer
@@ -42,24 +41,20 @@ def cut_short(result: probe.ProbeResult, iterations: int) -> probe.ProbeResult:
 
     Means stay those of the whole window.
     """
-    share = iterations / result.iterations
-    whole_s, trained_s = result.window_s or 0.0, (result.trained_s or 0.0) * share
+    share, whole_s = iterations / result.iterations, result.window_s or 0.0
     window_s = whole_s * share
+
+    def cut(device: probe.DeviceSummary) -> probe.DeviceSummary:
+        return replace(device, window_s=window_s, energy_j=device.energy_j and device.energy_j * share)
+
     return replace(
         result,
         iterations=iterations,
         window_s=window_s,
-        trained_s=trained_s,
+        trained_s=(result.trained_s or 0.0) * share,
         total_s=result.total_s - whole_s + window_s,
         samples=None,
-        devices=tuple(
-            replace(
-                device,
-                window_s=window_s,
-                energy_j=None if device.energy_j is None else device.energy_j * share,
-            )
-            for device in result.devices
-        ),
+        devices=tuple(map(cut, result.devices)),
     )
 
 
@@ -76,28 +71,21 @@ def made_whole(result: probe.ProbeResult, warmup_iterations: int) -> probe.Probe
     )
 
 
-class _Sum(NamedTuple):
-    """The sum of an objective over the first iterations."""
-
-    iterations: int
-    total: float
-
-
 def error_of(series: Sequence[float | None], iteration_s: float, *, full: float) -> float | None:
     """Return the standard error of the last mean of a series, estimated as a live probe would.
 
     `series` holds the mean so far after each iteration; `full` is the largest value that the objective can have.
     """
-    sums = [_Sum(0, 0.0)]
+    sums = {0: 0.0}  # iterations → the sum of the objective over them
     for count, mean in enumerate(series, start=1):
-        if mean is not None and (count - sums[-1].iterations) * iteration_s >= probe.LEAST_SPAN_S:
-            sums.append(_Sum(count, count * mean))
+        if mean is not None and (count - max(sums)) * iteration_s >= probe.LEAST_SPAN_S:
+            sums[count] = count * mean
     if len(sums) == 1 and series and series[-1] is not None:
-        sums.append(_Sum(len(series), len(series) * series[-1]))
-    blocks: list[probe.Block] = []
-    for before, after in pairwise(sums):
-        iterations = after.iterations - before.iterations
-        blocks.append(probe.Block(iterations * iteration_s, (after.total - before.total) / iterations))
+        sums[len(series)] = len(series) * series[-1]
+    blocks = [
+        probe.Block((after - before) * iteration_s, (sums[after] - sums[before]) / (after - before))
+        for before, after in pairwise(sums)
+    ]
     return probe.standard_error(blocks, full=full)
 
 
@@ -117,7 +105,7 @@ def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Work
         asked_for=study,
         trainer=TableTrainer(table),
         source=AbsentDevices(table.header.devices, table.header.source),
-        folder=(runs / f"{spec.name}-replay").resolve(),
+        folder=(runs / f"{spec.name}{REPLAYED}").resolve(),
         variables={},
         holds=table.holds,
     )
@@ -179,15 +167,11 @@ class ReplayedProber:
     or a command. The limits of time are those of the recording; the limits of iterations are those of the plan.
     """
 
-    def __init__(self, table: Table, objective: str, *further: str, noise: random.Random | None = None) -> None:
-        """`noise` moves each measurement of the objective by a normal deviate with the recorded standard error.
-
-        With `further` objectives, each probe runs to its end: the table holds the series of one objective only.
-        """
+    def __init__(self, table: Table, objective: str, *further: str) -> None:
+        """With `further` objectives, each probe runs to its end: the table holds the series of one objective only."""
         self._table = table
         self._objective = objective
         self._alone = not further
-        self._noise = noise
         self.open_session: str | None = None
         """The key of the open session; None where no session is open."""
         self.spent_s = 0.0
@@ -242,22 +226,18 @@ class ReplayedProber:
         self, result: probe.ProbeResult, recorded: Recorded, limits: ProbeSpec, stop: probe.Stop
     ) -> probe.ProbeResult:
         """Return the result where `stop`, which is called for each iteration, or the plan's limits end it."""
-        final_value = probe.value(result, self._objective)
-        if result.failure is not None or final_value is None or result.window_s is None:
+        if result.failure is not None or probe.value(result, self._objective) is None or result.window_s is None:
             return result
-        final_error = probe.error(result, self._objective)
-        noise = self._noise.gauss(0.0, final_error) if self._noise and final_error else 0.0
         has_series = self._alone and self._objective == self._table.header.objective
         series = recorded.series if has_series else ()
         for count, mean in enumerate(series[: result.iterations - 1], start=1):
             if mean is None:
                 continue
             error = error_of(series[:count], result.window_s / result.iterations, full=probe.full(self._objective))
-            so_far = restated(cut_short(result, count), self._objective, mean + noise, error)
+            so_far = restated(cut_short(result, count), self._objective, mean, error)
             if (ended := _ended(so_far, stop(so_far), limits)) is not None:
                 return ended
-        complete = restated(result, self._objective, final_value + noise, final_error) if noise else result
-        return _ended(complete, stop(complete), limits) or complete
+        return _ended(result, stop(result), limits) or result
 
 
 def _ended(so_far: probe.ProbeResult, answer: probe.Answer, limits: ProbeSpec) -> probe.ProbeResult | None:

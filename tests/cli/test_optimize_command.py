@@ -31,6 +31,7 @@ def silent() -> str:
 
 
 def test_a_command_is_made_faster_and_the_library_resumes_it(tuner: Tuner, train: list[str], tmp_path: Path) -> None:
+    train += ["--max_steps", "300", "--output_dir", "out"]
     code, out, err = tuner("init", "--devices", "cpu:1", "--", *train)
     assert (code, err) == (0, "")
     assert "progress by report(); last line: {" in out
@@ -49,7 +50,10 @@ def test_a_command_is_made_faster_and_the_library_resumes_it(tuner: Tuner, train
     assert "grad_accum: 2 → 1; the total batch stays" in out
     *_, before, line = out.rstrip().splitlines()
     assert "copy" in before
-    assert line.startswith(f"{sys.executable} train.py -b 16 --grad-accum 1")
+    assert line.startswith(f"{sys.executable} train.py -b 16 --grad-accum 1 --max_steps 300 --output_dir out")
+    code, out, err = tuner("plan", "--study", "train", "--best")
+    assert (code, err) == (0, "")
+    assert [text for text in out.splitlines() if text and text[0] != "#"] == [f"cd {tmp_path}", line]
     code, out, _ = tuner("optimize", "--n-trials", "4", "--workers", "2", "--", *train)
     assert (code, out.rstrip().splitlines()[-1]) == (0, line)
     said: list[str] = []
@@ -100,7 +104,7 @@ def test_what_cannot_be_made_faster_is_refused(tuner: Tuner, train: list[str]) -
     alone = ["sh", "-c", "for n in 1 2 3 4; do echo step $n; sleep 0.1; done", "train", "--batch-size", "8"]
     code, _, err = tuner("optimize", "--", *alone)
     assert (code, "only batch-size could vary" in err, "--free-batch" in err) == (2, True, True)
-    for arguments in ((), ("--study", "a", "--", *train)):
+    for arguments in ((), ("--study", "reference", "--", *train)):
         code, _, err = tuner("optimize", *arguments)
         assert (code, "name a command" in err) == (2, True)
     code, _, err = tuner("optimize", "--study", "reference", "--free-batch")

@@ -12,6 +12,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.running.events import BestSoFar, ProbeEnded
+from tuner.search.choosing import Choice, Why
 from tuner.search.verdict import judge
 from tuner.store.case_study import Asked
 from tuner.study.spec import ProbeSpec, read_constraint
@@ -35,7 +36,8 @@ def told(
     left_s: float | None = None,
 ) -> str:
     """Return the line of a trial."""
-    asked = Asked(number=7, config=result.config, attempt=1, cold=True, origin=origin, confirms=confirms)
+    choice = Choice(config=result.config, why=Why.CONFIRM if confirms else Why.SEARCH, cold=True, origin=origin)
+    asked = Asked(number=7, config=result.config, choice=choice)
     verdict = judge(result, *(objectives or ("min_avg_util",)), constraints=[read_constraint("samples_per_s", bound)])
     event = ProbeEnded.of(
         CASE, asked, result, verdict, leads=leads, best=best, finished=finished, target=target, left_s=left_s

@@ -298,7 +298,7 @@ for iteration in range(600):
 
 
 @pytest.mark.slurm
-def test_one_job_of_two_nodes_serves_all_probes_of_a_study(
+def test_one_job_of_two_nodes_serves_all_probes_of_a_study_and_goes_on_after_its_preemption(
     tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both nodes are this machine, so they reach its server; `sinfo` counts one."""
@@ -310,24 +310,39 @@ def test_one_job_of_two_nodes_serves_all_probes_of_a_study(
         monkeypatch.setenv("SLURM_CONF", str(config))
         monkeypatch.setenv("TUNER_STORAGE", server)
         command = f"{{python}} {tmp_path}/two.py {{num_envs}} {{node_rank}}"
+        rungs = list(range(2, 22, 2))
         study = study_file(
             tmp_path,
             trainer={"name": "command", "options": {"command": command, "env": {"PYTHONPATH": PACKAGE}}},
             cases=["command"],
             devices="cpu:1",
             objective="samples_per_s",
-            space={"num_envs": {"ladder": list(range(2, 22, 2))}},
+            space={"num_envs": {"ladder": rungs}},
             probe={"iterations": 4, "window_seconds": 1},
             search={"sampler": "random"},
             pruner={"name": "none"},
-            slurm={"nodes": 2, "time_min": 10},
+            slurm={"nodes": 2, "time_min": 10, "requeue": True},
         )
         (tmp_path / "two.py").write_text(TRAINED_ON_NODES)
         code, out, err = tuner("optimize", "--study", study, "--launcher", "slurm")
         assert (code, err) == (0, "")
         (job,) = re.findall(r"job (\d+);", out)
+        end_s = time.monotonic() + END_S
+        while not (third := tmp_path / "runs/demo/probes/command/0002/node-1").is_dir():
+            assert time.monotonic() < end_s, third
+            time.sleep(0.1)
+        urgent = ["sbatch", "--partition=urgent", "--nodes=2", f"--output={tmp_path}/urgent"]
+        subprocess.run([*urgent, "--wrap=ps -eo args"], cwd=tmp_path, capture_output=True, check=True)
         until_empty(config)
+        assert "slurmd" in (beside := (tmp_path / "urgent").read_text())
+        assert "two.py" not in beside
+        assert "tuner.nodes" not in beside
+        log = (tmp_path / f"runs/demo/slurm/{job}_0_log.out").read_text()
+        assert "DUE TO PREEMPTION" in log
+        told = re.findall(r"num_envs=(\d+): (\w+)", log)
+        assert sorted(int(size) for size, what in told if what == "ok") == rungs, log
+        assert [what for _, what in told[:4]] == ["ok", "ok", "interrupted", "ok"]
+        assert told[3][0] == told[2][0], "the trial is repeated"
         code, out, _ = tuner("status", "--study", study)
-        assert "10 ok" in out, (tmp_path / f"runs/demo/slurm/{job}_0_log.out").read_text()
-        (console,) = (tmp_path / "runs/demo/probes/command/0000").glob("node-1")
-        assert console.is_dir()
+        assert "10 ok" in out
+        assert "running" not in out

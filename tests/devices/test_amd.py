@@ -8,8 +8,9 @@ from tests_devices import FakeAmdGpu, FakeAmdsmi, FakeGpu, FakeNvml, check_devic
 
 from tuner.devices.amd import Amd, AmdSource, shown
 from tuner.devices.cards import Cards
+from tuner.devices.driver import NoDriverError
 from tuner.devices.found import device_variables, links, open_devices
-from tuner.devices.nvml import NoDriverError, Nvml
+from tuner.devices.nvml import Nvml
 from tuner.errors import DeviceError
 
 NO_DRIVER = 9

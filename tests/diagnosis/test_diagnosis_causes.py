@@ -26,7 +26,7 @@ def found(
         times.append(TrialTimes(end=end, began_s=began_s, ended_s=began_s + took_s, startup_s=startup_s))
     known = Setup(**{name: KnownFact(value=value, source="told") for name, value in setup.items()})
     record = StudyRecord(study="mine", trials=tuple(times), setup=known, is_ours=ours, has_sessions=sessions)
-    return causes(gather(record), record.trials)
+    return causes(gather(record))
 
 
 def kinds(causes: list[IdleCause]) -> list[Kind]:
@@ -136,7 +136,7 @@ def test_trials_without_times_show_nothing() -> None:
     record = StudyRecord(study="mine", trials=trials)
     facts = gather(record)
     assert (facts.trial_s, facts.running_at_once, facts.startup_share) == (0.0, None, None)
-    assert causes(facts, trials) == []
+    assert causes(facts) == []
 
 
 TRIALS = st.lists(
@@ -178,7 +178,7 @@ def spaced(gaps_s: list[float], took_s: float = 100.0, **setup: Any) -> list[Idl
         at_s += took_s + gap_s
     known = Setup(**{name: KnownFact(value=value, source="told") for name, value in setup.items()})
     record = StudyRecord(study="mine", trials=tuple(times), setup=known)
-    return causes(gather(record), record.trials)
+    return causes(gather(record))
 
 
 def test_a_study_that_stood_still_and_one_that_waits_after_each_trial() -> None:

@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 from tests_replays import scripted_plan
 
-from tuner.devices.found import AbsentDevices
 from tuner.errors import OutputError
-from tuner.nodes.agent import FirstDevices, part_of_plan
+from tuner.nodes.agent import part_of_plan
 from tuner.nodes.messages import Part
 from tuner.probe import Device, ProbePlan
 from tuner.study.spec import ProbeSpec
 
 CARDS = tuple(Device(name=f"cuda:{card}", model="H100", uuid=f"GPU-{card}") for card in range(2))
-HERE = FirstDevices(CARDS, AbsentDevices(CARDS, "nvml"), {"CUDA_VISIBLE_DEVICES": "0,1", "A": "a"})
+VARIABLES = {"CUDA_VISIBLE_DEVICES": "0,1", "A": "a"}
 ALL = tuple(Device(name=f"cuda:{rank}", model="H100") for rank in range(4))
 
 
@@ -30,7 +29,7 @@ def own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 def part(folder: Path, **changes: object) -> ProbePlan:
     blank = scripted_plan(folder / "out", ALL, ProbeSpec())
     plan = replace(blank, slot=replace(blank.slot, nodes=2), **changes)  # type: ignore[arg-type]
-    return part_of_plan(Part(plan=plan, head="gpu1"), 1, HERE)
+    return part_of_plan(Part(plan=plan, head="gpu1"), 1, CARDS, VARIABLES)
 
 
 def test_a_part_has_the_cards_of_its_node_and_files_of_its_own(tmp_path: Path) -> None:

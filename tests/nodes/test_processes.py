@@ -18,7 +18,7 @@ from tuner.probe import ProbePlan
 from tuner.study.spec import ProbeSpec
 
 HOSTS = ("a", "b")
-AT_ONCE = Waits(0.05, 0.05)
+AT_ONCE = Waits(0.05, 0.05, ended_within_s=0.05)
 
 Open = Callable[[], Nodes]
 
@@ -51,6 +51,16 @@ def nodes(opened: Open) -> Nodes:
 def plan(nodes: Nodes, tmp_path: Path) -> ProbePlan:
     blank = scripted_plan(tmp_path / "out", nodes.devices, ProbeSpec())
     return replace(blank, slot=replace(blank.slot, nodes=len(HOSTS)), cwd=tmp_path)
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of the person, beside which copies find a place."""
+    (project := tmp_path / "project").mkdir()
+    (kept := tmp_path / "kept").mkdir()
+    monkeypatch.setenv("TMPDIR", str(kept))
+    (project / "model.pt").write_text("mine")
+    return project / "model.pt"
 
 
 @pytest.fixture
@@ -95,7 +105,7 @@ def test_a_node_that_gives_up_later_raises_its_error_too(cluster: FakeCluster, p
 
 
 def test_an_unknown_error_is_one_of_the_tuner(cluster: FakeCluster, processes: NodeProcesses) -> None:
-    cluster.nodes["b"].tell("refused", error="SOURCE", why="?")
+    cluster.nodes["b"].tell("refused", error="NoDriverError", why="?")
     with pytest.raises(Exception, match=r"b: \?") as caught:
         processes.lines(0.0)
     assert type(caught.value).__name__ == "TunerError"
@@ -220,23 +230,49 @@ def test_counts_of_all_nodes_are_merged_from_files_that_do_not_clash(
 
 
 def test_the_files_of_the_person_are_kept_once_for_all_nodes(
-    cluster: FakeCluster, nodes: Nodes, plan: ProbePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeCluster, nodes: Nodes, plan: ProbePlan, model: Path, tmp_path: Path
 ) -> None:
-    project, kept = tmp_path / "project", tmp_path / "kept"
-    project.mkdir()
-    kept.mkdir()
-    monkeypatch.setenv("TMPDIR", str(kept))
-    (project / "model.pt").write_text("mine")
-    processes = nodes.start(replace(plan, cwd=project, protects_files=True))
-    (index,) = kept.glob("*/index")
+    processes = nodes.start(replace(plan, cwd=model.parent, protects_files=True))
+    (index,) = tmp_path.glob("kept/*/index")
     assert index.stat().st_mtime > time.time() + SILENT_S, "after a kill of the tuner, ranks write for so long"
-    (project / "model.pt").write_text("of the probe")
+    model.write_text("of the probe")
     for host in HOSTS:
         cluster.nodes[host].tell("exit", code=0, left=None)
     processes.lines(0.0)
-    assert (project / "model.pt").read_text() == "of the probe"
+    assert model.read_text() == "of the probe"
     processes.end()
-    assert (project / "model.pt").read_text() == "mine"
+    assert model.read_text() == "mine"
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+@pytest.mark.parametrize("is_last", [True, False])
+def test_files_are_put_back_only_when_no_rank_of_a_lost_node_writes_any_more(
+    cluster: FakeCluster, nodes: Nodes, plan: ProbePlan, model: Path, *, is_silent: bool, is_last: bool
+) -> None:
+    processes = nodes.start(replace(plan, cwd=model.parent, protects_files=True))
+    if is_silent:
+        cluster.silent = {"b"}
+    else:
+        cluster.nodes["b"].die()
+        processes.lines(0.0)
+    processes.end()
+    cluster.silent = set()
+    model.write_text("of a rank that nobody reaches")
+    if is_last:
+        nodes.close()
+    else:
+        nodes.occupancy()
+    assert model.read_text() == "mine"
+
+
+def test_a_plan_on_fewer_nodes_does_not_hear_the_others(cluster: FakeCluster, nodes: Nodes, plan: ProbePlan) -> None:
+    processes = nodes.start(replace(plan, slot=replace(plan.slot, nodes=1)))
+    cluster.nodes["b"].tell("line", text="not of this plan", stream="console")
+    cluster.nodes["b"].die()
+    cluster.nodes["a"].tell("line", text="step 1", stream="console")
+    assert [line.text for line in processes.lines(0.0)] == ["step 1"]
+    assert (processes.lost, processes.exit_code()) == (None, None)
+    processes.end()
 
 
 def test_what_cannot_be_killed_is_named_until_it_has_ended(

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests_nodes import CPU_SPEC, fake_nodes
 from tests_replays import FakeClock, scripted_plan
 
 from tuner.errors import DeviceError, LaunchError, TrainerError
-from tuner.nodes.agent import sole
+from tuner.nodes.agent import serve, sole
 from tuner.nodes.messages import SILENT_S, Mailbox, Opening, Part, Word, packed
 from tuner.nodes.processes import NodeProcesses
 from tuner.nodes.source import Nodes, allocated
@@ -164,6 +164,33 @@ def test_only_one_watcher_works_on_a_node(tmp_path: Path) -> None:
         sole(name, 0.0)
     first.close()
     sole(name, 0.0).close()
+
+
+class OneLook(Mailbox):
+    """A tuner that asks for the cards once, and is gone."""
+
+    def __init__(self, at_first: Callable[[], None]) -> None:
+        super().__init__(FakeClock())
+        self._at_first = at_first
+
+    def next(self, timeout_s: float) -> Word:
+        self._at_first()
+        self.is_gone.set()
+        return Word.LOOK
+
+
+def test_what_a_killed_tuner_has_left_is_put_back_once_all_nodes_are_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, ranks of the killed tuner may run on another node."""
+    (model := tmp_path / "model.pt").write_text("of a probe")
+    (store := tmp_path / "tuner-kept-1").mkdir()
+    (store / "0").write_text("mine")
+    (store / "index").write_text(json.dumps({str(model): [0, 4, 0]}))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    at_first: list[str] = []
+    serve(OneLook(lambda: at_first.append(model.read_text())), Opening(spec=CPU_SPEC, number=0), FakeClock())
+    assert (at_first, model.read_text(), store.exists()) == (["of a probe"], "mine", False)
 
 
 def test_requests_come_whole_and_their_silence_or_end_is_noticed() -> None:

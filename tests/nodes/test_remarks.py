@@ -63,7 +63,7 @@ def test_a_long_line_is_known_although_a_detail_shortens_it() -> None:
 
 def test_a_line_is_known_inside_a_detail_that_says_more() -> None:
     detail = "exit code 1: ValueError: shape 'x' is invalid"
-    assert named(detail, a=("ValueError",), b=("ValueError: shape 'x' is invalid",)) == f"b: {detail}"
+    assert named(detail, a=("is invalid",), b=("ValueError: shape 'x' is invalid",)) == f"b: {detail}"
 
 
 def test_no_node_is_named_where_several_show_the_line_or_none_does() -> None:

@@ -1,10 +1,8 @@
 """Probes of a table: their results, their simulated time, and when they stop."""
 
-import random
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,8 +34,8 @@ def config(num_envs: int, *, workers: int = 0) -> Config:
 class Replay:
     """A prober and the plans for it."""
 
-    def __init__(self, made: "Made", objective: str = UTIL, noise: random.Random | None = None) -> None:
-        self.prober = ReplayedProber(made.table, objective, noise=noise)
+    def __init__(self, made: "Made", objective: str = UTIL) -> None:
+        self.prober = ReplayedProber(made.table, objective)
         self._trainer = TableTrainer(made.table)
         self._devices = made.table.header.devices
 
@@ -205,34 +203,3 @@ def test_another_objective_has_no_series_but_its_value(made: "Made") -> None:
     result = Replay(made, "samples_per_s").probe(config(64), look)
     assert [so_far and so_far.iterations for so_far in seen] == [None, 7]
     assert result.samples_per_s == 500.0
-
-
-def test_noise_is_that_of_the_reading(made: "Made") -> None:
-    replay = Replay(made, noise=random.Random(0))
-    results = [replay.probe(config(64)) for _ in range(400)]
-    numbers = [number for result in results if (number := value(result, UTIL)) is not None]
-    whole = made.table.find(config(64))
-    assert whole is not None
-    own_error = error(whole.result, UTIL)
-    assert own_error is not None
-    assert fmean(numbers) == pytest.approx(value(whole.result, UTIL), abs=4 * own_error / 20)
-    assert stdev(numbers) == pytest.approx(own_error, rel=0.15)
-    assert {error(result, UTIL) for result in results} == {own_error}
-
-
-def test_noise_moves_a_whole_reading_and_repeats_with_its_seed(made: "Made") -> None:
-    def series(seed: int) -> list[float]:
-        numbers: list[float] = []
-
-        def look(so_far: ProbeResult | None) -> Answer:
-            if so_far is not None:
-                numbers.append(value(so_far, UTIL) or 0.0)
-            return Answer(Next.GO)
-
-        Replay(made, noise=random.Random(seed)).probe(config(64), look)
-        return numbers
-
-    assert series(1) == series(1) != series(2)
-    shifts = [one - other for one, other in zip(series(1), series(2), strict=True)]
-    assert shifts == pytest.approx([shifts[0]] * 7)
-    assert shifts[0] != 0

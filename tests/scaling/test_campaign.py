@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests_nodes import FakeCluster
 from tests_scaling import FUSION, KnownProber, point, results
 
 from tuner.devices.cpu import CpuSource
+from tuner.devices.found import part_of
 from tuner.errors import DeviceError, DeviceLostError, OutputError, TrainerError
 from tuner.nodes.source import Nodes
 from tuner.probe.kinds import FailureKind
@@ -17,7 +19,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import DeviceSource, Next, Stop
 from tuner.probe.result import STOPPED, Failure, ProbeResult
 from tuner.study.spec import StudySpec
-from tuner.tools.scaling.campaign import Measuring, begun, measure_all, missing, routes, scaling_runs
+from tuner.tools.scaling.campaign import Measuring, begun, measure_all, missing, nodes_of, routes, scaling_runs
 from tuner.tools.scaling.results import Results, read, write
 from tuner.tools.scaling.subjects import built_in
 
@@ -47,7 +49,7 @@ class Campaign:
             self.probers.append(KnownProber(noted))
             return self.probers[-1]
 
-        measuring = Measuring(CpuSource(2), open_prober=opened, folder=self._folder)
+        measuring = Measuring(partial(part_of, CpuSource(2)), open_prober=opened, folder=self._folder)
         try:
             return measure_all(
                 measuring,
@@ -136,15 +138,20 @@ def test_over_nodes_one_program_after_another_has_the_first_devices(tmp_path: Pa
     scaled = built_in("ppo", gpu=True, window_s=1.0, sizes=(32,))
     runs = list(scaling_runs([scaled], (1, 2, 4), routes((), on_gpu=True, over_nodes=True), beside=False))
     with closing(Nodes(spec, ("a", "b"), cluster.clock, connect=cluster)) as nodes:
-        measuring = Measuring(nodes, open_prober=opened, folder=tmp_path)
+        measuring = Measuring(nodes.part, open_prober=opened, folder=tmp_path, each=2)
         for run in runs:
             measuring.measure(run, scaled)
-        with pytest.raises(DeviceError, match="3 devices leave a node with fewer"):
-            nodes.nodes_for(3)
     placed = {(len(plan.slot.devices), plan.slot.nodes) for plan in plans}
     assert placed == {(1, 1), (2, 1), (4, 2)}
     assert {run.mode for run in runs} == {"single", "joined"}
     assert not any("CUDA_VISIBLE_DEVICES" in plan.env for plan in plans)
+
+
+def test_nodes_have_equally_many_devices_of_a_trial() -> None:
+    assert [nodes_of(count, 4) for count in (1, 4, 6, 8, 12)] == [1, 1, 2, 2, 3]
+    assert nodes_of(7, None) == 1
+    with pytest.raises(DeviceError, match="5 devices leave a node with fewer"):
+        nodes_of(5, 4)
 
 
 def test_a_size_that_fails_leaves_the_others(campaign: Campaign) -> None:

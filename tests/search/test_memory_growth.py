@@ -56,7 +56,7 @@ def test_a_longer_training_never_needs_less(mib: list[float], seconds: float, ti
 def test_memory_that_stays_flat_lasts() -> None:
     found = lasts((device([700.0] * 100),), 0.3)
     assert found is not None
-    assert found.kind == "flat"
+    assert found.rising.kind == "flat"
     assert found.chance > 0.98
     assert 700.0 <= found.most_mib < 800.0
 
@@ -69,9 +69,9 @@ def test_growth_that_a_short_run_cannot_show_may_fill_the_memory_of_a_long_train
     assert short is not None
     assert long is not None
     assert growing is not None
-    assert short.filled_h == pytest.approx(295.0 / short.hidden_mib_per_h)
+    assert short.filled_h == pytest.approx(295.0 / short.rising.hidden_mib_per_h)
     assert long.filled_h == pytest.approx(10.0 * short.filled_h, rel=0.1)
-    assert growing.hidden_mib_per_h == 0.0
+    assert growing.rising.hidden_mib_per_h == 0.0
     assert growing.filled_h == float("inf")
 
 
@@ -107,7 +107,7 @@ def test_where_few_readings_see_the_least_memory_growth_is_still_told_from_none(
 def test_a_run_that_provokes_the_worst_needs_no_room_for_more_unless_more_came() -> None:
     flat, late = device([700.0] * 100), device([*[700.0] * 60, *[720.0] * 40])
     rises = [
-        found.most_mib - found.now_mib
+        found.most_mib - found.rising.now_mib
         for one in (flat, late)
         for expected in (PROVOKED, USUAL)
         if (found := lasts((one,), 1000 / 3600, expected))
@@ -120,10 +120,14 @@ def test_later_records_are_as_large_as_those_seen_and_only_freed_blocks_come_mor
     steps = [500.0 + 20.0 * sum(second >= at for at in (22, 27, 33, 41)) for second in range(100)]
     found, piling_up = (lasts((device(steps),), 1000 / 3600, expected) for expected in (PROVOKED, PILING_UP))
     assert found is not None
-    assert found.kind == "steps"
-    assert 4 * 20.0 <= found.most_mib - found.now_mib <= 6 * 20.0  # of 2.3 that are expected, 5 come in 97 % of runs
+    assert found.rising.kind == "steps"
+    assert (
+        4 * 20.0 <= found.most_mib - found.rising.now_mib <= 6 * 20.0
+    )  # of 2.3 that are expected, 5 come in 97 % of runs
     assert piling_up is not None
-    assert 8 * 20.0 <= piling_up.most_mib - piling_up.now_mib <= 13 * 20.0  # 5.4 are expected, as often as before
+    assert (
+        8 * 20.0 <= piling_up.most_mib - piling_up.rising.now_mib <= 13 * 20.0
+    )  # 5.4 are expected, as often as before
 
 
 def test_where_small_steps_were_seen_later_ones_are_small_unless_something_worse_may_come() -> None:
@@ -131,8 +135,8 @@ def test_where_small_steps_were_seen_later_ones_are_small_unless_something_worse
     told, untold = (lasts((small,), 1000 / 3600, expected) for expected in (PROVOKED, USUAL))
     assert told is not None
     assert untold is not None
-    assert 4.0 <= told.most_mib - told.now_mib <= 10.0
-    assert untold.most_mib - untold.now_mib > 20.0
+    assert 4.0 <= told.most_mib - told.rising.now_mib <= 10.0
+    assert untold.most_mib - untold.rising.now_mib > 20.0
 
 
 def test_growth_since_a_peak_at_the_beginning_counts_because_the_peak_may_come_again() -> None:
@@ -145,7 +149,7 @@ def test_growth_since_a_peak_at_the_beginning_counts_because_the_peak_may_come_a
 def test_growth_that_uses_up_free_memory_first_is_as_steep_as_where_it_shows() -> None:
     late = lasts((device([500.0 + 0.2 * max(0, second - 40) for second in range(100)]),), 1000 / 3600, PROVOKED)
     assert late is not None
-    assert late.kind == "slope"
+    assert late.rising.kind == "slope"
     assert 500.0 + 0.2 * (1000.0 - 40.0) <= late.most_mib < 730.0
 
 
@@ -191,9 +195,9 @@ def test_steps_beside_growth_are_expected_again() -> None:
     even = [500.0 + 0.5 * second for second in range(200)]
     stepped = [one + (15.0 if at >= 90 else 0.0) + (20.0 if at >= 170 else 0.0) for at, one in enumerate(even)]
     rooms = [
-        found.most_mib - found.now_mib
+        found.most_mib - found.rising.now_mib
         for one in (even, stepped)
-        if (found := lasts((device(one),), 400.0 / 3600.0)) and found.kind == "slope"
+        if (found := lasts((device(one),), 400.0 / 3600.0)) and found.rising.kind == "slope"
     ]
     assert rooms[1] > rooms[0] + 30.0
 
@@ -209,7 +213,7 @@ def test_records_that_become_rarer_are_no_growth() -> None:
 def test_the_device_with_the_least_room_decides_and_unknown_memory_says_nothing() -> None:
     found = lasts((device([400.0] * 50), device([990.0] * 50)), 24.0)
     assert found is not None
-    assert found.now_mib == 990.0
+    assert found.rising.now_mib == 990.0
     assert lasts((), 24.0) is None
     assert lasts((device([500.0]),), 24.0) is None
 
@@ -240,20 +244,20 @@ def validating(epochs: int, *, at: int = 53, grows: float = 0.0, heights: float 
 def test_the_climb_to_what_comes_in_each_epoch_is_one_jump_and_neither_records_nor_growth(expected: Expected) -> None:
     found = lasts((validating(4),), 24.0, expected)
     assert found is not None
-    assert (found.kind, found.chance > 0.95) == ("flat", True)
+    assert (found.rising.kind, found.chance > 0.95) == ("flat", True)
     assert 777.0 <= found.most_mib < 1100.0
 
 
 def test_growth_below_what_comes_in_each_epoch_is_still_seen() -> None:
     found = lasts((validating(8, grows=1.0),), 24.0, PROVOKED)
     assert found is not None
-    assert (found.kind, found.chance < 0.05) == ("slope", True)
+    assert (found.rising.kind, found.chance < 0.05) == ("slope", True)
 
 
 def test_what_needs_more_each_time_makes_records() -> None:
     found = lasts((validating(8, heights=60.0),), 1.0, PILING_UP)
     assert found is not None
-    assert found.kind != "flat"
+    assert found.rising.kind != "flat"
     assert found.most_mib > 777.0 + 7 * 60.0 + 100.0
 
 

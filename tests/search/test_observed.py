@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from tuner.records.schema import FAILURE, RAN
+from tuner.records.schema import PROBE
 from tuner.records.trial import ProbeRecord, cost, mostly_ran
 from tuner.search.observed import Observed
 from tuner.search.trials import distribution
@@ -22,13 +22,13 @@ SPACE = Space(
 MIDDLE: Config = {"num_envs": 64, "batch_size": 2, "update_epochs": 30, "num_workers": 0}
 
 
-def failure(kind: str, *facts: str) -> FrozenTrial:
-    """Return a failed probe of the config in the middle."""
+def failure(kind: str, *, ran: bool = False) -> FrozenTrial:
+    """Return a failed probe of the config in the middle; `ran`: most of its time was after its start."""
     return create_trial(
         state=TrialState.PRUNED,
         params=MIDDLE,
         distributions={one.name: distribution(one) for one in SPACE.parameters},
-        user_attrs={FAILURE: kind, **dict.fromkeys(facts, True)},
+        user_attrs={PROBE: {"status": kind, "start_up_s": 10.0, "total_s": 90.0 if ran else 12.0}},
     )
 
 
@@ -42,7 +42,7 @@ def test_a_start_that_was_too_slow_closes_its_rung_and_those_above() -> None:
 
 
 def test_iterations_that_were_too_slow_leave_fewer_updates_open() -> None:
-    assert closed(failure("too_slow", RAN)) == [
+    assert closed(failure("too_slow", ran=True)) == [
         config
         for config in SPACE.configs()
         if int(config["num_envs"]) >= 64
@@ -52,7 +52,7 @@ def test_iterations_that_were_too_slow_leave_fewer_updates_open() -> None:
 
 
 def test_a_crash_closes_nothing_but_itself() -> None:
-    assert closed(failure("crash", RAN)) == []
+    assert closed(failure("crash", ran=True)) == []
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_short_and_failed_runs_do_not_count_and_one_seed_has_no_error() -> None:
     failed = [run(0, 9.0), run(1, 9.0, failure="crash: it broke")]
     found = means({0: [run(0, 1.0), run(1, 9.0, seconds=5.0)], 1: failed}, 10.0)
     assert (found[0].value, found[0].error, found[0].runs) == (1.0, None, 1)
-    assert [(one.config, one.mean is None) for one in standings({1: failed, 0: [run(0, 1.0)]})] == [
+    assert [(one.entrant, one.mean is None) for one in standings({1: failed, 0: [run(0, 1.0)]})] == [
         (0, False),
         (1, True),
     ]

@@ -34,7 +34,7 @@ def test_the_best_is_confirmed_once_the_neighbours_have_ended(study: CaseStudy, 
     tell(other, theirs, ok(50.0))
     assert not study.awaited
     confirmation = ask(study, target=1)
-    assert (confirmation.confirms, confirmation.cold, confirmation.config) == (True, True, best.config)
+    assert (confirmation.confirms, confirmation.choice.cold, confirmation.config) == (True, True, best.config)
     tell(study, confirmation, ok(55.0))
     assert study.ask(target=1) is None
     assert study.incumbent == 55.0

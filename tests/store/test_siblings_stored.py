@@ -152,8 +152,8 @@ def test_a_trial_that_begins_with_a_sibling_s_best_says_so(database: Database) -
     _, best = searched(database, "amp_walk", 50.0, 70.0)
     study = beginning(database, "amp_run")
     first, second = ask(study), ask(study)
-    assert (first.config, first.origin) == (best, "amp_walk")
-    assert second.origin is None
+    assert (first.config, first.choice.origin) == (best, "amp_walk")
+    assert second.choice.origin is None
     assert [trial.user_attrs.get(ORIGIN) for trial in stored(database, "demo/amp_run")] == ["amp_walk", None]
 
 
@@ -172,7 +172,7 @@ def test_two_workers_begin_with_different_configs(database: Database) -> None:
     searched(database, "add_run", 40.0, 60.0)
     one, other = beginning(database, "amp_run"), beginning(database, "amp_run")
     asked = [ask(one), ask(other), ask(one)]
-    assert [trial.origin for trial in asked] == ["add_run", "amp_walk", None]
+    assert [trial.choice.origin for trial in asked] == ["add_run", "amp_walk", None]
     for worker, trial in zip((one, other, one), asked, strict=True):
         tell(worker, trial, ok(50.0))
     assert one.finished == 3

@@ -33,9 +33,11 @@ parser.add_argument("-b", "--batch-size", type=int, default=8)
 parser.add_argument("-j", "--workers", type=int, default=0)
 parser.add_argument("--grad-accum", type=int, default=1)
 parser.add_argument("--rounds", type=int, default=24)
+parser.add_argument("--max_steps", type=int)
+parser.add_argument("--output_dir")
 args = parser.parse_args()
 total = args.batch_size * args.grad_accum
-for step in range(args.rounds):
+for step in range(args.max_steps or args.rounds):
     sum(range(20_000))
     time.sleep(0.02 + 0.06 * (args.grad_accum - 1))
     print(f"step {step} loss {1 / (step + 1):.3f}", flush=True)

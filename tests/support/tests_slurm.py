@@ -19,7 +19,8 @@ CONFIG = """
 ClusterName=tuner
 SlurmctldHost={host}
 SlurmctldPort={controller_port}
-AuthInfo=socket={folder}/munge.sock
+AuthInfo=socket={folder}/munge.sock,cred_expire=5
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool.%n
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -35,9 +36,13 @@ SelectTypeParameters=CR_Core
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
+PartitionName=urgent Nodes=ALL PriorityTier=2 MaxTime=INFINITE State=UP OverSubscribe=EXCLUSIVE
 """
+"""A job of the partition `urgent` takes the nodes of the others, which begin anew five seconds later: `cred_expire`."""
 
 
 @contextmanager

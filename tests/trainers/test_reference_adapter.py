@@ -14,7 +14,7 @@ from tuner.study.cases import Case, select
 from tuner.study.space import Value
 from tuner.study.spec import ProbeSpec, TrainerSpec
 from tuner.trainers.base import Trainer
-from tuner.trainers.reference.launch_settings import AgentSettings, run_config
+from tuner.trainers.reference.launch_settings import run_config
 from tuner.trainers.reference.reference_trainer import ReferenceTrainer
 
 CPUS = (Device(name="cpu:0", model="cpu"), Device(name="cpu:1", model="cpu"))
@@ -149,18 +149,17 @@ def test_sessions_are_shared_between_agents_but_not_between_rungs_and_cases() ->
 
 
 def test_default_leaves_the_agent_as_it_is() -> None:
-    assert run_config({}).agent(hidden_units=64) == AgentSettings(
-        hidden_layers=2, hidden_units=64, update_epochs=5, batch_size=4
-    )
+    asked = run_config({})
+    assert (asked.hidden_layers, asked.epochs, asked.samples_of_minibatch(64)) == (2, 5, 256)
 
 
 @given(epochs=st.integers(1, 200), batch_size=st.integers(1, 64))
 def test_hiutil_bounds_what_the_config_says(epochs: int, batch_size: int) -> None:
     config = {"agent_variant": "hiutil", "update_epochs": epochs, "batch_size": batch_size}
-    agent = run_config(config).agent(hidden_units=64)
-    assert agent.hidden_layers == 3
-    assert agent.update_epochs == max(20, epochs)
-    assert agent.batch_size == min(2, batch_size)
+    asked = run_config(config)
+    assert asked.hidden_layers == 3
+    assert asked.epochs == max(20, epochs)
+    assert asked.samples_of_minibatch(64) == 64 * min(2, batch_size)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from tuner.probe.probe_plan import Device, Slot
 from tuner.study.cases import Case
 from tuner.study.spec import ProbeSpec, TrainerSpec
 from tuner.trainers.reference.__main__ import settings_from
-from tuner.trainers.reference.launch_settings import run_settings
+from tuner.trainers.reference.launch_settings import run_config
 from tuner.trainers.reference.reference_trainer import ReferenceTrainer
 
 GIVEN = ["--case", "amp_pi_plus", "--master-port", "29500", "--out-dir", "out"]
@@ -22,15 +22,16 @@ def test_the_trainer_accepts_the_adapter_s_plans(tmp_path: Path) -> None:
     plan = ReferenceTrainer(TrainerSpec(name="reference")).plan(Case(name="add_pi_plus"), config, slot)
     team, settings, out_dir = settings_from(list(plan.argv[3:]))
     assert (team.method, team.devices, team.num_envs) == ("add", ("cpu", "cpu"), 96)
-    assert settings == run_settings(config, hidden_units=64, iterations=settings.iterations)
+    assert team.hidden_units == 64
+    assert settings.asked == run_config(config)
     assert out_dir == tmp_path / "train"
 
 
 def test_what_is_left_out_follows_from_the_device_and_the_workers() -> None:
-    _, settings, _ = settings_from([*GIVEN, "--devices", "cuda:0", "cuda:1", "--num-workers", "2"])
-    assert (settings.agent.hidden_units, settings.asked.ahead) == (1024, 2)
-    _, settings, _ = settings_from(GIVEN)
-    assert (settings.agent.hidden_units, settings.asked.ahead) == (64, None)
+    team, settings, _ = settings_from([*GIVEN, "--devices", "cuda:0", "cuda:1", "--num-workers", "2"])
+    assert (team.hidden_units, settings.asked.ahead) == (1024, 2)
+    team, settings, _ = settings_from(GIVEN)
+    assert (team.hidden_units, settings.asked.ahead) == (64, None)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests_later import Later
 
-from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, AgentSettings, Method, Precision
+from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, Method, Precision
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +23,8 @@ else:
 
 pytestmark = pytest.mark.early
 
-SMALL = AgentSettings(hidden_layers=2, hidden_units=64, update_epochs=5, batch_size=2)
+SMALL = (64, 64)
+"""The units of each hidden layer."""
 
 
 def cpu() -> torch.device:

@@ -71,9 +71,10 @@ def diagnose(
         diagnosis = diagnosed(engine, name, setup)
     facts = diagnosis.facts
     if as_json:
-        options.print_document({**options.plain(facts), "causes": diagnosis.causes, "unknown": unknown(facts)})
+        document = {name: fact for name, fact in options.plain(facts).items() if name != "trials"}
+        options.print_document({**document, "causes": diagnosis.causes, "unknown": unknown(facts)})
         return
-    title = f"study {facts.study}: {facts.trials} ended trials"
+    title = f"study {facts.study}: {len(facts.trials)} ended trials"
     table = Table("fact", "value", "from", title=title, title_justify="left")
     for row in rows(facts):
         table.add_row(*row)

@@ -4,8 +4,9 @@ import errno
 import shlex
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from types import FrameType
 from typing import Annotated, Any, NoReturn
@@ -82,6 +83,10 @@ _PANELS = {
     "Results": ("storage", "runs", "quiet", "as_json", "out", "form", "prices"),
 }
 """The groups of a command's options → the parameters in them; the others stand under "Options"."""
+_OF_RESULTS = ("status", "report", "plan", "export", "dashboard", "soak", "failed", "told", "verify", "race")
+"""The commands about a study that has results, which take the only such study where none is named."""
+_OF_REPLAYS = ("status", "report", "export", "dashboard")
+"""The commands that show the results of a replay, too."""
 _FORMER = {
     "race": {"--case": "--cases", "--hours": "--train-hours"},
     "soak": {"--hours": "--train-hours"},
@@ -113,9 +118,14 @@ class Deferred(TyperCommand):
         takes_command = any(parameter.name == "command" for parameter in command.params)
         groups = {panel: names for panel, names in _PANELS.items() if takes_command or panel != "The command"}
         panels = {name: panel for panel, names in groups.items() for name in names}
+        if command.callback and {"study", "runs"} <= {parameter.name for parameter in command.params}:
+            command.callback = partial(_with_its_study, str(self.name), command.callback)
         for parameter in command.params:
             if getattr(parameter, "is_flag", False):
                 parameter.metavar = ""  # pyright: ignore[reportAttributeAccessIssue] - a switch takes no value
+            if parameter.name == "study" and self.name in _OF_RESULTS:
+                parameter.required = False
+                parameter.help = f"{parameter.help} Default: the only study with results in runs/."  # pyright: ignore[reportAttributeAccessIssue]
             if parameter.name in panels:
                 parameter.rich_help_panel = panels[parameter.name]  # pyright: ignore[reportAttributeAccessIssue]
         return command
@@ -138,6 +148,20 @@ class Deferred(TyperCommand):
                     f"`tuner {self.name} -- {shlex.join(words)}`"
                 ) from error
             raise
+
+
+def _with_its_study(command: str, function: Callable[..., object], /, **options: Any) -> object:
+    """Call a command's function with its study named as it is loaded; without a name, the only one with results."""
+    study, runs = options["study"], options["runs"]
+    if study or command in _OF_RESULTS:
+        from tuner.cli.named_studies import findable, only_study  # noqa: PLC0415 - `tuner --help` needs no study
+
+        replays = command in _OF_REPLAYS
+        if study is None:
+            study = only_study(runs, replays=replays)
+            typer.echo(f"study {study}, the only one with results in {runs}/", err=True)
+        options["study"] = findable(study, runs, replays=replays)
+    return function(**options)
 
 
 def with_present_names(command: str, words: Sequence[str]) -> list[str]:

@@ -27,6 +27,7 @@ from tuner.cli.init import (
     Yes,
     written_study,
 )
+from tuner.cli.named_studies import STUDY_FILE
 from tuner.cli.report import report_at_the_end
 from tuner.cli.screen import JsonScreen, Screen
 from tuner.cli.slurm import submit_workers
@@ -51,10 +52,10 @@ JsonLines = Annotated[
 Workers = Annotated[int | None, typer.Option(min=1, help="Probes side by side, each on GPUs of its own.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", help="NAME=VALUE,VALUE: other values of a parameter for this run; repeat for more."),
+    typer.Option("--set", help="NAME=VALUE,VALUE: other values of a parameter, in a new study; repeat for more."),
 ]
 MaxSeconds = Annotated[
-    float | None, typer.Option(min=1, callback=options.finite, help="The longest probe of this run.")
+    float | None, typer.Option(min=1, callback=options.finite, help="The longest probe, in a new study.")
 ]
 PerTrial = Annotated[
     int | None, typer.Option("--gpus-per-trial", min=1, help="GPUs per probe; alone, as many workers as fit.")
@@ -94,7 +95,7 @@ def optimize(
     wanted = Wanted.of(locals())
     console = options.open_console(quiet=quiet, stderr=as_json)
     changes = Changes(settings or [], max_seconds)
-    study = _changed(_study(console, command, study, wanted, changes), changes, runs)
+    study = _changed(console, _study(console, command, study, wanted, changes), changes, runs)
     devices = None if command else devices  # the study has those that the command has really used
     passed_on = {"study": study, "cases": cases, "n-trials": n_trials, "hours": hours, "replay": replay, "runs": runs}
     passed_on["prices"] = prices
@@ -153,7 +154,7 @@ def _study(console: Console, command: list[str] | None, study: str | None, wante
     """Return the study that a person names, or that is made of a command. Raises StudyError for both or neither."""
     if bool(command) == bool(study):
         raise StudyError("name a command, as in `tuner optimize -- python train.py --batch-size 32`, or a --study")
-    if study and wanted != Wanted(devices=wanted.devices, runs=wanted.runs):
+    if study and wanted != Wanted(devices=wanted.devices, runs=wanted.runs, yes=wanted.yes):  # it asks nothing
         raise StudyError("a --study has its own space; options such as --search and --python belong to a command")
     if command and changes:
         raise StudyError("--set and --max-seconds change a --study; `--search FLAG=VALUE,VALUE` is for a command")
@@ -167,14 +168,15 @@ def _study(console: Console, command: list[str] | None, study: str | None, wante
     return study
 
 
-def _changed(study: str, changes: Changes, runs: Path) -> str:
+def _changed(console: Console, study: str, changes: Changes, runs: Path) -> str:
     """Return the study of this run: the file of one with other values, written into its folder, where any are named."""
     if not changes:
         return study
     run = changed_study(load(study), *changes)
     text = yaml(run.model_dump(mode="json", exclude_unset=True))
+    console.print(f"other values than {study} has make a study of their own: {run.name}; see `--study {run.name}`")
     content = f"# {study} with other values, as `tuner optimize` was asked for.\n{text}\n".encode()
-    return str(options.beside_here(write_files(runs.resolve() / run.name, {"study.yaml": content})[0]))
+    return str(options.beside_here(write_files(runs.resolve() / run.name, {STUDY_FILE: content})[0]))
 
 
 def _tell(

@@ -16,9 +16,10 @@ from pydantic_core import to_jsonable_python
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+from tuner.cli.named_studies import is_replay
 from tuner.errors import StudyError
 from tuner.export import has_study, printable
-from tuner.records.urls import DATABASE, database_url
+from tuner.records.urls import DATABASE, REPLAYED, database_url
 from tuner.study import RETIRED, StudySpec, load, names, stands_in, without_effect
 
 Text = TypeVar("Text", str, list[str])
@@ -49,7 +50,12 @@ def studies(incomplete: str) -> list[str]:
     return [name for name in names() if name.startswith(incomplete)]
 
 
-STUDY = typer.Option("--study", "-s", autocompletion=studies, help="A name in studies/, or a path to a .yaml file.")
+STUDY = typer.Option(
+    "--study",
+    "-s",
+    autocompletion=studies,
+    help="A name in studies/, a folder with results in runs/, or a path to a .yaml file.",
+)
 Study = Annotated[str, STUDY]
 
 
@@ -117,6 +123,9 @@ def open_shown(console: Console, study: str, storage: str | None, runs: Path, fi
     Where its database is there, no other study stands in for it. Otherwise this prints what stands in, and which keys
     have no effect. Raises StudyError.
     """
+    if is_replay(study, runs):
+        spec, folder = load(study.removesuffix(REPLAYED), fall_back=False, to_show=True), (runs / study).resolve()
+        return ShownStudy(spec, folder, database_url(storage, folder, file))
     spec = _with_database(study, storage, runs)
     if spec is None:
         spec = load(study, to_show=True)

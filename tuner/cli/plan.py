@@ -15,6 +15,7 @@ from tuner.cli.hints import cut_ladders, to_be_fitted, to_be_made
 from tuner.cli.slurm import job_bench
 from tuner.cli.work import Cases, Settings, first_config, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
+from tuner.drafting.outcome import typed_line
 from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.export import (
     CaseView,
@@ -39,16 +40,19 @@ from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, parts, ref
 from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold
 
 
-def script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:
+def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = None) -> str:
     """Return shell commands that do what a probe with this plan does. SLURM itself says which cards a job sees.
 
     On several nodes, `srun` starts the command on each of them; the batch script runs on the first.
+    `typed` is the command line to copy, which stands in for the plan's.
     """
     folders = dict.fromkeys([plan.slot.out_dir, *(path.parent for path in plan.files)])
-    lines = [f"mkdir -p {literal_word(str(folder))}" for folder in folders]
+    lines = [f"mkdir -p {literal_word(str(folder))}" for folder in folders if typed is None or str(folder) in typed]
     for path, text in plan.files.items():
         lines += _written(text, literal_word(str(path)))
     lines += [f"cd {literal_word(str(Path(plan.cwd)))}"]
+    if typed is not None:
+        return "\n".join([*lines, typed]) + "\n"
     env = {name: value for name, value in plan.env.items() if not (left_to_slurm and name == VISIBLE_CARDS)}
     if plan.programs:
         env = {name: _found_beside(plan.programs, value) for name, value in {"PATH": "${PATH}", **env}.items()}
@@ -86,7 +90,8 @@ def _found_beside(programs: Path, text: str) -> str:
 
 
 Best = Annotated[
-    bool, typer.Option("--best", help="Print the best config found, to train with, without the limits of a probe.")
+    bool,
+    typer.Option("--best", help="Print the best config, to train with; of a typed command, the line to copy."),
 ]
 Predict = Annotated[
     bool, typer.Option("--predict", help="Say what memory and samples/s the config is expected to have.")
@@ -139,6 +144,7 @@ def plan(
     for case, config, folder, remarks in planned:
         try:
             made = bench.trainer.plan(case, config, _slot(bench, case, config, folder, to_train=best))
+            typed = typed_line(bench, case, config) if best and made.slot.nodes == 1 else None
         except TrainerError as error:
             broken.append(f"{case.name}: {error}")
             continue
@@ -146,7 +152,7 @@ def plan(
         for line in (*remarks, *foreseen):
             options.comment(line)
         options.say(f"# {case.name}: {json.dumps(config)}".replace("\n", " "))
-        options.copied(script(made, left_to_slurm=launcher == "slurm"))
+        options.copied(script(made, left_to_slurm=launcher == "slurm", typed=typed))
     if broken:
         raise TrainerError("\n".join([f"no script for {len(broken)} of {len(chosen)} case(s):", *broken]))
 

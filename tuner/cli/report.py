@@ -12,6 +12,7 @@ from rich.console import Console
 from tuner.cli import options
 from tuner.cli.hints import plan_best
 from tuner.cli.status import selected_cases
+from tuner.drafting.outcome import typed_line
 from tuner.errors import TunerError
 from tuner.export import CaseView, StudyReader, connect, write_files
 from tuner.export.served import LOOPBACK, check_free, serve, serve_forever
@@ -85,15 +86,18 @@ def _training_line(bench: Workbench, view: CaseView) -> str | None:
 
     None where there is no best, or the command needs files, a port or a folder that a script must make.
     """
-    trainer, best = bench.trainer, view.best
+    trainer, best, case = bench.trainer, view.best, Case(name=view.name)
     if best is None or not isinstance(trainer, CommandTrainer) or bench.spec.slurm.nodes > 1:
         return None
+    if trainer.copies(best.config):
+        return None
+    if typed := typed_line(bench, case, best.config):
+        return typed
     variables = bench.spec.trainer.options.get("env") or {}
     if placeholders([*bench.spec.trainer.command, *variables.values()]) & {"port", "out_dir", "devices"}:
         return None
-    case = Case(name=view.name)
     plan = trainer.plan(case, best.config, replace(bench.slot(case, f"best/{case.name}", best.config), to_train=True))
-    return None if plan.files else shell_join(plan.argv, {name: plan.env[name] for name in variables})
+    return shell_join(plan.argv, {name: plan.env[name] for name in variables})
 
 
 def _bench(study: str, spec: StudySpec, runs: Path) -> Workbench | None:

@@ -29,7 +29,7 @@ from tuner.cli.options import (
 )
 from tuner.cli.slurm import resources, submit
 from tuner.cli.work import EXIT_INTERRUPTED, Settings, first_config, interruptible, output_lines
-from tuner.devices.found import describe_machine, links, open_devices
+from tuner.devices.found import describe_machine, links, open_devices, part_of
 from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.nodes.source import Nodes
 from tuner.probe import MIB_PER_GIB, DeviceSource, over
@@ -201,16 +201,14 @@ def scale(
     if over_nodes and shared:
         raise StudyError("--shared is for one machine; over nodes, each probe waits for free cards")
     source = bench.source if bench and over_nodes else open_devices(devices or "auto")
-    numbers = _counts(gpus, source)
+    each = len(source.devices) // bench.spec.slurm.nodes if bench and over_nodes else None
+    numbers = _counts(gpus, source, each)
     if bench:
         chosen = chosen_cases(bench, [case] if case else None)[0]
         subjects = [of_study(bench, chosen, first_config(bench, chosen, settings or []), chosen_sizes)]
     else:
         subjects = _built_in(workloads or NAMES, chosen_sizes, source, seconds)
-    if isinstance(source, Nodes):
-        for count in numbers:
-            source.nodes_for(count)
-    results = _blank(source, subjects)
+    results = _blank(source, subjects, over_nodes=over_nodes)
     path = out or runs / "scale" / f"{results.written_at.replace(':', '-')}.json"
     results = campaign.begun(path, results)
     routes = campaign.routes(results.links, on_gpu=results.on_gpu, over_nodes=over_nodes)
@@ -219,7 +217,8 @@ def scale(
     introduce(console, results, planned, len(left))
     with interruptible(console) as interrupted:
         measuring = campaign.Measuring(
-            source,
+            source.part if isinstance(source, Nodes) else partial(part_of, source),
+            each=each,
             open_prober=lambda part: prober_on(part, console.print, shared=shared),
             folder=(runs / "scale" / path.stem).resolve(),
             interrupted=interrupted.is_set,
@@ -257,7 +256,7 @@ def _built_in(
     return [built_in(name, gpu=gpu, window_s=seconds, sizes=sizes) for name in dict.fromkeys(names)]
 
 
-def _blank(source: DeviceSource, subjects: Sequence[campaign.Scaled]) -> Results:
+def _blank(source: DeviceSource, subjects: Sequence[campaign.Scaled], *, over_nodes: bool) -> Results:
     """Return results of this machine without a measurement."""
     return Results(
         written_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -265,18 +264,20 @@ def _blank(source: DeviceSource, subjects: Sequence[campaign.Scaled]) -> Results
         machine=describe_machine(source),
         devices=tuple(device.model for device in source.devices),
         on_gpu=source.devices[0].is_gpu,
-        links=() if isinstance(source, Nodes) else links(source.devices),
+        links=() if over_nodes else links(source.devices),
         subjects=tuple(scaled.subject for scaled in subjects),
     )
 
 
-def _counts(gpus: str | None, source: DeviceSource) -> tuple[int, ...]:
-    """Return the numbers of GPUs to measure. Raises DeviceError where there are fewer."""
+def _counts(gpus: str | None, source: DeviceSource, each: int | None) -> tuple[int, ...]:
+    """Return the numbers of GPUs to measure. Raises DeviceError where there are fewer, and the error of `nodes_of`."""
     there, kind = len(source.devices), "GPU(s)" if source.devices[0].is_gpu else "CPU rank(s)"
     asked = None if gpus is None else _numbers(gpus, "--counts")
     if asked and max(asked) > there:
         raise DeviceError(f"--counts {gpus} asks for {max(asked)}, and tuner sees {there} {kind}; see --devices")
-    return campaign.counts(asked, there)
+    for count in (numbers := campaign.counts(asked, there)):
+        campaign.nodes_of(count, each)
+    return numbers
 
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:

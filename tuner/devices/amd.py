@@ -1,4 +1,4 @@
-"""Reads AMD GPUs through AMD SMI (`amdsmi`, ROCm 6.1 or newer), in calls that cannot hang the tuner.
+"""Reads AMD GPUs through AMD SMI (`amdsmi`, ROCm 6.1 or newer).
 
 It follows AMD's documentation and was tested on what that says; nobody has run it on such a card yet.
 """
@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, ClassVar
 
-from tuner.devices.nvml import Calls, NoDriverError
+from tuner.devices.driver import Driver, NoDriverError
 from tuner.errors import DeviceError
 from tuner.probe import AMD, Device, DeviceSample
 
@@ -21,7 +21,6 @@ ROCm, "GPU isolation techniques".
 """
 HIP_VISIBLE = "HIP_VISIBLE_DEVICES"
 """The environment variable that chooses among these cards, by index."""
-LOOK = "see `amd-smi list` and the kernel's log"
 
 
 def library() -> ModuleType:
@@ -32,58 +31,32 @@ def library() -> ModuleType:
         raise NoDriverError(f"there is no AMD SMI on this machine ({error})") from error
 
 
-class Amd:
-    """An initialised AMD SMI. Raises NoDriverError without a driver, and DeviceError when the driver does not start."""
+class Amd(Driver):
+    """An initialised AMD SMI. `load` returns AMD's package."""
 
-    NOT_OFFERED: ClassVar = {2, 3, 10, 40, 49}
-    """Not supported, not implemented yet, no permission, no data, no such message (amdsmi.h, amdsmi_status_t)."""
+    MAKER, LIBRARY, LOOK = "AMD", "AMD SMI", "see `amd-smi list` and the kernel's log"
     NO_DRIVER: ClassVar = {31, 34, 51}
-    """Not found, driver not loaded, no driver."""
-
-    OPEN_S: ClassVar = 120.0
-    """The start of the driver hangs if it takes longer, in seconds."""
-    ANSWER_S: ClassVar = 5.0
-    """Any other call hangs if it takes longer, in seconds."""
+    """Not found, driver not loaded, no driver (amdsmi.h, amdsmi_status_t)."""
+    NOT_OFFERED: ClassVar = {2, 3, 10, 40, 49}
+    """Not supported, not implemented yet, no permission, no data, no such message."""
 
     def __init__(self, load: Callable[[], ModuleType] = library) -> None:
-        self.library = load()
-        self._calls = Calls("amdsmi")
-        try:
-            self._calls.make("", self.OPEN_S, self.library.amdsmi_init)
-            handles = self._calls.make("", self.OPEN_S, self.library.amdsmi_get_processor_handles)
-        except TimeoutError as error:
-            raise DeviceError(f"the AMD driver hangs as it starts; {LOOK}") from error
-        except self.library.AmdSmiException as error:
-            if _code(error) in self.NO_DRIVER:
-                raise NoDriverError(f"there is no AMD driver on this machine (AMD SMI: {error})") from error
-            raise DeviceError(f"the AMD driver does not start (AMD SMI: {error}); {LOOK}") from error
+        smi = load()
+        super().__init__(smi, smi.AmdSmiException, smi.amdsmi_init)
+        handles = self.ask("the driver", smi.amdsmi_get_processor_handles, limit_s=self._open_s) or ()
         self.handles = {self._name(place, handle): handle for place, handle in enumerate(handles)}
         """The name of each card, as `VISIBLE` takes it, and its handle, in AMD SMI's order."""
         if not self.handles:
             raise NoDriverError("the AMD driver has no card")
+
+    def _code(self, error: Any) -> int | None:
+        return getattr(error, "get_error_code", lambda: None)()
 
     def _name(self, place: int, handle: Any) -> str:
         """Return the name of a card: its serial number, or its index where it tells none."""
         asic = self.ask(f"card {place}", self.library.amdsmi_get_gpu_asic_info, handle) or {}
         serial = str(asic.get("asic_serial", "")).lower().removeprefix("0x")
         return f"GPU-{serial.zfill(16)}" if re.fullmatch(r"[0-9a-f]{1,16}", serial) and int(serial, 16) else str(place)
-
-    def ask(self, subject: str, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what `call` returns; None where the card does not support it. Raises DeviceError for other errors."""
-        what = f"{subject} does not answer {call.__name__}"
-        try:
-            return self._calls.make(what, self.ANSWER_S, call, *arguments)
-        except TimeoutError as error:
-            raise DeviceError(f"{error}: the call hangs in the driver; {LOOK}") from error
-        except self.library.AmdSmiException as error:
-            if _code(error) in self.NOT_OFFERED:
-                return None
-            raise DeviceError(f"{what} (AMD SMI: {error}); {LOOK}") from error
-
-
-def _code(error: Exception) -> int | None:
-    get = getattr(error, "get_error_code", None)
-    return get() if get else None
 
 
 def shown(names: Sequence[str], environment: Mapping[str, str] = os.environ) -> list[str]:
@@ -96,7 +69,7 @@ def shown(names: Sequence[str], environment: Mapping[str, str] = os.environ) -> 
         for word in filter(None, map(str.strip, text.split(","))):
             known = [name for place, name in enumerate(names) if word.lower() in {str(place), name.lower()}]
             if not known:
-                raise DeviceError(f"{variable}={text} names {word}, and there are {', '.join(names)}; {LOOK}")
+                raise DeviceError(f"{variable}={text} names {word}, and there are {', '.join(names)}; {Amd.LOOK}")
             chosen += known
         names = chosen
     return list(names)

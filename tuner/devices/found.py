@@ -16,7 +16,8 @@ import pynvml
 from tuner.devices.amd import Amd, AmdSource, amd_variables, shown
 from tuner.devices.cpu import CpuSource, cpu_model, usable_cores, usable_memory
 from tuner.devices.cuda import visible_uuids
-from tuner.devices.nvml import NoDriverError, Nvml, NvmlSource
+from tuner.devices.driver import NoDriverError
+from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError
 from tuner.probe import AMD, MIB_PER_GIB, NVIDIA, Device, DeviceSample, DeviceSource, guard, mib
 from tuner.study import StudySpec

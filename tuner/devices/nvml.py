@@ -1,60 +1,15 @@
-"""Reads NVIDIA GPUs through NVML and its profiling metrics (GPM), in calls that cannot hang the tuner."""
+"""Reads NVIDIA GPUs through NVML and its profiling metrics (GPM)."""
 
 import math
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from queue import SimpleQueue
-from threading import Thread
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
 import pynvml
 
-from tuner.errors import DeviceError, DeviceLostError
+from tuner.devices.driver import Driver
 from tuner.probe import Device, DeviceSample, mib
-
-_Reply = TypeVar("_Reply")
-_Asked = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]
-
-
-class Calls:
-    """Runs one call after another in one thread. The thread ends with this object, unless a call hangs in it.
-
-    While a call hangs, every further call fails at once with TimeoutError. Once the hanging call returns, calls work
-    again.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._asked: _Asked = SimpleQueue()
-        self._overdue: tuple[Future[Any], str] | None = None
-        Thread(target=_serve, args=(self._asked,), name=name, daemon=True).start()
-        weakref.finalize(self, self._asked.put, None)
-
-    def make(self, what: str, limit_s: float, call: Callable[..., _Reply], *arguments: Any) -> _Reply:
-        """Return what `call` returns, or raise what it raises.
-
-        Raises TimeoutError when the call takes longer than `limit_s`, or when an earlier call still hangs. The error's
-        message is the `what` of the call that hangs.
-        """
-        if self._overdue is None or self._overdue[0].done():
-            answer: Future[_Reply] = Future()
-            self._asked.put((answer, call, arguments))
-            try:
-                return answer.result(limit_s)
-            except TimeoutError:
-                self._overdue = answer, what
-        raise TimeoutError(self._overdue[1])
-
-
-def _serve(asked: _Asked) -> None:
-    """Make the calls that are asked for, one after another, until None is asked."""
-    for answer, call, arguments in iter(asked.get, None):
-        try:
-            answer.set_result(call(*arguments))
-        except Exception as error:  # noqa: BLE001  the thread that made the call raises it
-            answer.set_exception(error)
-        del answer, call, arguments  # otherwise these objects would live until the next call
 
 
 def has_gpm(handle: Any, nvml: ModuleType = pynvml) -> bool:
@@ -120,22 +75,16 @@ def _free(nvml: ModuleType, samples: list[Any]) -> None:
 
 _Answer = TypeVar("_Answer")
 
-_LOOK = "see `nvidia-smi` and the kernel's log"
 
+class Nvml(Driver):
+    """An initialised NVML."""
 
-class NoDriverError(DeviceError):
-    """This machine has no NVIDIA driver, or the driver has no card."""
-
-
-class Nvml:
-    """An initialised NVML. Raises NoDriverError without a driver, and DeviceError when the driver does not start."""
-
+    MAKER, LIBRARY, LOOK = "NVIDIA", "NVML", "see `nvidia-smi` and the kernel's log"
     NO_DRIVER: ClassVar = {
         pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
         pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
         pynvml.NVML_ERROR_GPU_NOT_FOUND,
     }
-    """The errors of a machine without a driver, or without a card."""
     NOT_OFFERED: ClassVar = {
         pynvml.NVML_ERROR_NOT_SUPPORTED,
         pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
@@ -143,59 +92,19 @@ class Nvml:
         pynvml.NVML_ERROR_NO_PERMISSION,
         pynvml.NVML_ERROR_NO_DATA,
     }
-    """The errors of a call that this card or driver does not support."""
     LOST: ClassVar = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED}
-    """The errors of a card that cannot be used any more."""
 
     def __init__(self, library: ModuleType = pynvml, *, answer_s: float = 5.0, open_s: float = 120.0) -> None:
-        """Calls that take longer count as hanging.
+        super().__init__(library, library.NVMLError, library.nvmlInit, answer_s=answer_s, open_s=open_s)
 
-        Args:
-            library: What has NVML's functions.
-            answer_s: The seconds for a call, which normally takes microseconds. It hangs, for example, when its card
-                has fallen off the bus.
-            open_s: The seconds for a call that may wake up the cards. Waking up takes seconds per card when the driver
-                does not stay loaded.
-        """
-        self.library = library
-        self._answer_s = answer_s
-        self._open_s = open_s
-        self._calls = Calls("nvml")
-        try:
-            self._calls.make("", open_s, library.nvmlInit)
-        except TimeoutError as error:
-            raise DeviceError(f"the NVIDIA driver hangs as it starts; {_LOOK}") from error
-        except library.NVMLError as error:
-            if error.value in self.NO_DRIVER:
-                raise NoDriverError(f"there is no NVIDIA driver on this machine (NVML: {error})") from error
-            raise DeviceError(f"the NVIDIA driver does not start (NVML: {error}); does `nvidia-smi` work?") from error
-
-    def ask(self, subject: str, call: Callable[..., _Answer], *arguments: Any) -> _Answer | None:
-        """Return what `call` returns, or None when the card or the driver does not support the call.
-
-        Raises DeviceLostError when the card is lost, and DeviceError for every other error. The message names
-        `subject`, or the subject of an earlier call that still hangs.
-        """
-        return self._ask(self._answer_s, subject, call, *arguments)
-
-    def _ask(self, limit_s: float, subject: str, call: Callable[..., _Answer], *arguments: Any) -> _Answer | None:
-        """Return the answer to a call that may take `limit_s`; see `ask`."""
-        what = f"{subject} does not answer {call.__name__}"
-        try:
-            return self._calls.make(what, limit_s, call, *arguments)
-        except TimeoutError as error:
-            raise DeviceError(f"{error}: the call hangs in the driver; {_LOOK}") from error
-        except self.library.NVMLError as error:
-            if error.value in self.NOT_OFFERED:
-                return None
-            kind = DeviceLostError if error.value in self.LOST else DeviceError
-            raise kind(f"{what} (NVML: {error}); {_LOOK}") from error
+    def _code(self, error: Any) -> int | None:
+        return error.value
 
     def uuids(self) -> list[str]:
         """Return the UUIDs of the cards in NVML's order, which is the order on the PCI bus."""
         count = self.ask("the driver", self.library.nvmlDeviceGetCount) or 0
         by_index = self.library.nvmlDeviceGetHandleByIndex
-        handles = [self._ask(self._open_s, f"card {index}", by_index, index) for index in range(count)]
+        handles = [self.ask(f"card {index}", by_index, index, limit_s=self._open_s) for index in range(count)]
         return [
             str(self.ask(f"card {index}", self.library.nvmlDeviceGetUUID, handle))
             for index, handle in enumerate(handles)
@@ -203,7 +112,7 @@ class Nvml:
 
     def handle(self, uuid: str) -> Any:
         """Return NVML's handle of a card."""
-        return self._ask(self._open_s, f"card {uuid}", self.library.nvmlDeviceGetHandleByUUID, uuid)
+        return self.ask(f"card {uuid}", self.library.nvmlDeviceGetHandleByUUID, uuid, limit_s=self._open_s)
 
     def versions(self) -> dict[str, str]:
         """Return the version of the driver and the newest CUDA version that it supports."""

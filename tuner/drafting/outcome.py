@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from tuner.count import TrainingCounts, differences
 from tuner.drafting.command_lines import literal_text, retyped, typed_command
+from tuner.drafting.writing import made_of
 from tuner.export import SPEEDS, CaseView, Gain, doubts, figure, gain, with_error
 from tuner.probe import over, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
-from tuner.study import Case, Config, escaped, launch_digest, shell_join
+from tuner.study import Case, Config, escaped, find, launch_digest, shell_join
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.config_files import copy_name, with_copies
 from tuner.trainers.template import fill, placeholders
@@ -45,7 +46,7 @@ def told(bench: Workbench, view: CaseView, command: Sequence[str]) -> Told:
     faster = f", {_gain(gained, best.readings + own.readings)}" if own and gained and gained.times else ""
     changes = _changed_values(bench, trainer, view, own_values)
     same = _trainings(own, best) if own else ()
-    to_copy = _to_copy(bench, trainer, view, own_values, command)
+    to_copy = _to_copy(bench, view, command)
     lines = (mine, f"the best:     {_speed(best, view)}{_of_peak(best)}{faster}", *changes, *same, *_limited(best))
     doubt = [f"  not sure: {why}" for why in islice(doubts(view, own), 1)]
     return Told((*lines, *doubt, *to_copy.lines), to_copy.command)
@@ -66,23 +67,44 @@ def _changed_values(bench: Workbench, trainer: CommandTrainer, view: CaseView, o
             yield f"  {name}: {before[name]} → {after[name]}{whys.get(name, '')}"
 
 
-def _to_copy(bench: Workbench, trainer: CommandTrainer, view: CaseView, own: Config, command: Sequence[str]) -> Told:
+def _to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Told:
     """Return the line to copy, after writing the files that it needs; no line where the template was changed."""
-    ranks, case, best = len(bench.devices), Case(name=view.name), view.best.config if view.best else {}
-    before, after = trainer.with_computed(own, ranks), trainer.with_computed(best, ranks)
-    copies = {name: copy_name(Path(name)) for name in trainer.copies(best)}
-    with reserved_port() as port:
-        slot = replace(bench.slot(case, f"best/{case.name}", best), port=port, to_train=True)
-    facts = trainer.values(case, best, slot)
-    line = command_line(command, bench.spec.trainer.command, after, before, copies=copies, facts=facts)
-    if line is None:
+    trainer, case, best = bench.trainer, Case(name=view.name), view.best.config if view.best else {}
+    line = line_to_copy(bench, case, best, command)
+    if line is None or not isinstance(trainer, CommandTrainer):
         return Told()
-    if str(slot.out_dir) in line:  # a shell that writes there makes no folder
-        slot.out_dir.mkdir(parents=True, exist_ok=True)
+    out_dir = bench.slot(case, best_folder(case.name), best).out_dir
+    if str(out_dir) in line:  # a shell that writes there makes no folder
+        out_dir.mkdir(parents=True, exist_ok=True)
+    copies = {name: trainer.folder / copy_name(Path(name)) for name in trainer.copies(best)}
     for name, text in trainer.copies(best).items():
-        (trainer.folder / copies[name]).write_text(text, encoding="utf-8")
-    written = (f"wrote {trainer.folder / copy}, which is {name} with these values" for name, copy in copies.items())
-    return Told(tuple(written), line)
+        copies[name].write_text(text, encoding="utf-8")
+    return Told(tuple(f"wrote {copy}, which is {name} with these values" for name, copy in copies.items()), line)
+
+
+def best_folder(case: str) -> str:
+    """Return the folder for the output of a training with the best config of a case, below the study's folder."""
+    return f"best/{case}"
+
+
+def typed_line(bench: Workbench, case: Case, config: Config) -> str | None:
+    """Return the command that a person typed, with the values of a config; None for a study of another origin."""
+    command = made_of(find(bench.asked_for))
+    return line_to_copy(bench, case, config, command) if command else None
+
+
+def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence[str]) -> str | None:
+    """Return a typed command with the values of a config; None where the study's template is no longer of it."""
+    trainer = bench.trainer
+    if not isinstance(trainer, CommandTrainer):
+        return None
+    ranks, own_values = len(bench.devices), bench.space_for(case).own or {}
+    before, after = trainer.with_computed(own_values, ranks), trainer.with_computed(config, ranks)
+    copies = {name: copy_name(Path(name)) for name in trainer.copies(config)}
+    with reserved_port() as port:
+        slot = replace(bench.slot(case, best_folder(case.name), config), port=port, to_train=True)
+    facts = trainer.values(case, config, slot)
+    return command_line(command, bench.spec.trainer.command, after, before, copies=copies, facts=facts)
 
 
 def command_line(

@@ -43,7 +43,9 @@ def connect(url: str, *, filled_by: str = "tuner optimize") -> Engine:
     engine = engine_at(url)
     file = engine.url.database or ""
     if engine.dialect.name == "sqlite" and not file.startswith("file:") and not Path(file).exists():
-        raise StoreError(f"there is no study database {file} yet; `{filled_by}` creates it")
+        others = sorted(path.parent.name for path in Path(file).parent.parent.glob(f"*/{Path(file).name}"))
+        instead = f"; name one that is there: --study {' or '.join(others)}" if others else ""
+        raise StoreError(f"there is no study database {file} yet; `{filled_by}` creates it{instead}")
     with reading(engine) as connection:
         _check_tables(connection, filled_by)
     return engine

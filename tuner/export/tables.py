@@ -94,12 +94,11 @@ def runs_by_config(runs: Iterable[RunRecord]) -> dict[str, list[RunRecord]]:
 
 def race_row(runs: Sequence[RunRecord]) -> Row:
     """Return the cells about the winner of a race; empty where there was none."""
-    by_config = runs_by_config(runs)
-    first = next(iter(standings(by_config)), None)
+    first = next(iter(standings(runs_by_config(runs))), None)
     if first is None or first.mean is None:
         return {}
     return {
-        "race_winner": in_words(by_config[first.config][0].config),
+        "race_winner": in_words(first.runs[0].config),
         "race_score": first.mean.value,
         "race_score_se": first.mean.error,
         "race_s": first.seconds,

@@ -16,11 +16,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from tuner.count import counting
 from tuner.devices.cards import Cards
-from tuner.devices.found import AbsentDevices, launch_variables, open_devices
+from tuner.devices.found import launch_variables, open_devices, part_of
 from tuner.errors import DeviceError, OutputError, TunerError
 from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Mailbox, Opening, Part, Word
 from tuner.probe import (
@@ -55,8 +55,7 @@ def say(kind: str, **fields: Any) -> None:
 
 def refuse(error: Exception) -> None:
     """Write why a request cannot be met."""
-    known = isinstance(error, TunerError)
-    say("refused", error=type(error).__name__ if known else "OutputError", why=f"{error}")
+    say("refused", error=type(error).__name__ if isinstance(error, TunerError) else "OutputError", why=f"{error}")
 
 
 def listen(mailbox: Mailbox) -> None:
@@ -98,16 +97,6 @@ def sole(name: str, limit_s: float) -> socket.socket:
             return held
 
 
-class FirstDevices(NamedTuple):
-    """The first devices of a node, on which a part runs."""
-
-    devices: tuple[Device, ...]
-    source: DeviceSource
-    """What samples them, and perhaps further ones."""
-    variables: Mapping[str, str]
-    """The variables of a trainer that runs on them."""
-
-
 def serve(mailbox: Mailbox, opening: Opening, clock: Clock) -> None:
     """Open the devices, and meet requests until the tuner is gone."""
     spec, process = opening.spec, None
@@ -115,12 +104,13 @@ def serve(mailbox: Mailbox, opening: Opening, clock: Clock) -> None:
     cards = Cards(source.devices)
 
     @cache
-    def first(count: int) -> FirstDevices:
-        """Return so many devices. CPU ranks share all processes, so fewer of them are measured by themselves."""
-        is_smaller = count < len(source.devices) and not source.devices[0].is_gpu
-        measured = open_devices(f"cpu:{count}", memory_mib=spec.environment.memory_mib) if is_smaller else source
-        devices = tuple(source.devices[:count])
-        return FirstDevices(devices, measured, launch_variables(spec, AbsentDevices(devices, source.label)))
+    def first(count: int) -> DeviceSource:
+        """Return so many devices, opened."""
+        if count == len(source.devices):
+            return source
+        if source.devices[0].is_gpu:
+            return part_of(source, range(count))
+        return open_devices(f"cpu:{count}", memory_mib=spec.environment.memory_mib)
 
     say("devices", host=socket.gethostname(), label=source.label, devices=[asdict(device) for device in source.devices])
     while not mailbox.is_gone.is_set():
@@ -128,8 +118,10 @@ def serve(mailbox: Mailbox, opening: Opening, clock: Clock) -> None:
             match mailbox.next(BEAT_S):
                 case Part() as part:
                     here = first(len(part.plan.slot.local_devices))
-                    process = watch(part_of_plan(part, opening.number, here), here.source, mailbox, clock)
-                case Word.LOOK:
+                    plan = part_of_plan(part, opening.number, here.devices, launch_variables(spec, here))
+                    process = watch(plan, here, mailbox, clock)
+                case Word.LOOK:  # all nodes have opened their devices, so nothing of an earlier tuner runs on any
+                    own_files.clean_up()
                     left = process.left if process else None
                     say("cards", cards=[asdict(card) for card in cards.occupancy()], left=left)
                 case _:
@@ -173,8 +165,8 @@ def _follow(process: Process, plan: ProbePlan, recorder: SamplingRecorder, mailb
             say("beat")
 
 
-def part_of_plan(part: Part, number: int, here: FirstDevices) -> ProbePlan:
-    """Return a node's part of a plan: with its devices, and with files of its own for what is watched.
+def part_of_plan(part: Part, number: int, devices: tuple[Device, ...], variables: Mapping[str, str]) -> ProbePlan:
+    """Return a node's part of a plan: with its devices, their variables, and files of its own for what is watched.
 
     The variables that begin the counting are set here, because the counts of all nodes are merged on the other side.
     Files are kept as they were by the other side, too: a copy that this node made late would hold a probe's content.
@@ -182,9 +174,9 @@ def part_of_plan(part: Part, number: int, here: FirstDevices) -> ProbePlan:
     """
     os.environ |= {NODE_RANK: str(number), HEAD: part.head}
     plan = part.plan
-    slot = replace(plan.slot, devices=here.devices, part=f"node-{number}")
+    slot = replace(plan.slot, devices=devices, part=f"node-{number}")
     own = {PROGRESS: escaped(str(slot.progress))} if PROGRESS in plan.env else {}
-    env = {**here.variables, **plan.env, **own}
+    env = {**variables, **plan.env, **own}
     part_plan = replace(plan, slot=slot, env=env, files={}, is_counted=False, protects_files=False)
     try:
         (slot.counts if plan.is_counted else slot.console.parent).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -208,7 +200,6 @@ def main() -> None:
         return
     try:
         held = sole(f"{os.environ.get('SLURM_JOB_ID')}-{os.environ.get('SLURMD_NODENAME')}", EARLIER_S)
-        own_files.clean_up()
         serve(mailbox, opening, clock)
         held.close()
     except (TunerError, OSError) as error:

@@ -5,13 +5,13 @@ A request is one line, an empty line is a sign of life. The watcher answers with
 
 import base64
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from queue import Empty, SimpleQueue
 from threading import Event
-from typing import Any, TypeVar
+from typing import Any
 
 from tuner import errors
 from tuner.errors import TunerError
@@ -57,7 +57,6 @@ class Word(Enum):
 
 
 Request = Opening | Part | Word
-Item = TypeVar("Item")
 
 
 def packed(request: Request) -> bytes:
@@ -95,15 +94,6 @@ class Mailbox:
         return self._clock.now() - self._heard_s > SILENT_S
 
 
-def error_of(message: Mapping[str, Any]) -> TunerError:
-    """Return the error of a node as an error of the tuner, of the same class."""
-    known = [error for name, error in vars(errors).items() if name == message["error"] and isinstance(error, type)]
-    return next((error for error in known if issubclass(error, TunerError)), TunerError)(message["why"])
-
-
-def until(inbox: "SimpleQueue[Item]", clock: Clock, limit_s: float) -> Iterator[Item]:
-    """Yield what is heard, until nothing comes any more within the limit."""
-    end_s = clock.now() + limit_s
-    with suppress(Empty):
-        while (left_s := end_s - clock.now()) > 0:
-            yield inbox.get(timeout=left_s)
+def refusal(host: str, message: Mapping[str, Any]) -> TunerError:
+    """Return why a node refuses, as an error of the same class that names the node."""
+    return getattr(errors, message["error"], TunerError)(f"{host}: {message['why']}")

@@ -1,5 +1,6 @@
 """A plan that runs on all nodes of a trial: what each of its watchers tells becomes one trainer's output."""
 
+import math
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -9,11 +10,11 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from tuner.errors import TunerError
-from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Part, Word, error_of, until
-from tuner.nodes.watcher import Heard, Watcher, end, on_our_clock
+from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Part, Word, refusal
+from tuner.nodes.watcher import Heard, Watcher, end, on_our_clock, until
 from tuner.probe import Clock, DeviceSample, OutputLine, ProbePlan
 from tuner.probe.output import USUAL_BOUNDS, Log, unwritable
-from tuner.probe.own_files import Keeping, folders_of, protected
+from tuner.probe.own_files import Keeping, Protection, folders_of, protected
 from tuner.probe.process import prepare
 from tuner.probe.progress_files import CountFiles
 from tuner.study import open_anew
@@ -33,6 +34,8 @@ class Waits(NamedTuple):
     """Seconds for the end of a part: those of its process, and the way of the messages."""
     beat_s: float = BEAT_S
     """Seconds between two signs of life of the tuner."""
+    ended_within_s: float = ENDED_WITHIN_S
+    """Seconds that a lost node may go on."""
 
 
 USUAL_WAITS = Waits()
@@ -51,9 +54,13 @@ class NodeProcesses:
         clock: Clock,
         *,
         head: str,
-        waits: Waits = USUAL_WAITS,
+        unsettled: list[Protection],
+        waits: Waits,
     ) -> None:
-        """Start the plan's command on each node. Raises the errors of `Launch`, and those of a node that refuses."""
+        """Start the plan's command on each node. Raises the errors of `Launch`, and those of a node that refuses.
+
+        `unsettled` gets what keeps the person's files where ranks of a lost node may write after `end`.
+        """
         self._clock, self._inbox, self._origin_s, self._waits = clock, inbox, clock.now(), waits
         self.watchers = tuple(watchers)
         self.samples: deque[DeviceSample] = deque()
@@ -62,11 +69,14 @@ class NodeProcesses:
         """Why a node cannot be watched any more; None while all can."""
         self.quiet: str | None = None
         """Which nodes told nothing at the end; None where all did."""
-        self._failed: tuple[float, int] | None = None
-        """When the first node failed, and its exit code."""
+        self._code, self._failed_s = 0, math.inf
+        """The exit code of the first node that failed, and when it did."""
         self._refusal: TunerError | None = None
         self._early: list[OutputLine] = []
         self._has_ended = False
+        self._is_astray = False
+        """Whether ranks of a lost node may still run."""
+        self._unsettled = unsettled
         self._oom_kills = {watcher.host: watcher.oom_kills for watcher in watchers}
         self._folder, self._each = plan.slot.counts, len(plan.slot.local_devices)
         self._count_files = dict[str, TextIOWrapper]()
@@ -78,24 +88,14 @@ class NodeProcesses:
             raise unwritable(plan.slot.console, error) from error
         self._stack.callback(self._log.close)
         self._counts = CountFiles(plan.slot.counts, USUAL_BOUNDS.tail_bytes) if plan.is_counted else None
-        self._protect(plan)
+        self._protection = _protected(plan)
         for watcher in self.watchers:
-            watcher.begin()
             watcher.ask(Part(plan=plan, head=head))
         try:
             self._await_start(waits.start_s)
         except BaseException:
             self.end()
             raise
-
-    def _protect(self, plan: ProbePlan) -> None:
-        """Keep the person's files as they were, from here: ranks of several nodes may share what they write."""
-        if plan.protects_files:
-            with suppress(OSError):
-                folders = folders_of(plan.command(os.environ), plan.cwd)
-                keeping = Keeping(has_views=False, ended_within_s=ENDED_WITHIN_S)
-                if protection := protected(folders, plan.slot.out_dir, keeping):
-                    self._stack.callback(protection.close)
 
     def _await_start(self, limit_s: float) -> None:
         """Wait until each node has started its part, or until `lost` says which one cannot be watched.
@@ -138,39 +138,39 @@ class NodeProcesses:
     def _heard(self, heard: Heard) -> list[OutputLine]:
         """Return the line of a message in a list, or an empty list after noting what else it says."""
         watcher, at_s = heard.watcher, heard.at_s - self._origin_s
-        if watcher not in self.watchers:
-            return []
         match heard.content:
-            case {"kind": "srun", "text": text} | {"kind": "line", "text": text, "stream": "console"}:
+            case _ if watcher not in self.watchers:
+                pass
+            case {"kind": "line", "text": text, "stream": "progress"}:
+                return [OutputLine(t_s=at_s, text=on_our_clock(text, watcher.clock.behind_s), stream="progress")]
+            case {"kind": "line" | "srun" as kind, "text": text}:
                 watcher.recent.append(text)
                 self._log.write([f"{watcher.host}: {text}"])
-                is_aside = heard.content["kind"] == "srun" and "error" not in text
-                return [] if is_aside else [OutputLine(t_s=at_s, text=text)]
-            case {"kind": "line", "text": text}:
-                text = on_our_clock(text, watcher.clock.behind_s)
-                return [OutputLine(t_s=at_s, text=text, stream="progress")]
-        self._note(watcher, heard.at_s, heard.content)
+                return [OutputLine(t_s=at_s, text=text)] if kind == "line" or "error" in text else []
+            case _:
+                self._note(watcher, heard.content)
         return []
 
-    def _note(self, watcher: Watcher, at_s: float, content: Mapping[str, Any]) -> None:
-        """Note what a message says beside lines."""
+    def _note(self, watcher: Watcher, content: Mapping[str, Any]) -> None:
+        """Note what a message says that has no line."""
         behind_s = watcher.clock.behind_s
         match content:
             case {"kind": "count", "name": name, "text": text}:
                 self._keep_count(f"{watcher.number}-{name}", on_our_clock(text, behind_s))
             case {"kind": "samples", "samples": samples}:
-                for sample in (sample for sample in samples if sample["device"] < self._each):
+                for sample in samples:
                     moved = {"t_s": sample["t_s"] + behind_s, "device": watcher.number * self._each + sample["device"]}
                     self.samples.append(DeviceSample(**sample | moved))
             case {"kind": "lost", "why": why}:
                 self.lost = self.lost or f"{watcher.host}: {why}"
-            case {"kind": "refused", "why": why}:
-                self._refusal = self._refusal or error_of({**content, "why": f"{watcher.host}: {why}"})
-                self._ended(watcher, -1, at_s)
+            case {"kind": "refused"}:
+                self._refusal = self._refusal or refusal(watcher.host, content)
+                self._ended(watcher, -1)
             case {"kind": "exit", "code": code}:
-                self._ended(watcher, -1 if code is None else code, at_s)
+                self._ended(watcher, -1 if code is None else code)
             case {"kind": "gone"} if watcher.code is None:
-                self._ended(watcher, -1, at_s)
+                self._ended(watcher, -1)
+                self._is_astray = True
                 if not self._has_ended:
                     self.lost = self.lost or f"the watcher of {watcher.host} is gone ({watcher.last_error})"
 
@@ -184,10 +184,10 @@ class NodeProcesses:
         except OSError as error:
             raise unwritable(self._folder / name, error) from error
 
-    def _ended(self, watcher: Watcher, code: int, at_s: float) -> None:
+    def _ended(self, watcher: Watcher, code: int) -> None:
         watcher.code = code
-        if code and self._failed is None:
-            self._failed = at_s, code
+        if code and not self._code:
+            self._code, self._failed_s = code, self._clock.now()
 
     @property
     def left(self) -> str | None:
@@ -204,16 +204,12 @@ class NodeProcesses:
 
         After a failure, the other nodes have some seconds to tell of it, too.
         """
-        is_over = self._failed is not None and self._clock.now() - self._failed[0] > LEAVE_S
+        is_over = self._clock.now() - self._failed_s > LEAVE_S
         if is_over:
             self.lost = self.lost or self._silent(QUIET_S)
         if self.lost and not self._has_ended:
             return None  # lost devices end the probe, too, and tell more
         return self._code if is_over or all(watcher.code is not None for watcher in self.watchers) else None
-
-    @property
-    def _code(self) -> int:
-        return self._failed[1] if self._failed else 0
 
     def last_iteration(self, iteration: int) -> None:
         """Do nothing: a command takes no requests."""
@@ -232,6 +228,10 @@ class NodeProcesses:
             self._has_ended = True
             with self._stack:
                 self._end_parts()
+            if self._protection and self._is_astray:
+                self._unsettled.append(self._protection)
+            elif self._protection:
+                self._protection.close()
         return self._code
 
     def _end_parts(self) -> None:
@@ -243,7 +243,17 @@ class NodeProcesses:
             self._heard(heard)
             running = [watcher for watcher in running if watcher.code is None]
         end(running, self._clock)
+        self._is_astray |= bool(running)
 
     def _is_heard(self, watcher: Watcher) -> bool:
         """Return whether a watcher has lately given a sign of life, so that an answer may come."""
         return self._clock.now() - watcher.heard_s <= SILENT_S
+
+
+def _protected(plan: ProbePlan) -> Protection | None:
+    """Return what keeps the person's files, from here: ranks of several nodes may share what they write."""
+    with suppress(OSError):
+        if plan.protects_files:
+            keeping = Keeping(has_views=False, ended_within_s=ENDED_WITHIN_S)
+            return protected(folders_of(plan.command(os.environ), plan.cwd), plan.slot.out_dir, keeping)
+    return None

@@ -21,10 +21,12 @@ def with_nodes(result: ProbeResult, processes: NodeProcesses) -> ProbeResult:
     """Return a result that names the node that failed, and the one that holds the others up."""
     failure, slow = result.failure, straggler(result.devices, [watcher.host for watcher in processes.watchers])
     if failure and processes.quiet != failure.detail:
-        host, unmet = _host_of(failure, processes), _unmet(processes)
-        detail = f"{f'{host}: ' if host else ''}{failure.detail}{f'; {processes.quiet}' if processes.quiet else ''}"
-        if result.iterations == 0 and failure.kind.blame in {Blame.HOST, Blame.UNKNOWN} and unmet:
+        unmet = _unmet(processes)
+        if unmet and result.iterations == 0 and failure.kind.blame in {Blame.HOST, Blame.UNKNOWN}:
             detail = f"the ranks of the nodes do not meet: {unmet}"
+        else:
+            detail = ": ".join(filter(None, (_host_of(failure, processes), failure.detail)))
+            detail = "; ".join(filter(None, (detail, processes.quiet)))
         result = replace(result, failure=replace(failure, detail=detail))
     return replace(result, notes=(*result.notes, slow)) if slow else result
 

@@ -12,11 +12,12 @@ from typing import Any
 
 from tuner.devices.cards import Occupancy, Occupant
 from tuner.errors import DeviceError, DeviceLostError
-from tuner.nodes.messages import BEAT, Opening, Word, error_of, until
+from tuner.nodes.messages import BEAT, Opening, Word, refusal
 from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits
 from tuner.nodes.remarks import with_nodes
-from tuner.nodes.watcher import Connect, Heard, Step, Watcher, end
+from tuner.nodes.watcher import Connect, Heard, Step, Watcher, end, until
 from tuner.probe import Clock, Device, DeviceSample, MonotonicClock, ProbePlan, ProbeResult
+from tuner.probe.own_files import Protection
 from tuner.study import StudySpec
 
 ASK_S = 60.0
@@ -56,13 +57,15 @@ class Nodes:
     ) -> None:
         """Ask each node for its devices. Raises DeviceError where a node does not answer, or has other devices."""
         self._spec, self._clock, self._connect, self._waits = spec, clock or MonotonicClock(), connect, waits
-        self._inbox: SimpleQueue[Heard] = SimpleQueue()
+        self._hosts, self._inbox = tuple(hosts), SimpleQueue[Heard]()
         self._watchers: list[Watcher] = []
         self._processes: NodeProcesses | None = None
+        self._unsettled: list[Protection] = []
+        """What keeps the person's files while ranks of a lost node may still write."""
         self._is_closed = Event()
         Thread(target=self._beat, name="beats", daemon=True).start()
         try:
-            told = self._opened(range(len(hosts)), hosts)
+            told = self._opened(range(len(hosts)))
             found = [[Device(**device) for device in told[host]["devices"]] for host in hosts]
             counts = {host: len(devices) for host, devices in zip(hosts, found, strict=True)}
             if len(set(counts.values())) > 1:
@@ -83,18 +86,16 @@ class Nodes:
             for watcher in tuple(self._watchers):
                 watcher.line.send(BEAT)
 
-    def _opened(self, numbers: Sequence[int], hosts: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    def _opened(self, numbers: Sequence[int]) -> dict[str, Mapping[str, Any]]:
         """Start watchers on the hosts with these numbers, and return by host what each tells of its devices.
 
         Raises the error of a node that refuses, and DeviceError for one that does not answer.
         """
-        new: list[Watcher] = []
         for number in numbers:
-            new.append(Watcher(hosts[number], number, self._inbox, self._clock, self._connect))
-            kept = [old for old in self._watchers if old.number != number]
-            self._watchers[:] = sorted([*kept, new[-1]], key=lambda watcher: watcher.number)
-            new[-1].ask(Opening(spec=self._spec, number=number))
-        return self._answers("devices", new)
+            watcher = Watcher(self._hosts[number], number, self._inbox, self._clock, self._connect)
+            self._watchers[number : number + 1] = [watcher]
+            watcher.ask(Opening(spec=self._spec, number=number))
+        return self._answers("devices", [self._watchers[number] for number in numbers])
 
     def _answers(self, kind: str, asked: Sequence[Watcher]) -> dict[str, Mapping[str, Any]]:
         """Return the messages of one kind with which watchers answer, by host.
@@ -112,7 +113,7 @@ class Nodes:
             said += [f"{host}: {content['text']}"] if content["kind"] == "srun" else []
         for host, content in answers.items():
             if content["kind"] == "refused":
-                raise error_of({**content, "why": f"{host}: {content['why']}"})
+                raise refusal(host, content)
         if missing := [watcher.host for watcher in asked if watcher.host not in answers]:
             why = "; ".join(said[-3:]) or "srun says nothing"
             raise DeviceLostError(f"{', '.join(missing)} tells no {kind}; {why}")
@@ -123,35 +124,33 @@ class Nodes:
         self._is_closed.set()
         end(self._watchers, self._clock)
         self._watchers.clear()
+        if self._unsettled:
+            Event().wait(self._waits.ended_within_s)
+            self._settle()
 
-    def part(self, count: int) -> "Nodes":
-        """Return the first devices as a source of their own, which the same watchers serve."""
+    def _settle(self) -> None:
+        """Put back the files of the person: nothing runs on any node."""
+        while self._unsettled:
+            self._unsettled.pop().close()
+
+    def part(self, positions: Sequence[int]) -> "Nodes":
+        """Return some of the devices as a source of their own, which the same watchers serve."""
         part = copy(self)
-        part.devices = self.devices[:count]
+        part.devices = tuple(self.devices[position] for position in positions)
         return part
-
-    def nodes_for(self, count: int) -> int:
-        """Return the nodes that have so many devices. Raises DeviceError where a node would have fewer than another."""
-        each = len(self.devices) // len(self._watchers)
-        nodes = -(-count // each)
-        if count % nodes:
-            raise DeviceError(
-                f"{count} devices leave a node with fewer than another; name up to {each}, or {each} x NODES"
-            )
-        return nodes
 
     def occupancy(self) -> tuple[Occupancy, ...]:
         """Return how much of each card is in use on all nodes, after starting a lost watcher again.
 
         A new watcher answers only when nothing of the lost one runs any more. Raises DeviceError.
         """
-        hosts = [watcher.host for watcher in self._watchers]
         if lost := [watcher.number for watcher in self._watchers if watcher.is_gone]:
-            self._opened(lost, hosts)
+            self._opened(lost)
+        self._settle()
         for watcher in self._watchers:
             watcher.ask(Word.LOOK)
         told = self._answers("cards", self._watchers)
-        return tuple(_occupancy(card) for host in hosts for card in told[host]["cards"])
+        return tuple(_occupancy(card) for host in self._hosts for card in told[host]["cards"])
 
     def oom_kills(self) -> int:
         """Return how many processes the kernels of all nodes have killed for lack of memory since boot."""
@@ -160,7 +159,9 @@ class Nodes:
     def start(self, plan: ProbePlan) -> NodeProcesses:
         """Start a plan's command on its nodes; a `StartProcess`."""
         watchers = self._watchers[: plan.slot.nodes]
-        self._processes = NodeProcesses(plan, watchers, self._inbox, self._clock, head=self._head, waits=self._waits)
+        self._processes = NodeProcesses(
+            plan, watchers, self._inbox, self._clock, head=self._head, unsettled=self._unsettled, waits=self._waits
+        )
         return self._processes
 
     def attach(self, pid: int) -> None:

@@ -14,13 +14,13 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import IO, Any, NamedTuple, Protocol, cast
 
 from tuner.errors import DeviceError
-from tuner.nodes.messages import Request, packed
+from tuner.nodes.messages import Part, Request, packed
 from tuner.probe import Clock, plain, record
 from tuner.probe.output import USUAL_BOUNDS
 
@@ -163,13 +163,11 @@ class Watcher:
         self._inbox, self._now = inbox, clock.now
         self.line = connect(host, self._hear, self._end)
 
-    def begin(self) -> None:
-        """Forget the last part."""
-        self.code = None
-        self.recent.clear()
-
     def ask(self, request: Request) -> None:
-        """Send a request."""
+        """Send a request. That for a part forgets the last part."""
+        if isinstance(request, Part):
+            self.code = None
+            self.recent.clear()
         self.line.send(packed(request))
 
     @property
@@ -191,6 +189,14 @@ class Watcher:
     def _end(self) -> None:
         self.is_gone = True
         self._inbox.put(Heard(self, self._now(), {"kind": "gone"}))
+
+
+def until(inbox: "SimpleQueue[Heard]", clock: Clock, limit_s: float) -> Iterator[Heard]:
+    """Yield what is heard, until nothing comes any more within the limit."""
+    end_s = clock.now() + limit_s
+    with suppress(Empty):
+        while (left_s := end_s - clock.now()) > 0:
+            yield inbox.get(timeout=left_s)
 
 
 def end(watchers: Sequence[Watcher], clock: Clock) -> None:

@@ -6,17 +6,8 @@ from collections.abc import Sequence
 from math import nan
 from typing import Any
 
-from tuner.probe.counting import (
-    EVALUATES,
-    MOST,
-    MOST_ITERATIONS,
-    EpochCounter,
-    is_aside,
-    is_rounded,
-    number,
-    numeral,
-    printed_end,
-)
+from tuner.probe import counting
+from tuner.probe.counting import MOST, EpochCounter, number
 from tuner.probe.evidence import quoted
 from tuner.probe.output import record
 from tuner.probe.probe_plan import SCORE_GROUP, LinePatterns
@@ -131,7 +122,7 @@ class ProgressReader:
         if rank is None and fields.get("rank") is not None:
             return None
         before = self._highest.get((rank, "iteration"), -1)
-        iteration = self._grown(rank, "iteration", _count(fields.get("iteration"), MOST_ITERATIONS))
+        iteration = self._grown(rank, "iteration", _count(fields.get("iteration"), counting.MOST_ITERATIONS))
         if iteration is None or iteration == before:
             return None
         pause, self._pause = self._pause, None
@@ -161,7 +152,7 @@ class ProgressReader:
 
     def _note_pause(self, text: str) -> None:
         """Remember what a line that reports no iteration tells of; the end of an epoch goes before all else."""
-        if self._pause is None and EVALUATES.search(text):
+        if self._pause is None and counting.EVALUATES.search(text):
             self._pause = Pause("an evaluation")
         elif self._pause is None and self.SAVES.search(text):
             self._pause = Pause("a checkpoint")
@@ -210,11 +201,11 @@ class ProgressReader:
                 continue
             is_iteration, epochs, after = count == "iteration", len(counter.epoch_ends), fields.get("after", "")
             is_before_first_step = printed == 0 and "?" in after  # tqdm draws its bar so
-            is_no_training = end is not None and is_aside(name, after)
+            is_no_training = end is not None and counting.is_aside(name, after)
             is_left_out = is_iteration and (is_before_first_step or is_no_training)
             fields[count] = None if is_left_out else counter(printed, epoch=epoch, end=end)
             self._suspect(counter.doubt and f"{counter.doubt}{'' if is_iteration else ', where samples are counted'}")
-            if is_rounded(text):
+            if counting.is_rounded(text):
                 self._suspect(f"a count is rounded, as {text}, so that steps are lost")
             if is_iteration and len(counter.epoch_ends) > epochs:
                 self._pause = Pause("an epoch's end", counter.epoch_ends[-1])
@@ -232,9 +223,9 @@ class ProgressReader:
                 self.matched += 1
                 for group in (name for name, value in match.groupdict().items() if value is not None):
                     begin, end = match.span(group)
-                    self._partial[group] = numeral(text, begin, end)
+                    self._partial[group] = counting.numeral(text, begin, end)
                     if group in self.COUNTS:
-                        self._partial[f"{group} end"] = printed_end(text, begin + len(self._partial[group]))
+                        self._partial[f"{group} end"] = counting.printed_end(text, begin + len(self._partial[group]))
                     if group == "iteration":
                         self._partial |= {"name": text[:begin], "after": text[end:]}
                 if pattern is self._marks[-1]:

@@ -176,8 +176,8 @@ class _Probe:
         doubt = self._reader.doubt or summaries.doubtful(window)
         speed, devices = summaries.Estimate() if doubt else summaries.rate(window), self._summaries(window, shares)
         steps = summaries.Estimate() if self._reader.doubt or window.is_queued else summaries.pace(window)
-        per_joule = energy.per_joule(speed.mean, speed.error, devices, window.trained_s)
-        per_price = energy.per_price(speed.mean, speed.error, self._plan.slot.price_per_hour)
+        per_joule = energy.per_joule(speed, devices, window.trained_s)
+        per_price = energy.per_price(speed, self._plan.slot.price_per_hour)
         return replace(
             known,
             window_s=window.seconds,
@@ -188,9 +188,9 @@ class _Probe:
             samples_per_s_se=speed.error,
             iterations_per_s=steps.mean,
             iterations_per_s_se=steps.error,
-            samples_per_joule=per_joule.value,
+            samples_per_joule=per_joule.mean,
             samples_per_joule_se=per_joule.error,
-            samples_per_price=per_price.value,
+            samples_per_price=per_price.mean,
             samples_per_price_se=per_price.error,
             step_share=summaries.step_share(window),
             busy_spread_pct=over(spread, [share.mean for share in shares or ()]),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean, stdev
 from typing import NamedTuple
@@ -140,6 +141,16 @@ class Block(NamedTuple):
     value: float
 
 
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The mean of a quantity over a window or a piece of it, and its standard error; None where it is unknown."""
+
+    mean: float | None = None
+    error: float | None = None
+    edge_error: float = 0.0
+    """The part of `error` from the ends of thin pieces; more iterations do not reduce this part."""
+
+
 def standard_error(blocks: Sequence[Block], *, full: float = math.inf, varies: Usual = OF_UTILISATION) -> float | None:
     """Return the standard error of the time-weighted mean of blocks, estimated; None where there is no block.
 
@@ -181,15 +192,6 @@ def lone_error(value: float, *, full: float = math.inf) -> float:
     On two H200s, iterations scatter by 15 % of the mean at low utilisation (`benchmarks/results/measurement.md`).
     """
     return min(0.15 * value, USUAL_IDLE_SCATTER * max(full - value, 0.0))
-
-
-def with_change(error: float, mean: float, later: float) -> float:
-    """Return the standard error of a mean over a window in which the level changes.
-
-    `later` is the mean after the change. If the last level lasts, the mean of the window is off by the difference, so
-    the difference counts like an error of its own.
-    """
-    return math.hypot(error, later - mean)
 
 
 def error_of_mean(values: Sequence[float], errors: Sequence[float | None]) -> float | None:

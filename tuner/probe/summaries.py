@@ -3,27 +3,17 @@
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from operator import attrgetter
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from tuner.probe.energy import COUNTER, RAPL, SAMPLED, Power, by_counter
+from tuner.probe import steady
+from tuner.probe.energy import COUNTER, RAPL, SAMPLED, by_counter
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample, DeviceSummary, Progress
-from tuner.probe.steady import (
-    FULL_PCT,
-    OF_BURSTS,
-    OF_SM,
-    OF_UTILISATION,
-    Block,
-    Usual,
-    lone_error,
-    over,
-    standard_error,
-    with_change,
-)
+from tuner.probe.steady import FULL_PCT, OF_UTILISATION, Block, Estimate, Usual, over
 from tuner.probe.window import Mark, Piece, Window
 
 NVML_PAST_S = 0.4
@@ -31,16 +21,6 @@ NVML_PAST_S = 0.4
 
 Measured on H200s, where the driver takes a value every 0.2 s. The NVML reference allows 1/6 s to 1 s.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """The mean of a quantity over a window or a piece of it, and its standard error; None where it is unknown."""
-
-    mean: float | None = None
-    error: float | None = None
-    edge_error: float = 0.0
-    """The part of `error` from the ends of thin pieces; more iterations do not reduce this part."""
 
 
 class Averaged(NamedTuple):
@@ -86,7 +66,7 @@ def level(known: Sequence[Averaged], piece: Piece) -> Estimate:
     parts_s = [end_s - begin_s for begin_s, end_s in pairwise(cuts)]
     mean = sum(part_s * reading.value for part_s, reading in zip(parts_s, inside, strict=True)) / seconds
     edges_s = min(seconds, middles[0] - piece.begin_s + piece.end_s - middles[-1])
-    scatter = stdev(reading.value for reading in inside) if len(inside) > 1 else lone_error(mean, full=FULL_PCT)
+    scatter = stdev(reading.value for reading in inside) if len(inside) > 1 else steady.lone_error(mean, full=FULL_PCT)
     return Estimate(mean, edge_error=scatter * edges_s / seconds)
 
 
@@ -149,16 +129,14 @@ def _summary(
         read = attrgetter(field)
         if all(read(sample) is None for sample in around):
             return Estimate()
-        return _estimate(lambda part: _mean(samples, part, read, past_s), window, spans, varies)
+        return _of_share(lambda part: _mean(samples, part, read, past_s), window, spans, varies)
 
-    util, sm = measure("util_pct", NVML_PAST_S if device.is_gpu else None), measure("sm_pct", varies=OF_SM)
+    util, sm = measure("util_pct", NVML_PAST_S if device.is_gpu else None), measure("sm_pct", varies=steady.OF_SM)
     memory = memory_parts(samples, from_s, until_s)
-    counted, of_power = by_counter(samples), attrgetter("power_w")
-    power = (
-        Power.over(window, spans, counted, COUNTER if device.is_gpu else RAPL)
-        if counted
-        else Power.over(window, spans, lambda part: _mean(samples, part, of_power, NVML_PAST_S).mean, SAMPLED)
-    )
+    counted = by_counter(samples)
+    power_w = counted or (lambda part: Estimate(_mean(samples, part, attrgetter("power_w"), NVML_PAST_S).mean))
+    power = _estimate(power_w, window, _blocks(power_w, spans))
+    source_of_power = SAMPLED if counted is None else COUNTER if device.is_gpu else RAPL
     return DeviceSummary(
         device=device.name,
         source=source,
@@ -182,9 +160,9 @@ def _summary(
         others_mean_pct=mean("others_pct"),
         delayed_mean_pct=mean("delayed_pct"),
         power_max_w=over(max, (sample.power_w for sample in samples)),
-        energy_j=power and power.mean_w * window.trained_s,
-        energy_se_j=power and power.error_w * window.trained_s,
-        energy_source=power and power.source,
+        energy_j=power.mean and power.mean * window.trained_s,
+        energy_se_j=power.error and power.error * window.trained_s,
+        energy_source=None if power.mean is None else source_of_power,
     )
 
 
@@ -268,7 +246,7 @@ def _busy_share(busy_s: Mapping[int, float], times: Window) -> Estimate:
     share = busy_pct(times).mean
     if share is None or share > 1.02 * FULL_PCT:  # two clocks are read one after the other
         return Estimate()
-    return replace(_estimate(busy_pct, times, times.spans()), mean=min(share, FULL_PCT))
+    return replace(_of_share(busy_pct, times, times.spans()), mean=min(share, FULL_PCT))
 
 
 def with_reported(summaries: Sequence[DeviceSummary], shares: Sequence[Estimate] | None) -> tuple[DeviceSummary, ...]:
@@ -289,18 +267,6 @@ def with_reported(summaries: Sequence[DeviceSummary], shares: Sequence[Estimate]
     )
 
 
-def _with_change(
-    error: float | None, mean: float | None, window: Window, mean_of: Callable[[Window], float | None]
-) -> float | None:
-    """Return the error of a mean; where the window's level changes, the difference to the last level counts too.
-
-    Where nothing is known of the last level, the mean may be wrong by its full size.
-    """
-    if error is None or mean is None or window.last_level is None:
-        return error
-    return with_change(error, mean, mean_of(window.last_level) or 0.0)
-
-
 def rate(window: Window) -> Estimate:
     """Return the samples of all ranks per second of training."""
     return _rate(window, window.rates(), attrgetter("samples_per_s"))
@@ -312,25 +278,42 @@ def pace(window: Window) -> Estimate:
 
 
 def _rate(window: Window, blocks: Sequence[Block], mean_of: Callable[[Window], float | None]) -> Estimate:
-    mean = mean_of(window)
-    error = standard_error(blocks, varies=OF_BURSTS if window.round > 1 else OF_UTILISATION)
-    return Estimate(mean, _with_change(error, mean, window, mean_of))
+    varies = steady.OF_BURSTS if window.round > 1 else OF_UTILISATION
+    return _estimate(lambda part: Estimate(mean_of(part)), window, blocks, varies=varies)
+
+
+def _of_share(
+    mean_of: Callable[[Window], Estimate], window: Window, spans: Sequence[Window], varies: Usual = OF_UTILISATION
+) -> Estimate:
+    """Return the mean of a busy share over the window in percent, with its error from the spans."""
+    return _estimate(mean_of, window, _blocks(mean_of, spans), full=FULL_PCT, varies=varies)
+
+
+def _blocks(mean_of: Callable[[Window], Estimate], spans: Sequence[Window]) -> list[Block]:
+    means = [(span.trained_s, mean_of(span).mean) for span in spans]
+    return [Block(span_s, mean) for span_s, mean in means if mean is not None]
 
 
 def _estimate(
-    mean_of: Callable[[Window], Estimate], window: Window, spans: Sequence[Window], varies: Usual = OF_UTILISATION
+    mean_of: Callable[[Window], Estimate],
+    window: Window,
+    blocks: Sequence[Block],
+    *,
+    full: float = math.inf,
+    varies: Usual = OF_UTILISATION,
 ) -> Estimate:
-    """Return the mean of a quantity over the window, with its error from the spans. `mean_of` is as `_mean`.
+    """Return the mean of a quantity over the window, with its error from the blocks.
 
-    The error also holds what the ends of the pieces add. These ends are alike in each iteration, so iterations do not
-    average them out.
+    The error also holds two differences that no further iteration averages out: what the ends of the pieces add, which
+    are alike in each iteration, and how far the mean after the last change of level is from that of the window. Where
+    nothing is known of the last level, the mean may be wrong by its full size.
     """
-    whole_window = mean_of(window)
-    means = [(span.trained_s, mean_of(span).mean) for span in spans]
-    blocks = [Block(span_s, mean) for span_s, mean in means if mean is not None]
-    error = standard_error(blocks, full=FULL_PCT, varies=varies)
-    error = _with_change(error, whole_window.mean, window, lambda part: mean_of(part).mean)
-    return replace(whole_window, error=None if error is None else math.hypot(error, whole_window.edge_error))
+    over_window = mean_of(window)
+    error = steady.standard_error(blocks, full=full, varies=varies)
+    if error is None or over_window.mean is None:
+        return over_window
+    change = (mean_of(window.last_level).mean or 0.0) - over_window.mean if window.last_level else 0.0
+    return replace(over_window, error=math.hypot(error, change, over_window.edge_error))
 
 
 def _mean(

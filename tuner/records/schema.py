@@ -45,8 +45,6 @@ FAILURE = "failure"
 """Trial attribute in place of a probe record: the kind of the failure."""
 COST = "cost"
 """Trial attribute in place of a probe record: what the probe took, as `trial.cost` returns it."""
-RAN = "ran"
-"""Trial attribute in place of a probe record: the failed probe spent most of its time after its start."""
 
 CASE = "case"
 """Study attribute: the record of the case, as `case_record.encode` writes it."""

@@ -133,7 +133,7 @@ class TrialRecord:
     """One trial. What is unknown is None or empty.
 
     Its facts come from the trial's probe record. If another program than the tuner fills a study, its trials have no
-    such record. They say the same with the attributes `WARM`, `MEASURED_ON`, `FAILURE`, `COST` and `RAN`.
+    such record. They say the same with the attributes `WARM`, `MEASURED_ON`, `FAILURE` and `COST`.
     """
 
     number: int = 0
@@ -168,8 +168,6 @@ class TrialRecord:
     """Whether the trial's config must not be the best although it ran."""
     took: Mapping[str, float] | None = None
     """The attribute `COST` of a trial without a record, in the form that `cost` returns."""
-    has_run: bool = False
-    """Whether a trial without a record has the attribute `RAN`."""
     started: datetime | None = None
     """UTC, naive."""
     completed: datetime | None = None
@@ -217,7 +215,7 @@ class TrialRecord:
     @property
     def ran(self) -> bool:
         """Whether a failed probe spent most of its time after its start."""
-        return self.has_run or (self.probe.status not in {OK, PRUNED} and mostly_ran(cost(self.probe)))
+        return self.probe.status not in {OK, PRUNED} and mostly_ran(cost(self.probe))
 
     @property
     def total_s(self) -> float | None:
@@ -314,7 +312,6 @@ def read(
         missing_gib=missing_gib,
         is_barred=probe.ineligible is not None or any(map(bounds.get, (schema.INELIGIBLE, schema.INELIGIBLE_BEFORE))),
         took=None if kept else _amounts(attributes.get(schema.COST)),
-        has_run=not kept and schema.RAN in attributes,
         **facts,
     )
 

@@ -15,7 +15,8 @@ _FORM = "sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME"
 _SQLITE_OPTIONS = ("timeout", "uri", "mode", "cache", "immutable", "nolock", "vfs")
 DATABASE = "study.db"
 """The file name of a study's default database."""
-_UNFIT = re.compile("[\0\ud800-\udfff]")
+REPLAYED = "-replay"
+"""The end of the name of the folder that has a replay's results."""
 
 
 def checked_url(url: str) -> URL:
@@ -23,7 +24,7 @@ def checked_url(url: str) -> URL:
 
     Raises StoreError for any other URL. The message never shows a password.
     """
-    if _UNFIT.search(url):
+    if re.search("[\0\ud800-\udfff]", url):
         raise StoreError(f"the storage URL holds a character that no URL can hold; its form is {_FORM}")
     parsed = _parsed(url)
     try:

@@ -100,11 +100,11 @@ def curves(case: CaseFacts) -> Picture | None:
             hover=f"seed {run.seed}: %{{y}} after %{{x}} s",
             mode="lines",
             line={"color": _COLOURS[place % len(_COLOURS)], "width": 1.5},
-            legendgroup=standing.config,
+            legendgroup=standing.entrant,
             showlegend=number == 0,
         )
         for place, standing in enumerate(standings(runs))
-        for number, run in enumerate(runs[standing.config])
+        for number, run in enumerate(standing.runs)
     ]
     caption = f"Each line is a run with a seed of its own. {winner(case) or ''}".strip()
     layout = {"xaxis": axis("seconds of training"), "yaxis": axis("score")}

@@ -213,7 +213,7 @@ class ProbeEnded:
             leads=leads,
             notes=tuple(text for text in (reason, unfit, unread, *result.notes) if text),
             confirms=asked.confirms,
-            origin=asked.origin,
+            origin=asked.choice.origin,
             seconds=result.total_s,
             best=best,
             finished=finished,
@@ -279,12 +279,6 @@ def from_json(line: Mapping[str, Any]) -> Event | None:
     return adapter(kind).validate_python(line) if kind else None
 
 
-CRASHES_AFTER_A_RESULT = 6
-"""This many unexplained failures in a row stop a case: three configs, each in a session and by the plain command."""
-HOST_FAILURES_IN_A_ROW = 4
-"""This many failures in a row with the machine at fault stop a case: two configs tried twice, or a busy card."""
-
-
 class Ending(StrEnum):
     """Why the work on a case ended."""
 
@@ -302,8 +296,14 @@ class Ending(StrEnum):
 def given_up(result: ProbeResult, streak: int, *, has_run: bool) -> Ending | None:
     """Return why a case stops after a probe; None to go on.
 
-    A failure in a session does not stop a case, because the plain command may still succeed. `streak` counts the
-    failures in a row that are no config's fault. `has_run` says whether any probe has measured the objective.
+    A failure in a session does not stop a case, because the plain command may still succeed. After a result, six
+    unexplained failures in a row do: three configs, each in a session and by the plain command. So do four failures
+    with the machine at fault: two configs tried twice, or a busy card.
+
+    Args:
+        result: what the newest probe showed.
+        streak: the failures in a row that are no config's fault.
+        has_run: whether any probe has measured the objective.
     """
     if result.failure is None:
         return Ending.UNREAD if streak >= BROKEN_AFTER else None
@@ -312,9 +312,9 @@ def given_up(result: ProbeResult, streak: int, *, has_run: bool) -> Ending | Non
     match result.failure.kind.blame:
         case Blame.SETUP:
             return Ending.SETUP
-        case Blame.UNKNOWN if streak >= (CRASHES_AFTER_A_RESULT if has_run else BROKEN_AFTER):
+        case Blame.UNKNOWN if streak >= (6 if has_run else BROKEN_AFTER):
             return Ending.CRASHES
-        case Blame.HOST if streak >= HOST_FAILURES_IN_A_ROW:
+        case Blame.HOST if streak >= 4:
             return Ending.UNREAD if result.failure.kind is FailureKind.NO_READING else Ending.HOST
         case _:
             return None

@@ -1,15 +1,15 @@
 """Optimizes a study: works on one case after another, and probes its configs until it is over."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 from tuner.probe import Failure, FailureKind
-from tuner.records.case_record import CaseRecord, StudyAttributes
+from tuner.records.case_record import CaseRecord
 from tuner.records.changes import changes
 from tuner.running import events
-from tuner.running.job import CALIBRATE, Job, Purpose, check, fit_batch
+from tuner.running.job import CALIBRATE, Job, check, fit_batch
 from tuner.running.probing import Probing
 from tuner.search.calibration import BatchToFit, calibrated_at, rungs_after
 from tuner.search.choosing import Strategy
@@ -61,6 +61,11 @@ class CaseWork:
         strategy = self._job.purpose.strategy(self._space, self._spec, count, self._siblings)
         compares = compare_with_default(self._spec.build_constraints())
         return defaults_first(strategy, self._space) if compares else strategy
+
+    def announced(self, event: events.Event) -> events.CaseOutcome:
+        """Return how the work on the case ended, which an event announces."""
+        self._job.watcher(event)
+        return self.run()
 
     def run(self, probed: int = 0) -> events.CaseOutcome:
         """Return how the work on the case ended; `probed` counts the trials that this command has made before."""
@@ -184,7 +189,8 @@ def prepared(job: Job, case: Case) -> Prepared:
 def _batch_fitted(job: Job, case: Case, batch: BatchToFit) -> Prepared:
     """Return the job with the case's batch size."""
     started = events.BatchFitStarted(case=case.name, parameter=batch.parameter)
-    work, outcome = _small_probes(job, case, fit_batch(batch), started, lambda kept: kept.batch)
+    work = CaseWork(replace(job, purpose=fit_batch(batch)), case)
+    outcome = None if work.study.kept.batch else work.announced(started)
     if outcome and outcome.stopped:
         return Prepared(job, outcome)
     fitted = work.study.fix_batch(batch.fit)
@@ -201,27 +207,10 @@ def _calibrated(job: Job, case: Case) -> Prepared:
     """Return the job with the rungs of a case's `auto` ladder."""
     space, limits = job.bench.space_for(case), job.bench.spec_for(case).probe
     started = events.CalibrationStarted(case=case.name, rungs=calibrated_at(space))
-    work, outcome = _small_probes(job, case, CALIBRATE, started, lambda kept: kept.rungs)
+    work = CaseWork(replace(job, purpose=CALIBRATE), case)
+    outcome = None if work.study.kept.rungs else work.announced(started)
     if outcome and outcome.stopped:
         return Prepared(job, outcome)
     rungs = work.study.fix_rungs(lambda trials: rungs_after(trials, space, limits))
     job.watcher(events.LadderFixed(case=case.name, rungs=rungs))
     return Prepared(replace(job, bench=job.bench.with_rungs(case, rungs)), outcome)
-
-
-class _SmallProbes(NamedTuple):
-    """The work on small probes, and how it ended; None where the study knows already what follows from them."""
-
-    work: CaseWork
-    outcome: events.CaseOutcome | None = None
-
-
-def _small_probes(
-    job: Job, case: Case, purpose: Purpose, started: events.Event, known: Callable[[StudyAttributes], object]
-) -> _SmallProbes:
-    """Return the small probes of a case, which run now unless `known` finds in the study what follows from them."""
-    work = CaseWork(replace(job, purpose=purpose), case)
-    if known(work.study.kept) is not None:
-        return _SmallProbes(work)
-    job.watcher(started)
-    return _SmallProbes(work, work.run())

@@ -15,9 +15,6 @@ from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.store.case_study import Asked, CaseStudy, kept_probe, set_aside
 from tuner.study import Case, Config, Space, StudySpec, compare_with_default, same_launch
 
-_NOT_THE_CONFIG = {probe.Blame.HOST, probe.Blame.SETUP, probe.Blame.UNKNOWN}
-
-
 _REFUSALS = {ConfigRefusedError: probe.FailureKind.INVALID_CONFIG, LaunchError: probe.FailureKind.INVALID_COMMAND}
 """The kind of failure of a config that the trainer cannot plan or start; for any other error a file is at fault."""
 
@@ -81,7 +78,7 @@ class Probing:
     def _plan(self, asked: Asked, slot: probe.Slot) -> probe.ProbePlan:
         """Return a plan for a run in a session where the case has sessions, else for the trainer's plain command."""
         trainer = self._job.purpose.trainer or self._job.bench.trainer
-        warm = self._spec.probe.warm and not asked.cold and self._failed_sessions < self.MOST_FAILED_SESSIONS
+        warm = self._spec.probe.warm and not asked.choice.cold and self._failed_sessions < self.MOST_FAILED_SESSIONS
         plan = trainer.warm_plan(self._case, asked.config, slot) if warm else None
         return plan or trainer.plan(self._case, asked.config, slot)
 
@@ -89,15 +86,14 @@ class Probing:
         """Return the result and the verdict of a probe, which runs only if they are not known before."""
         with self._study.read_once():
             known = foregone(asked.config, self._study.frontier())
-            left_s = self._takes_s(asked.left, max(self._study.running, 1))
+            left_s = self._takes_s(asked.choice.left, max(self._study.running, 1))
             torch_before = self._study.facts.get("torch")  # read now: later, nothing may come before the result is kept
         if known:
             failure, verdict = known
             return _Judged(probe.unlaunched(asked.config, failure, plan.digest), verdict, plan)
+        case, left = self._case.name, asked.choice.left
         self._job.watcher(
-            ProbeStarted(
-                case=self._case.name, trial=asked.number, config=dict(asked.config), left=asked.left, left_s=left_s
-            )
+            ProbeStarted(case=case, trial=asked.number, config=dict(asked.config), left=left, left_s=left_s)
         )
         result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
         result = probe.with_sure_speed(result, self._spec.needed)
@@ -109,7 +105,8 @@ class Probing:
 
     def _judge(self, result: probe.ProbeResult, asked: Asked) -> Verdict:
         """Return the verdict on a result, and count the sessions in a row that failed."""
-        failed = result.failure is not None and result.failure.kind.blame in _NOT_THE_CONFIG
+        no_fault_of_a_config = {probe.Blame.HOST, probe.Blame.SETUP, probe.Blame.UNKNOWN}
+        failed = result.failure is not None and result.failure.kind.blame in no_fault_of_a_config
         if result.warm:
             self._failed_sessions = self._failed_sessions + 1 if failed else 0
         elif failed:
@@ -177,8 +174,8 @@ class Probing:
 
     def _left_after(self, asked: Asked, finished: int, target: int | None) -> float | None:
         """Return the probes until the search probably ends; None where nothing tells, as before its first value."""
-        if asked.left is not None:
-            return max(0.0, asked.left - 1.0)
+        if asked.choice.left is not None:
+            return max(0.0, asked.choice.left - 1.0)
         ends_by_itself = self._spec.search.sampler == "gain"
         return None if ends_by_itself or target is None else max(0, target - finished)
 

@@ -67,9 +67,7 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> PlannedRe
         case=case,
         count=count,
         configs=in_sessions(
-            chosen,
-            lambda config: bench.trainer.session_key(case, config) if spec.probe.warm else None,
-            space.ladder,
+            chosen, lambda config: bench.trainer.session_key(case, config) if spec.probe.warm else None, space.ladder
         ),
         circumstances=Circumstances(
             space=known,

@@ -56,12 +56,40 @@ class WorkerPlan:
     """Variables beside those of this process, such as the URL of the database, which no process list may show."""
 
 
-@dataclass(slots=True)
 class _Worker:
-    plan: WorkerPlan
-    process: "subprocess.Popen[str]"
-    starts: int = 1
-    ended: bool = False
+    """A worker's process, which can be started again. Its lines go to a queue; None is its end."""
+
+    def __init__(self, plan: WorkerPlan, lines: "queue.SimpleQueue[tuple[_Worker, Line | None]]") -> None:
+        """Start the process. Raises OSError."""
+        self.plan, self._lines, self.starts, self.has_ended = plan, lines, 0, False
+        self.start()
+
+    def start(self) -> None:
+        """Start the process. Raises OSError."""
+        self.starts += 1
+        self.process = subprocess.Popen(
+            self.plan.argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ | self.plan.env,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # Ctrl-C reaches the parent alone, which then ends the workers in order
+        )
+        threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True).start()
+
+    def hang_up(self) -> None:
+        """Close the standard input, which asks the worker to end."""
+        if self.process.stdin is not None:
+            with suppress(OSError):
+                self.process.stdin.close()
+
+    def _read(self, stream: IO[str]) -> None:
+        with stream:
+            for line in stream:
+                self._lines.put((self, _parsed(line)))
+        self._lines.put((self, None))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,13 +121,9 @@ class WorkerTeam:
 
     def __init__(self, plans: Iterable[WorkerPlan]) -> None:
         """Start a worker for each plan. Raises OSError when a process cannot be started."""
-        self._lines: queue.SimpleQueue[tuple[_Worker, Line | None]] = queue.SimpleQueue()
-        self._ending = False
-        self._workers: list[_Worker] = []
-        for plan in plans:
-            worker = _Worker(plan, _start(plan))
-            self._workers.append(worker)
-            self._follow(worker)
+        self._lines = queue.SimpleQueue[tuple[_Worker, Line | None]]()
+        self._is_ending = False
+        self._workers = [_Worker(plan, self._lines) for plan in plans]
 
     def run(
         self,
@@ -112,8 +136,8 @@ class WorkerTeam:
         `ended` is called at each end. A worker that died is started again, and repeats its open trial. Once
         `interrupted` returns True, all workers are asked to end.
         """
-        while not all(worker.ended for worker in self._workers):
-            if interrupted() and not self._ending:
+        while not all(worker.has_ended for worker in self._workers):
+            if interrupted() and not self._is_ending:
                 self.stop()
             try:
                 worker, line = self._lines.get(timeout=self.POLL_S)
@@ -123,21 +147,19 @@ class WorkerTeam:
                 show(worker.plan.name, line)
                 continue
             code = worker.process.wait()
-            _hang_up(worker.process)
-            again = code not in IN_ORDER and worker.starts <= self.RESTARTS and not self._ending
+            worker.hang_up()
+            again = code not in IN_ORDER and worker.starts <= self.RESTARTS and not self._is_ending
             ended(worker.plan.name, Exit(code=code, again=again))
+            worker.has_ended = not again
             if again:
-                worker.process, worker.starts = _start(worker.plan), worker.starts + 1
-                self._follow(worker)
-            else:
-                worker.ended = True
+                worker.start()
         return [worker.process.returncode for worker in self._workers]
 
     def stop(self) -> None:
         """Ask every worker to end its probe; `run` returns when all have ended."""
-        self._ending = True
+        self._is_ending = True
         for worker in self._workers:
-            _hang_up(worker.process)
+            worker.hang_up()
 
     def close(self) -> None:
         """End all workers and wait for them. A worker that does not end within `END_S` is killed."""
@@ -148,37 +170,6 @@ class WorkerTeam:
             except subprocess.TimeoutExpired:
                 worker.process.kill()
                 worker.process.wait()
-
-    def _follow(self, worker: _Worker) -> None:
-        threading.Thread(target=self._read, args=(worker, worker.process.stdout), daemon=True).start()
-
-    def _read(self, worker: _Worker, stream: IO[str]) -> None:
-        """Queue each line of a worker, and None at its end."""
-        with stream:
-            for line in stream:
-                self._lines.put((worker, _parsed(line)))
-        self._lines.put((worker, None))
-
-
-def _start(plan: WorkerPlan) -> "subprocess.Popen[str]":
-    """Return a worker's process, started."""
-    return subprocess.Popen(
-        plan.argv,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=os.environ | plan.env,
-        text=True,
-        errors="replace",
-        start_new_session=True,  # Ctrl-C reaches the parent alone, which then ends the workers in order
-    )
-
-
-def _hang_up(process: "subprocess.Popen[str]") -> None:
-    """Close the worker's standard input, which asks the worker to end."""
-    if process.stdin is not None:
-        with suppress(OSError):
-            process.stdin.close()
 
 
 def _parsed(line: str) -> Line:

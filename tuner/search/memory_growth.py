@@ -271,17 +271,11 @@ class Lasts:
     """The length of the training."""
     chance: float
     """The probability that it lasts."""
-    now_mib: float
+    rising: Rising
+    """How memory rose in the run."""
     most_mib: float
     """Memory stays below this with the probability `SURE`."""
     total_mib: float
-    kind: Kind
-    grows: float
-    """The probability that memory grows all the time."""
-    seen_s: float
-    """How long memory was watched."""
-    hidden_mib_per_h: float
-    """Slower growth than this does not show; 0 where growth is seen."""
 
     @property
     def share(self) -> float:
@@ -291,8 +285,8 @@ class Lasts:
     @property
     def filled_h(self) -> float:
         """The hours in which growth that does not show may fill the memory."""
-        left_mib = SPARE * self.total_mib - self.now_mib
-        return left_mib / self.hidden_mib_per_h if self.hidden_mib_per_h else math.inf
+        left_mib, hidden_mib_per_h = SPARE * self.total_mib - self.rising.now_mib, self.rising.hidden_mib_per_h
+        return left_mib / hidden_mib_per_h if hidden_mib_per_h else math.inf
 
 
 SPARE = 0.995
@@ -312,13 +306,9 @@ def lasts(devices: tuple[DeviceSummary, ...], hours: float, expected: Expected =
                 Lasts(
                     hours=hours,
                     chance=float(np.searchsorted(rise, SPARE * total_mib - rising.now_mib, side="right")) / len(rise),
-                    now_mib=rising.now_mib,
+                    rising=rising,
                     most_mib=rising.now_mib + float(np.quantile(rise, SURE)),
                     total_mib=total_mib,
-                    kind=rising.kind,
-                    grows=rising.grows,
-                    seen_s=rising.end_s,
-                    hidden_mib_per_h=rising.hidden_mib_per_h,
                 )
             )
     return min(answers, key=attrgetter("chance"), default=None)

@@ -9,13 +9,9 @@ from numpy.typing import NDArray
 
 from tuner.records.trial import COMPLETE, TrialRecord
 from tuner.search.frontier import MEMORYLESS, is_number
-from tuner.study import PATIENCE, Config, Parameter, Space, ladder_of, launched
+from tuner.study import PATIENCE, Config, Parameter, Space, Value, ladder_of, launched
 
 Floats = NDArray[np.float64]
-
-
-GROWN = 0.5
-"""The share of the first measured amount that is expected to grow."""
 
 
 class Prediction(NamedTuple):
@@ -38,18 +34,16 @@ class Terms:
     def __init__(self, space: Space, ignored: Collection[str] = ()) -> None:
         """`ignored`: parameters that do not change the amount."""
         self.ladder = ladder_of(space)
-        known = [
-            parameter for parameter in space.parameters if parameter.name not in ignored and parameter.name != PATIENCE
-        ]
-        self.sizes = [parameter.name for parameter in known if _is_size(parameter)]
-        self.choices = [
-            (parameter.name, value) for parameter in known if not _is_size(parameter) for value in parameter.values[1:]
-        ]
-        self._middle = {
-            parameter.name: _logarithm(parameter.values[len(parameter.values) // 2])
-            for parameter in known
-            if _is_size(parameter)
-        }
+        self.sizes, self.choices = list[str](), list[tuple[str, Value]]()
+        self._middle: dict[str, float] = {}
+        for parameter in space.parameters:
+            if parameter.name in ignored or parameter.name == PATIENCE:
+                continue
+            if _is_size(parameter):
+                self.sizes.append(parameter.name)
+                self._middle[parameter.name] = _logarithm(parameter.values[len(parameter.values) // 2])
+            else:
+                self.choices += [(parameter.name, value) for value in parameter.values[1:]]
         self._parameters = {parameter.name: (at, parameter.values) for at, parameter in enumerate(space.parameters)}
 
     def columns(self, configs: Sequence[Config]) -> Columns:
@@ -95,7 +89,7 @@ class Growth:
         *,
         error: float,
         choices: float,
-        grown: float = GROWN,
+        grown: float = 0.5,
         bend: float = 1.0,
         ignored: Collection[str] = (),
         over: Sequence[Config] = (),

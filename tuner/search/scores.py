@@ -10,8 +10,6 @@ from typing import Generic, NamedTuple, TypeVar
 from tuner.probe import student_tail
 from tuner.records.case_record import RunRecord
 
-CLEAR = 0.05
-"""A lead is clear if two equal configs would differ so in at most this share of races."""
 MOST_POINTS = 300
 """The most points that are kept of a curve."""
 
@@ -49,8 +47,8 @@ class Lead(NamedTuple):
 
     @property
     def is_clear(self) -> bool:
-        """Whether this is hardly chance."""
-        return self.chance <= CLEAR
+        """Whether this is hardly chance: two equal configs would differ so in at most 5 % of races."""
+        return self.chance <= 0.05
 
 
 def score_at(curve: Curve, seconds: float) -> float | None:
@@ -72,11 +70,17 @@ def score_at(curve: Curve, seconds: float) -> float | None:
 class RaceStanding(Generic[Key]):
     """Where a config stands in a race."""
 
-    config: Key
+    entrant: Key
     seconds: float
     """The longest time for which the config was trained, in seconds."""
     mean: Mean | None
     """Its mean score after this time; None where no run has a score."""
+    runs: Sequence[RunRecord]
+
+    @property
+    def failure(self) -> str | None:
+        """Why the config left the race; None where it did not."""
+        return next((run.why_out for run in self.runs if run.why_out), None)
 
 
 def counted(runs: Iterable[RunRecord]) -> list[RunRecord]:
@@ -93,30 +97,24 @@ def counted(runs: Iterable[RunRecord]) -> list[RunRecord]:
 
 def standings(runs: Mapping[Key, Sequence[RunRecord]]) -> list[RaceStanding[Key]]:
     """Return where each config of a race stands: those that trained longest first, then by score."""
-    longest = {config: max((run.seconds for run in counted(made)), default=0.0) for config, made in runs.items()}
+    longest = {entrant: max((run.seconds for run in counted(made)), default=0.0) for entrant, made in runs.items()}
     scores = {seconds: means(runs, seconds) for seconds in set(longest.values()) if seconds}
     ranks = [
-        RaceStanding(config=config, seconds=seconds, mean=scores.get(seconds, {}).get(config))
-        for config, seconds in longest.items()
+        RaceStanding(entrant=entrant, seconds=seconds, mean=scores.get(seconds, {}).get(entrant), runs=runs[entrant])
+        for entrant, seconds in longest.items()
     ]
     return sorted(ranks, key=lambda rank: (-rank.seconds, -(rank.mean.value if rank.mean else -inf)))
 
 
 def means(runs: Mapping[Key, Sequence[RunRecord]], seconds: float) -> dict[Key, Mean]:
-    """Return config → its mean score at a time, over the runs that count and have trained so long."""
-    scores_of = {
-        config: [
-            score
-            for run in counted(made)
-            if run.seconds >= seconds and (score := score_at(run.curve, seconds)) is not None
-        ]
-        for config, made in runs.items()
-    }
-    return {
-        config: Mean(value=fmean(scores), variance=variance(scores) if len(scores) > 1 else None, runs=len(scores))
-        for config, scores in scores_of.items()
-        if scores
-    }
+    """Return entrant → its mean score at a time, over the runs that count and have trained so long."""
+    found: dict[Key, Mean] = {}
+    for entrant, made in runs.items():
+        at_time = (score_at(run.curve, seconds) for run in counted(made) if run.seconds >= seconds)
+        if scores := [score for score in at_time if score is not None]:
+            spread = variance(scores) if len(scores) > 1 else None
+            found[entrant] = Mean(value=fmean(scores), variance=spread, runs=len(scores))
+    return found
 
 
 def ahead(first: Mean, second: Mean) -> Lead | None:

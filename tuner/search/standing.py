@@ -26,10 +26,6 @@ BROKEN_AFTER = 3
 """If this many trials fail before the first one completes, the trainer was broken: its configs are not at fault."""
 ALIKE = 0.03
 """Peaks of memory that differ by at most this share may be those of equal needs."""
-LEAST_DELAY = 0.02
-"""A smaller share of the time spent waiting for a processor is usual on a machine that runs nothing else."""
-MOST_DOUBT = 1.0
-"""The largest share of a single reading that its waits for a processor may add to its error."""
 SURE = 2.0
 """From so many standard errors on, a config is faster than the default: chance alone shows one of 40 so much faster."""
 FAR = 1.5
@@ -92,12 +88,13 @@ class Standing:
         """Return an error that holds how far the next reading may be, where there is one reading beside others.
 
         Without its waits for a processor, a reading may be `1 / (1 - delayed)` times as large. Half of that difference
-        counts. Several readings show by themselves how far they scatter, and choices wait for these.
+        counts, and at most the whole reading. Waits below 2 % are usual on a machine that runs nothing else. Several
+        readings show by themselves how far they scatter, and choices wait for these.
         """
         delayed = self.trials[0].delayed
-        if error is None or self.readings > 1 or delayed < LEAST_DELAY:
+        if error is None or self.readings > 1 or delayed < 0.02:
             return error
-        return math.hypot(error, value * min(MOST_DOUBT, delayed / (1.0 - delayed) / 2.0))
+        return math.hypot(error, value * min(1.0, delayed / (1.0 - delayed) / 2.0))
 
     @property
     def is_warm(self) -> bool:

@@ -140,59 +140,44 @@ def settled(
     six times the target after a window of 30 s that is as long as a start: one more probe then takes no longer than
     going on, and also shows how much two runs differ.
     """
-    if _settled(so_far, objectives, limits, incumbent, more=0):
+
+    def is_known(objective: str, *, more: int, factor: float = 1.0) -> bool:
+        """Return whether an objective is known within `factor` target errors after `more` iterations like those so far.
+
+        It also counts as known once the error that iterations reduce is half of the one that they do not reduce: all
+        further iterations together would then reduce the whole error by a tenth.
+        """
+        number, spread = probe.value(so_far, objective), probe.error(so_far, objective)
+        if number is None or spread is None:
+            return False
+        edge, narrower = probe.edge_error(so_far, objective), so_far.iterations / (so_far.iterations + more)
+        scatter = math.sqrt(max(spread**2 - edge**2, 0.0) * narrower)
+        target = factor * probe.target_error(so_far, objective, limits.target_error_pct)
+        return scatter < 0.5 * edge or probe.known_well_enough(
+            number, math.hypot(scatter, edge), target=target, best=incumbent
+        )
+
+    def may_end(*, more: int) -> bool:
+        """Return whether the probe may end after `more` further iterations like those so far.
+
+        A further iteration counts with half of its usual time: a run that is told to end with it must not end too
+        short.
+        """
+        iterations = so_far.iterations + more
+        window_s = (so_far.window_s or 0.0) * (so_far.iterations + more / 2) / max(so_far.iterations, 1)
+        if window_s < limits.window_seconds or iterations + limits.warmup_iterations < limits.min_iterations:
+            return False
+        return all(is_known(objective, more=more) for objective in objectives)
+
+    if may_end(more=0):
         return probe.Answer(probe.Next.ENOUGH)
-    if _settled(so_far, objectives, limits, incumbent, more=1):
+    if may_end(more=1):
         return probe.Answer(probe.Next.LAST_ITERATION)
     is_long = (so_far.window_s or 0.0) >= max(30.0, so_far.start_up_s or 0.0)
-    read = {
-        objective: 6.0 if is_long and probe.full(objective) == math.inf else 3.0
-        for objective in objectives
-        if probe.value(so_far, objective) is not None
-    }
-    usable = all(
-        _known(so_far, objective, limits, incumbent, more=1, factor=factor) for objective, factor in read.items()
-    )
-    return probe.Answer(probe.Next.GO) if usable else probe.Answer(probe.Next.MORE)
-
-
-def _settled(
-    so_far: probe.ProbeResult, objectives: Sequence[str], limits: ProbeSpec, incumbent: float | None, *, more: int
-) -> bool:
-    """Return whether a probe may end after `more` further iterations like those so far.
-
-    A further iteration counts with half of its usual time: a run that is told to end with it must not end too short.
-    """
-    iterations = so_far.iterations + more
-    window_s = (so_far.window_s or 0.0) * (so_far.iterations + more / 2) / max(so_far.iterations, 1)
-    if window_s < limits.window_seconds or iterations + limits.warmup_iterations < limits.min_iterations:
-        return False
-    return all(_known(so_far, objective, limits, incumbent, more=more) for objective in objectives)
-
-
-def _known(
-    so_far: probe.ProbeResult,
-    objective: str,
-    limits: ProbeSpec,
-    incumbent: float | None,
-    *,
-    more: int,
-    factor: float = 1.0,
-) -> bool:
-    """Return whether an objective is known within `factor` target errors after `more` iterations like those so far.
-
-    It also counts as known once the error that iterations reduce is half of the one that they do not reduce: all
-    further iterations together would then reduce the whole error by a tenth.
-    """
-    number, spread = probe.value(so_far, objective), probe.error(so_far, objective)
-    if number is None or spread is None:
-        return False
-    edge, narrower = probe.edge_error(so_far, objective), so_far.iterations / (so_far.iterations + more)
-    scatter = math.sqrt(max(spread**2 - edge**2, 0.0) * narrower)
-    target = factor * probe.target_error(so_far, objective, limits.target_error_pct)
-    return scatter < 0.5 * edge or probe.known_well_enough(
-        number, math.hypot(scatter, edge), target=target, best=incumbent
-    )
+    read = [objective for objective in objectives if probe.value(so_far, objective) is not None]
+    factors = {objective: 6.0 if is_long and probe.full(objective) == math.inf else 3.0 for objective in read}
+    is_usable = all(is_known(objective, more=1, factor=factor) for objective, factor in factors.items())
+    return probe.Answer(probe.Next.GO if is_usable else probe.Next.MORE)
 
 
 def foregone(config: Config, frontier: Frontier) -> tuple[probe.Failure, Verdict] | None:

@@ -35,11 +35,6 @@ from tuner.store.opening import check_unchanged, open_study
 from tuner.store.storage import Neighbour
 from tuner.study import BatchFit, Config, Space, launch_digest, open_anew, same_launch
 
-CONFIRMATIONS = 2
-"""Before a gain is told, the own config and the best are measured again: so many probes end a limited time."""
-EXPLORED = 4
-"""A limited time that holds fewer finished trials is spent on new configs alone."""
-
 
 def kept_probe(result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, folder: Path) -> ProbeRecord:
     """Return what is kept of a probe; a refused config has no plan.
@@ -129,18 +124,17 @@ class Asked:
 
     number: int
     config: Config
-    attempt: int
+    choice: Choice
+    """Why the config was chosen, and how it is to be measured."""
+    attempt: int = 1
     """1 + the number of failures in a row that this config has had just before."""
-    cold: bool
-    """Whether the trainer's plain command measures the config: a session has failed, or has found the best config."""
-    confirms: bool = False
-    """Whether the trial measures again what the result hangs on."""
     repeats: bool = False
     """Whether the config was measured before. Nothing ends such a probe early: only fast repeats would be left."""
-    origin: str | None = None
-    """The other case in which this config is the best, if the config comes from another case."""
-    left: float | None = None
-    """The trials after which the search probably ends, this trial included; None where nothing tells."""
+
+    @property
+    def confirms(self) -> bool:
+        """Whether the trial measures again what the result hangs on."""
+        return self.choice.why is Why.CONFIRM
 
 
 _MARKS = {Why.CONFIRM: schema.CONFIRMS, Why.CALIBRATE: schema.CALIBRATES, Why.SOAK: schema.SOAKS, Why.TELL: schema.TOLD}
@@ -160,12 +154,9 @@ def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[Froze
     return Asked(
         number=trial.number,
         config=config,
+        choice=choice,
         attempt=1 + trials.failures_in_a_row(before, config),
-        cold=choice.cold,
-        confirms=choice.why is Why.CONFIRM,
         repeats=any(trial.state == TrialState.COMPLETE and same_launch(trial.params, config) for trial in before),
-        origin=choice.origin,
-        left=choice.left,
     )
 
 
@@ -180,11 +171,14 @@ def _expected_s(choice: Choice, history: History) -> float | None:
 
 
 def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float) -> bool:
-    """Return whether the confirmations fit into the time behind a probe; before `EXPLORED` trials, no time is kept."""
+    """Return whether the two confirmations, of the own config and the best, fit into the time behind a probe.
+
+    Before four trials have finished, no time is kept for them.
+    """
     next_s, usual_s = _expected_s(choice, history), trials.usual_s(history.trials)
-    if trials.finished(history.trials) < EXPLORED or next_s is None or usual_s is None:
+    if trials.finished(history.trials) < 4 or next_s is None or usual_s is None:
         return True
-    return left_s >= next_s + CONFIRMATIONS * usual_s
+    return left_s >= next_s + 2 * usual_s
 
 
 Answer = TypeVar("Answer")

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import optuna
 import sqlalchemy as sql
 from filelock import FileLock, Timeout
+from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import RDBStorage
 from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
@@ -71,16 +72,16 @@ def wait_while_away(engine: sql.Engine, away_s: float, sleep: Callable[[float], 
             sleep(PAUSE_S)
 
 
-AGAIN = {"40001", "40P01", "57014"}
-"""What PostgreSQL says of work that may succeed if it is repeated: a conflict, a deadlock, a cancelled statement."""
-
-
 def notice_losses(engine: sql.Engine) -> None:
-    """Let an engine raise ConnectionLostError where a connection, or else the work, is lost during a statement."""
+    """Let an engine raise ConnectionLostError where a connection, or else the work, is lost during a statement.
+
+    Work is lost that may succeed if it is repeated: PostgreSQL says a conflict, a deadlock, a cancelled statement.
+    """
+    again = {"40001", "40P01", "57014"}
 
     @event.listens_for(engine, "handle_error")
     def lost(context: sql.ExceptionContext) -> None:
-        is_lost = context.is_disconnect or getattr(context.original_exception, "sqlstate", None) in AGAIN
+        is_lost = context.is_disconnect or getattr(context.original_exception, "sqlstate", None) in again
         if is_lost and context.connection is not None:
             raise ConnectionLostError(str(context.original_exception)) from context.original_exception
 
@@ -238,16 +239,10 @@ class _PatientCursor(sqlite3.Cursor):
         return self._patiently(super().execute, *arguments)
 
 
-LOCK_S = AWAY_S + 60.0
-"""How long a worker waits for the lock. Who holds it may wait for the server or the file, and then needs seconds."""
 _OPTUNAS = {"studies", "trials", "version_info"}
 """Tables that every database of Optuna has."""
-_NEWER = "Unknown distribution class"
-"""How Optuna begins to say that it does not know a parameter's kind."""
-_FAILURES = (
-    *(SQLAlchemyError, OSError, TimeoutError, UnicodeError),
-    *(optuna.exceptions.StorageInternalError, ConnectionLostError, RolledBackError),
-)
+_FAILURES = (SQLAlchemyError, OSError, UnicodeError, StorageInternalError, ConnectionLostError, RolledBackError)
+"""What the database, its driver and its transactions raise."""
 
 
 class Database:
@@ -257,17 +252,17 @@ class Database:
         self,
         url: str,
         *,
-        lock_s: float = LOCK_S,
+        lock_s: float = AWAY_S + 60.0,
         away_s: float = AWAY_S,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[sql.URL, Callable[[Any], Any]], float] = database_s,
     ) -> None:
         """Open the database at an SQLAlchemy URL. A missing SQLite file is created.
 
-        `lock_s`: how long to wait for the lock. `away_s`: how long to wait for a server that goes away later, and for a
-        file that another program locks: neither must cost the result of a probe. `sleep`
-        waits for a number of seconds. `clock` is that of the database. Raises StoreError if the database cannot be
-        reached, exists only in memory, or holds other tables than Optuna's.
+        `lock_s`: how long to wait for the lock; who holds it may wait for the server, and then needs seconds. `away_s`:
+        how long to wait for a server that goes away later, and for a file that another program locks: neither must cost
+        the result of a probe. `sleep` waits for a number of seconds. `clock` is that of the database. Raises StoreError
+        if the database cannot be reached, exists only in memory, or holds other tables than Optuna's.
         """
         self._lock_s, self._away_s, self._sleep = lock_s, away_s, sleep
         self._clock = clock
@@ -389,35 +384,12 @@ class Database:
         """Turn database errors into StoreError with the URL, its password hidden, and what to do."""
         try:
             yield
-        except _FAILURES as error:
-            if _is_locked(error):
-                raise self._file_locked() from error
-            raise StoreError(f"database {self.shown_url}: {_reason(error, self._url)}") from error
-        except optuna.exceptions.UpdateFinishedTrialError as error:
-            raise StoreError(
-                f"database {self.shown_url}: another worker ended this trial and will probe its config again; run the "
-                "command again to resume"
-            ) from error
-        except KeyError as error:
-            if error.args != (NO_RECORD,):
+        except (*_FAILURES, UpdateFinishedTrialError, LookupError, ValueError) as error:
+            explanation = _explanation(error, self._url)
+            if explanation is None:
                 raise
-            raise StoreError(
-                f"database {self.shown_url}: the study was deleted while it ran, in the dashboard or by another "
-                "program; run the command again to begin anew"
-            ) from error
-        except (LookupError, ValueError) as error:
-            if not str(error).startswith(_NEWER) and " is not among the defined enum values" not in str(error):
-                raise
-            raise StoreError(
-                f"database {self.shown_url}: a newer version has written into it ({error}); update tuner and optuna"
-            ) from error
-
-    def _file_locked(self) -> FileLockedError:
-        """Return the error about a file that another program locks."""
-        return FileLockedError(
-            f"database {self.shown_url}: another program locks its file and does not let go of it; "
-            f"`fuser {self._url.database}` names the processes that have it open; then run the command again to resume"
-        )
+            kind = FileLockedError if _is_locked(error) else StoreError
+            raise kind(f"database {self.shown_url}: {explanation}") from error
 
     def _make_file(self) -> None:
         """Make the file of a SQLite database, which is its owner's alone."""
@@ -504,8 +476,22 @@ def _is_locked(error: BaseException) -> bool:
     return isinstance(code, int) and code & 0xFF == sqlite3.SQLITE_BUSY  # the primary code of an extended one
 
 
-def _reason(error: BaseException, url: sql.URL) -> str:
-    """Return what went wrong, in the database's own words, and what to do about it."""
+def _explanation(error: Exception, url: sql.URL) -> str | None:
+    """Return what went wrong and what to do about it; None for an error that is not the database's."""
+    if _is_locked(error):
+        return (
+            f"another program locks its file and does not let go of it; `fuser {url.database}` names the processes "
+            "that have it open; then run the command again to resume"
+        )
     if getattr(_of_driver(error), "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY_DBMOVED:
         return "its file has been deleted or moved meanwhile; put it back, or run the command again to begin anew"
-    return f"{str(error.__cause__ or error).splitlines()[0]}; {remedy(url)}"
+    if isinstance(error, _FAILURES):
+        return f"{str(error.__cause__ or error).splitlines()[0]}; {remedy(url)}"
+    if isinstance(error, UpdateFinishedTrialError):
+        return "another worker ended this trial and will probe its config again; run the command again to resume"
+    if error.args == (NO_RECORD,):
+        where = "in the dashboard or by another program"
+        return f"the study was deleted while it ran, {where}; run the command again to begin anew"
+    newer = "Unknown distribution class", " is not among the defined enum values"
+    is_newer = any(text in str(error) for text in newer)
+    return f"a newer version has written into it ({error}); update tuner and optuna" if is_newer else None

@@ -30,11 +30,8 @@ def check_study(database: Database, name: str, identity: dict[str, Any]) -> None
         """Compare the identities, in one transaction."""
         study_id = storage.study_id(name)
         known = None if study_id is None else StudyAttributes(storage.get_study_user_attrs(study_id)).identity
-        if study_id is None or known is None or known == storable(identity):
-            return
-        trials = storage.get_all_trials(study_id, deepcopy=False)
-        if not _may_be_mended(known, identity, trials, lives_at(database.now_s())):
-            check_identity(known, identity, study=name, shown_url=database.shown_url)
+        if study_id is not None and known is not None and known != storable(identity):
+            _is_mended(database, name, known, identity, storage.get_all_trials(study_id, deepcopy=False))
 
     database.transact(check)
 
@@ -60,11 +57,8 @@ def open_study(
         )
     if known is not None and known != storable(identity):
         trials = study.get_trials(deepcopy=False)
-        lives = lives_at(database.now_s())
-        if any(differences(known, identity)) and _may_be_mended(known, identity, trials, lives):
+        if _is_mended(database, name, known, identity, trials):
             study.set_user_attr(MENDED, 1 + max((trial.number for trial in trials), default=-1))
-        else:
-            check_identity(known, identity, study=name, shown_url=database.shown_url)
     if study.user_attrs.get(IDENTITY) != storable(identity):  # there is none yet, or one as an older version wrote it
         study.set_user_attr(IDENTITY, identity)
     if study.metric_names != list(objectives):  # without names, the dashboard shows numbers for names
@@ -85,18 +79,22 @@ def check_unchanged(database: Database, study: optuna.Study, identity: dict[str,
     return kept
 
 
-def _may_be_mended(
-    known: Mapping[str, Any], now: Mapping[str, Any], trials: Sequence[FrozenTrial], lives: Callable[[Lease], bool]
+def _is_mended(
+    database: Database, study: str, known: dict[str, Any], now: dict[str, Any], trials: Sequence[FrozenTrial]
 ) -> bool:
-    """Return whether a study may go on with another identity: it has no number yet, and nobody runs a trial.
+    """Return whether a study goes on with another identity; False where nothing that counts differs.
 
-    The objectives stay, because Optuna fixes their number. Once there are trials, the space stays, because Optuna fixes
-    the values of their parameters.
+    It may as long as it has no number, and nobody runs a trial. The objectives stay, because Optuna fixes their number.
+    Once there are trials, the space stays, because Optuna fixes the values of their parameters. Raises StoreError that
+    names what differs where it may not.
     """
     fixed = ("objective", "space") if trials else ("objective",)
-    if any(known.get(part) != now.get(part) for part in fixed):
-        return False
-    return not any(_is_measured_or_run(trial, lives) for trial in trials)
+    if any(differences(known, now)) and all(known.get(part) == now.get(part) for part in fixed):
+        lives = lives_at(database.now_s())
+        if not any(_is_measured_or_run(trial, lives) for trial in trials):
+            return True
+    check_identity(known, now, study=study, shown_url=database.shown_url)
+    return False
 
 
 def _is_measured_or_run(trial: FrozenTrial, lives: Callable[[Lease], bool]) -> bool:

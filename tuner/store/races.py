@@ -52,8 +52,7 @@ class RaceRuns:
                     number = claimed_number
             if is_made(self._runs()):
                 return False
-            self._claimed = number, Claim(config=config, seed=seed, lease=self._database.lease())
-            self._write_claim()
+            self._write_claim(number, Claim(config=config, seed=seed, lease=self._database.lease()))
             return True
 
         return self._database.transact(claimed, alone=True)
@@ -62,14 +61,11 @@ class RaceRuns:
         """Renew the claim every `BEAT_S` seconds, so that processes on other hosts know that this process lives."""
         if self._claimed and time.monotonic() - self._beat_s >= BEAT_S:
             number, claim = self._claimed
-
-            def renewed() -> None:
-                self._claimed = number, replace(claim, lease=self._database.lease())
-                self._write_claim()
-
             self._beat_s = time.monotonic()
             with suppress(FileLockedError):  # the trainer may hold the lock, and must not wait for this process
-                self._database.transact(renewed, hurried=True)
+                self._database.transact(
+                    lambda: self._write_claim(number, replace(claim, lease=self._database.lease())), hurried=True
+                )
 
     def release(self) -> None:
         """Give back the claim of a run that was not made."""
@@ -85,10 +81,9 @@ class RaceRuns:
         )
         self._claimed = None
 
-    def _write_claim(self) -> None:
-        if self._claimed:
-            self._beat_s = time.monotonic()
-            self._write(self._claimed[0], {"claim": asdict(self._claimed[1])})
+    def _write_claim(self, number: int, claim: Claim) -> None:
+        self._claimed, self._beat_s = (number, claim), time.monotonic()
+        self._write(number, {"claim": asdict(claim)})
 
     def _write(self, number: int, record: object) -> None:
         self._database.storage.set_study_user_attr(self._study_id, f"{RACE}{number:04d}", record)

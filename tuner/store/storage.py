@@ -28,8 +28,11 @@ _TABLES = (schema.PARAMETERS, schema.VALUES, schema.STEPS, ATTRIBUTES, schema.CO
 _Rows = Callable[..., Sequence[Row[Any]]]
 """Returns all rows of a query, with the values of its parameters."""
 _ONE = schema.trial_queries(TRIALS.c.trial_id == bindparam("trial"), _TABLES)
-_NEW = or_(TRIALS.c.trial_id > bindparam("last"), TRIALS.c.trial_id.in_(bindparam("open", expanding=True)))
-_CHANGED = schema.trial_queries((TRIALS.c.study_id == bindparam("study")) & _NEW, _TABLES)
+_CHANGED = schema.trial_queries(
+    (TRIALS.c.study_id == bindparam("study"))
+    & or_(TRIALS.c.trial_id > bindparam("last"), TRIALS.c.trial_id.in_(bindparam("open", expanding=True))),
+    _TABLES,
+)
 _DIRECTIONS = (
     select(cast(schema.DIRECTIONS.c.direction, String).label("direction"))
     .where(schema.DIRECTIONS.c.study_id == bindparam("study"))
@@ -149,14 +152,11 @@ class TrialStorage(BaseStorage):
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
         """Return the attributes of a study; None for an attribute that is damaged."""
-        return self._attributes(_FACTS, study_id)
+        return _decoded(self.rows(_FACTS, study=study_id))
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
         """Return Optuna's own attributes of a study; None for an attribute that is damaged."""
-        return self._attributes(_SYSTEM_FACTS, study_id)
-
-    def _attributes(self, query: Any, study_id: int) -> dict[str, Any]:
-        return _decoded(self.rows(query, study=study_id))
+        return _decoded(self.rows(_SYSTEM_FACTS, study=study_id))
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
         """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""

@@ -66,6 +66,7 @@ from tuner.study.study_file import (
     complaints,
     exposed,
     find,
+    is_known,
     load,
     names,
     narrowed,

@@ -306,12 +306,16 @@ def find(study: str) -> Path:
         if not Path(study).is_file():
             raise StudyError(f"study file {study} does not exist; known studies: {', '.join(names()) or 'none'}")
         return Path(study)
-    for folder in _FOLDERS:
-        if (folder / f"{study}.yaml").is_file():
-            return folder / f"{study}.yaml"
+    if is_known(study):
+        return next(file for folder in _FOLDERS if (file := folder / f"{study}.yaml").is_file())
     raise StudyError(
         f"no study is called {study!r}; known: {', '.join(names()) or 'none'}, or give a path to a .yaml file"
     )
+
+
+def is_known(study: str) -> bool:
+    """Return whether `studies/` has a file of this name."""
+    return any((folder / f"{study}.yaml").is_file() for folder in _FOLDERS)
 
 
 def names() -> list[str]:

@@ -20,11 +20,9 @@ LEAST_SHARE = 0.94
 """The least of what a training takes, as a share of what is foretold: less in one of 24 trainings. Source: as above."""
 LARGEST_SHARE = 1.19
 """The most of what a training takes, as a share of what is foretold: more in one of 24 trainings. Source: as above."""
-LIMIT_S = 180.0
-"""The longest run: what takes longer computes with real data."""
 
 
-def foretold(plan: ProbePlan, limit_s: float = LIMIT_S) -> float:
+def foretold(plan: ProbePlan) -> float:
     """Return about how many MiB of a card a plan's command would take.
 
     The command is started without a card, in the trainer's own Python, and ends with its second optimizer step.
@@ -33,8 +31,9 @@ def foretold(plan: ProbePlan, limit_s: float = LIMIT_S) -> float:
     answer, clock = plan.slot.out_dir / "foretold.json", MonotonicClock()
     path = path_inside(plan.environment(os.environ))
     variables = {"PYTHONPATH": escaped(path), "TUNER_PREDICT": escaped(str(answer)), "CUDA_VISIBLE_DEVICES": ""}
+    # what takes longer than three minutes computes with real data
     process = Process(replace(plan, env={**plan.env, **variables}, is_counted=False), clock)
-    last, end_s, has_ended = "it says nothing", clock.now() + limit_s, False
+    last, end_s, has_ended = "it says nothing", clock.now() + 180.0, False
     try:
         while not has_ended:
             has_ended = process.exit_code() is not None or clock.now() >= end_s

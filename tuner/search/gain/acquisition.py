@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.search.choosing import Price
-from tuner.search.gain import expected_gain, ranges
+from tuner.search.gain import expected_gain
 from tuner.search.gain.costs import Costs
-from tuner.search.gain.pool import Codes, Pool, first, upward
+from tuner.search.gain.pool import Codes, Pool, beyond_ends, ends_so_far, first, largest_of, upward, within_ends
 from tuner.search.gain.readings import Readings, apart, in_logarithms, logarithmic, mean_readings, single_errors
 from tuner.search.gain.surrogate import Mixture, Surrogate
 from tuner.search.observed import Observed
@@ -20,22 +20,10 @@ WITHIN = 0.01
 """Configs whose values differ by no more than this share are equally good."""
 TRIFLE = 1e-5
 """A gain below this share of the best counts as no gain."""
-ROUGH = 0.1
-"""The median error of the model's predictions, as a share of the best, from which on the search promises nothing."""
-UNSURE_UNTIL = 60
-"""The fewest configs that are measured before the search ends without a promise."""
 LEAST_BOUND = 0.025
 """The smallest share of the best that a search says that it may have missed, unless it has measured all."""
 LIKELY = 0.7
 """A neighbour of the best is probed before the end if it fits into memory and time with more than this probability."""
-DOUBT = 0.2
-"""The best is measured again beside its rivals while they are better by more than `WITHIN` with this probability."""
-NOISY = 0.02
-"""Only where the usual standard error of a reading is above this share of the best are the last few measured again."""
-MOST_AGAIN = 6
-"""So many readings are spent on this at most: where configs are alike, no number of them tells which is the best."""
-STEEP = math.log(1.3)
-"""After a step that raised the logarithm of the speed by more than this, the next may leave values out."""
 _RIVALS = 60
 
 
@@ -66,13 +54,18 @@ class Acquisition:
         for values in observed.frontier.by_value(pool.space):
             beyond = [np.array(no_less)[pool.codes[:, at]] for at, no_less in enumerate(values)]
             self._possible &= ~np.logical_and.reduce(beyond)
-        self._ends = ranges.ends_so_far(pool, closed | set(self._measured_places))
-        self._open = self._possible & ranges.within(pool, self._ends)
+        self._ends = ends_so_far(pool, closed | set(self._measured_places))
+        self._open = self._possible & within_ends(pool, self._ends)
 
     @property
     def best(self) -> int | None:
         """The place of the eligible config with the highest expected value."""
         return max(self._rivals, key=lambda place: self._mean[place], default=None)
+
+    @property
+    def best_config(self) -> Config | None:
+        """The config of `best`."""
+        return None if self.best is None else self._pool.configs[self.best]
 
     def ended(self, price: Price) -> str | None:
         """Return why nothing is left to gain, and which choices never ran; None where something is left."""
@@ -80,10 +73,13 @@ class Acquisition:
         return None if reason is None or self._next_in_range is not None else reason
 
     def _reason(self, price: Price) -> str | None:
-        """Return why nothing is left to gain within the values so far; None where something is left."""
+        """Return why nothing is left to gain within the values so far; None where something is left.
+
+        Where predictions are off by more than a tenth of the best, it promises nothing, and ends after 60 configs.
+        """
         if not self._open.any():
             return self._with_causes("every config has been probed")
-        is_rough, few = self._off > ROUGH if self._rivals else False, len(self._measured_places) < UNSURE_UNTIL
+        is_rough, few = bool(self._rivals) and self._off > 0.1, len(self._measured_places) < 60
         if self.best is None or (is_rough and few) or (self._is_brief(price) and self._must_go_on):
             return None
         left = self._prospect(price)
@@ -92,11 +88,12 @@ class Acquisition:
         lost = self._lost(price)
         if not is_rough and not (self._newest_off > lost.bound and self._new.any()):
             return self._with_causes(self._goal.in_words(left, lost))
-        off, of_all = (
-            max(self._off, self._newest_off),
-            f"{len(self._measured_places)} of {len(self._pool.configs):,} configs",
+        if few:
+            return None
+        off_pct, count = 100 * max(self._off, self._newest_off), len(self._measured_places)
+        return self._with_causes(
+            f"not sure: {count} of {len(self._pool.configs):,} configs, predictions off by {off_pct:.2g}%"
         )
-        return None if few else self._with_causes(f"not sure: {of_all}, predictions off by {100 * off:.2g}%")
 
     def _lost(self, price: Price) -> expected_gain.Shortfall:
         """Return the expected loss and a bound on it, as far as the model's record lets it be believed.
@@ -118,7 +115,7 @@ class Acquisition:
         return self.takes_s(self.best or 0, price) <= 0.01 * self._goal.training_s
 
     def _with_causes(self, reason: str) -> str:
-        ends = [] if self.best is None else ranges.largest_of(self._pool, self._pool.configs[self.best])
+        ends = largest_of(self._pool, self.best_config or {})
         limits = [f"within these values, of which {' and '.join(ends)} is the largest"] if ends else []
         if self._pool.is_part:
             limits.append(f"among {len(self._pool.configs):,} configs drawn of a larger space")
@@ -133,9 +130,12 @@ class Acquisition:
 
     @property
     def _must_go_on(self) -> bool:
-        """Whether a rule of thumb asks for another probe: of the best, of a value that is new, or of a rare one."""
+        """Whether a rule of thumb asks for another probe: of the best, of a value that is new, or of a rare one.
+
+        At most six readings are spent on the last few: where configs are alike, no number tells which is the best.
+        """
         must_see = bool(self._untried) or self._rarely_tried is not None
-        return must_see or self._needs_repeat or (self._doubted is not None and self._again < MOST_AGAIN)
+        return must_see or self._needs_repeat or (self._doubted is not None and self._again < 6)
 
     @property
     def _again(self) -> int:
@@ -156,11 +156,14 @@ class Acquisition:
     def _doubted(self) -> int | None:
         """The best or its strongest rival among the measured configs, whichever tells more; None where none is close.
 
+        A rival is close that is better by more than `WITHIN` with the probability 0.2. None is measured again where
+        the usual standard error of a reading is below 2 % of the best.
+
         Of two that may be the best, it is the one whose reading narrows the difference most (Russo, "Simple Bayesian
         Algorithms for Best-Arm Identification", 2020, calls this top-two sampling).
         """
         order = sorted((place for place in self._rivals if self._open[place]), key=lambda place: -self._mean[place])
-        is_exact = self._readings.error < NOISY * self._scale
+        is_exact = self._readings.error < 0.02 * self._scale
         if self.best is None or len(order) < 2 or order[0] != self.best or is_exact:
             return None
         places = np.array(order[:_RIVALS])
@@ -168,7 +171,7 @@ class Acquisition:
         variance = covariance.diagonal()
         apart = np.sqrt(np.maximum(variance[0] + variance[1:] - 2.0 * covariance[0, 1:], 1e-12))
         better = 1.0 - expected_gain.below(mean[0] - mean[1:] + WITHIN * self._scale, np.zeros(len(apart)), apart)
-        if better.sum() <= DOUBT:
+        if better.sum() <= 0.2:
             return None
         rival = 1 + int(better.argmax())
         tells = [
@@ -225,8 +228,7 @@ class Acquisition:
     @cached_property
     def _next_in_range(self) -> int | None:
         """The best config with the next value of a range whose end it has; None where no range can grow."""
-        best = {} if self.best is None else self._pool.configs[self.best]
-        places = ranges.beyond(self._pool, self._ends, best)
+        places = beyond_ends(self._pool, self._ends, self.best_config or {})
         return next((at for at in places if self._possible[at] and self._costs.possible[at] > LIKELY), None)
 
     def _next(self, price: Price) -> int:
@@ -244,7 +246,8 @@ class Acquisition:
         by_rule = self._to_repeat if self._rarely_tried is None else self._rarely_tried
         if by_rule is not None and not self._prospect(price).pays:
             return by_rule
-        nothing_gains = self._is_trifling or (self._is_off and not self._prospect(price).pays)
+        is_trifling = self._gain.max() < TRIFLE * self._scale
+        nothing_gains = is_trifling or (self._is_off and not self._prospect(price).pays)
         return self._where_nothing_gains(self.best) if nothing_gains else most
 
     def _where_nothing_gains(self, best: int) -> int:
@@ -275,7 +278,7 @@ class Acquisition:
         return [place for place in neighbours if self._open[place] and self._runs[place] > LIKELY and new(place)]
 
     def _onward(self, neighbour: int) -> list[int]:
-        """Return a neighbour of the best and, if the last step towards it was `STEEP`, what lies beyond and may run.
+        """Return a neighbour of the best and, after a step by the factor 1.3, what lies beyond and may run.
 
         Where each doubling of a batch has nearly doubled the speed, the next probe may so leave doublings out.
         """
@@ -288,7 +291,7 @@ class Acquisition:
         alike = (np.delete(codes, at, axis=1) == np.delete(codes[best], at)).all(axis=1)
         behind = [place for place in self._measured_places if alike[place] and ahead[place] < 0.0]
         before = max(behind, key=lambda place: ahead[place], default=best)
-        if self._mean[best] - self._mean[before] <= STEEP:
+        if self._mean[best] - self._mean[before] <= math.log(1.3):
             return [neighbour]
         beyond = alike & (ahead > ahead[neighbour]) & self._new
         return [neighbour, *np.flatnonzero(beyond).tolist()]
@@ -380,7 +383,7 @@ class Acquisition:
             runs=runs[places],
             known=np.isin(places, self._rivals),
             errors=self._errors[places],
-            freedom=self._freedom,
+            freedom=1.0 + self._surrogate.measured,  # what is assumed beforehand counts as one measurement
             ceiling=self._goal.ceiling,
             scale=self._scale,
         )
@@ -403,11 +406,6 @@ class Acquisition:
         if self.best is None or len(self._measured_places) < 4:
             return False
         return self._alone.residual(self._pool.codes[self.best]) > 2.5
-
-    @property
-    def _freedom(self) -> float:
-        """The measurements behind the model's sizes; what is assumed of them beforehand counts as one."""
-        return 1.0 + self._surrogate.measured
 
     def _promising(self, price: Price, runs: Floats) -> Codes:
         """Return the places of the configs of which exact knowledge would gain most per second, the best one first."""
@@ -481,11 +479,6 @@ class Acquisition:
         """Return the expected gain of one measurement of each config, by its standard error and its chance to run."""
         gain = expected_gain.knowledge_gradient(*self._predictions, errors, self._rivals, self._goal.ceiling)
         return np.where(self._open, gain * runs, 0.0)
-
-    @property
-    def _is_trifling(self) -> bool:
-        """Whether no single probe is expected to gain anything."""
-        return bool(self._gain.max() < TRIFLE * self._scale)
 
     @property
     def _threat(self) -> Floats:

@@ -19,9 +19,6 @@ from tuner.search.observed import Observed, Sibling
 from tuner.search.samplers import StrategySampler, siblings_first
 from tuner.study import PATIENCE, TRAINING_HOURS, Config, ProbeSpec, Space, launched
 
-LOOKED_AROUND = 20
-"""In a space too large to list, all neighbours of so many of the best configs are candidates."""
-
 
 class Gain:
     """Weighs what a config is expected to gain against the seconds it takes; see `Acquisition`.
@@ -72,7 +69,7 @@ class Gain:
         speed then measures the user's own config again: see `History.unsure_gain`.
         """
         acquisition = self._acquisition(history)
-        best = self._best(acquisition)
+        best = acquisition.best_config
         if best is None:
             return None
         confirmed = [config for config in history.confirmed() if config in self._pool.space]
@@ -83,7 +80,7 @@ class Gain:
 
     def best(self, history: History) -> Config | None:
         """Return the eligible config with the highest expected value, without the pruner's patience."""
-        return self._best(self._acquisition(history))
+        return self._acquisition(history).best_config
 
     def after_end(self, history: History, price: Price) -> Config:
         """Choose a config although the search has ended: the most informative one, otherwise the best."""
@@ -96,17 +93,14 @@ class Gain:
         patience = self._patience[number % len(self._patience)] if self._patience else 0
         return self._space.draw(lambda parameter: config.get(parameter.name, patience))
 
-    def _best(self, acquisition: Acquisition) -> Config | None:
-        return None if acquisition.best is None else self._pool.configs[acquisition.best]
-
     def _acquisition(self, history: History) -> Acquisition:
         """Return what configs are expected to gain after a history; it is reused while no trial changes."""
         trials = [trial for trial in history.meaningful if launched(trial.params) in self._pool.space]
         state = [(trial.number, trial.state) for trial in trials]
         if self._latest is None or self._latest[0] != state:
             observed = Observed(trials, sign=history.signs[0], siblings=self._siblings, ladder=self._space.ladder)
-            if self._space_pool.is_part:
-                best = sorted(observed.measured.values(), key=lambda entry: -entry.values[-1].number)[:LOOKED_AROUND]
+            if self._space_pool.is_part:  # too large to list: all neighbours of the best 20 are candidates
+                best = sorted(observed.measured.values(), key=lambda entry: -entry.values[-1].number)[:20]
                 tried = [launched(trial.params) for trial in trials]
                 self._pool = self._space_pool.beside(tried, [entry.config for entry in best])
             self._latest = state, Acquisition(self._pool, observed, self._limits, self._goal, self._source)

@@ -8,16 +8,14 @@ from typing import Any
 import numpy as np
 
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
-from tuner.search.choosing import Price, free
+from tuner.search.choosing import Price
 from tuner.search.frontier import HOST_MEMORY, MEMORYLESS
 from tuner.search.gain.expected_gain import below
 from tuner.search.gain.pool import Codes, Levels, Near, Pool, jointly, pairwise, singly
 from tuner.search.observed import Observed
-from tuner.search.resource_model import GROWN, Floats, Growth, inherited
+from tuner.search.resource_model import Floats, Growth, inherited
 from tuner.study import Config, ProbeSpec, Value
 
-USUAL_START_S, USUAL_RUN_S = 60.0, 20.0
-"""The seconds of a start and of a run that are expected before the first measurement."""
 GROWN_S = 0.25
 """The share of the first measured seconds that is expected to come from the environments.
 
@@ -35,6 +33,7 @@ class Costs:
         self._pool = pool
         self._observed = observed
         self._limits = limits
+        self._ran = [entry.config for entry in observed.measured.values()]
         self._started: dict[Price, Floats] = {}
 
     @cached_property
@@ -43,11 +42,9 @@ class Costs:
 
         Nothing is written off: what never ran would be missing in what a search says that it may have missed.
         """
-        levels, ran = self._pool.levels, [entry.config for entry in self._observed.measured.values()]
-        known = levels.codes(ran), levels.codes(self._observed.failed)
-        return (
-            self.possible * unlikely_to_fail(levels, *known, self._pool.codes) * unsuspected(*known, self._pool.codes)
-        )
+        levels, codes = self._pool.levels, self._pool.codes
+        known = levels.codes(self._ran), levels.codes(self._observed.failed)
+        return self.possible * unlikely_to_fail(levels, *known, codes) * unsuspected(*known, codes)
 
     @cached_property
     def possible(self) -> Floats:
@@ -57,7 +54,7 @@ class Costs:
     @cached_property
     def causes(self) -> list[Choice]:
         """The choices that never ran, and failed for another reason than memory or time: see the function `causes`."""
-        return causes([entry.config for entry in self._observed.measured.values()], self._observed.failed)
+        return causes(self._ran, self._observed.failed)
 
     @cached_property
     def fits(self) -> Floats:
@@ -65,14 +62,8 @@ class Costs:
 
         That is the memory of the devices and of the host.
         """
-        memory = self._growth(
-            MEMORY_SHARE,
-            error=0.03,
-            choices=0.25,
-            grown=GROWN,
-            ignored=MEMORYLESS,
-            over=self._observed.ran_out,
-        )
+        ran_out = self._observed.ran_out
+        memory = self._growth(MEMORY_SHARE, error=0.03, choices=0.25, ignored=MEMORYLESS, over=ran_out)
         if memory is None:
             return self._fits_host
         means, deviations = memory.logarithms_at(self._pool.codes)
@@ -89,8 +80,8 @@ class Costs:
         if not self._observed.host_ran_out:
             return np.ones(len(self._pool.configs))
         products = np.array([HOST_MEMORY.product(config) for config in self._pool.configs])
-        ran = max((HOST_MEMORY.product(entry.config) for entry in self._observed.measured.values()), default=0.0)
-        ends = min(HOST_MEMORY.product(config) for config in self._observed.host_ran_out)
+        ran = max(map(HOST_MEMORY.product, self._ran), default=0.0)
+        ends = min(map(HOST_MEMORY.product, self._observed.host_ran_out))
         fits = max(0.25 / len(self._observed.host_ran_out), 0.12)
         return np.where(products >= max(ends, 1.01 * ran), fits, 1.0)
 
@@ -122,17 +113,13 @@ class Costs:
             if self._starts(price)[place] > 0.0:
                 session = self._pool.heights[place] if self._observed.warm else place
                 starts[session] = max(starts.get(session, 0.0), float(self._start_s[place]))
-        return sum(starts.values()) * (1 if self._observed.warm else repeats) + repeats * float(
-            self._run_s[places].sum()
-        )
+        times = 1 if self._observed.warm else repeats
+        return sum(starts.values()) * times + repeats * float(self._run_s[places].sum())
 
     def _starts(self, price: Price) -> Floats:
         """Return how many starts a probe of each config needs now."""
         if price not in self._started:
-            every = np.ones(len(self._pool.configs))
-            self._started[price] = (
-                every if price is free else np.array([price(config) for config in self._pool.configs])
-            )
+            self._started[price] = np.array(list(map(price, self._pool.configs)))
         return self._started[price]
 
     @cached_property
@@ -141,27 +128,21 @@ class Costs:
 
     @cached_property
     def _start_s(self) -> Floats:
-        return self._expected(self._start, USUAL_START_S)
+        return self._expected(self._start, usual_s=60.0)
 
     @cached_property
     def _run_s(self) -> Floats:
-        return self._expected(self._growth(RUN_S, error=0.2, choices=0.5, grown=GROWN_S), USUAL_RUN_S)
+        return self._expected(self._growth(RUN_S, error=0.2, choices=0.5, grown=GROWN_S), usual_s=20.0)
 
-    def _expected(self, growth: Growth | None, usual: float) -> Floats:
-        """Return the expected amount of each config, which is `usual` before any was measured."""
-        return (
-            np.full(len(self._pool.configs), usual)
-            if growth is None
-            else np.exp(growth.logarithms_at(self._pool.codes).mean)
-        )
+    def _expected(self, growth: Growth | None, usual_s: float) -> Floats:
+        """Return the expected seconds of each config, which are `usual_s` before any were measured."""
+        if growth is None:
+            return np.full(len(self._pool.configs), usual_s)
+        return np.exp(growth.logarithms_at(self._pool.codes).mean)
 
     def _growth(self, name: str, *, over: Sequence[Config] = (), **settings: Any) -> Growth | None:
         known = self._observed.known_amounts(name, self._pool.space)
         return inherited(self._pool.space, known, over=over, **settings)
-
-
-USUAL = 0.7
-"""How far above the threshold a config lies of which nothing is known: about nine in ten such configs run."""
 
 
 def unlikely_to_fail(levels: Levels, ran: Codes, failed: Codes, codes: Codes) -> Floats:
@@ -171,11 +152,12 @@ def unlikely_to_fail(levels: Levels, ran: Codes, failed: Codes, codes: Codes) ->
     each that failed (regression on labels: Rasmussen and Williams, 2006, 6.5). The effects of each value and of each
     pair of values, of variance 1, add up: a value that fails everywhere is soon suspected everywhere, and two values
     that fail beside each other only there. All values together have an effect with the standard deviation 0.5, and
-    chance one of 0.1.
+    chance one of 0.1. A config of which nothing is known lies 0.7 above the threshold: about nine in ten such configs
+    run.
     """
     if not len(failed):
         return np.ones(len(codes))
-    known = np.concatenate([ran, failed])
+    known, usual = np.concatenate([ran, failed]), 0.7
     distances, lengths = levels.distances(known), np.ones(known.shape[1])
 
     def covariance(rows: Codes) -> Floats:
@@ -183,8 +165,8 @@ def unlikely_to_fail(levels: Levels, ran: Codes, failed: Codes, codes: Codes) ->
         return singly(nearness, lengths, lengths) + pairwise(nearness, lengths) + 0.5**2 * jointly(nearness, lengths)
 
     labels = np.concatenate([np.full(len(ran), 1.0), np.full(len(failed), -1.0)])
-    weights = np.linalg.solve(covariance(known) + 0.1**2 * np.eye(len(known)), labels - USUAL)
-    return below(0.0, -(USUAL + covariance(codes) @ weights), np.full(len(codes), 0.5))
+    weights = np.linalg.solve(covariance(known) + 0.1**2 * np.eye(len(known)), labels - usual)
+    return below(0.0, -(usual + covariance(codes) @ weights), np.full(len(codes), 0.5))
 
 
 def unsuspected(ran: Codes, failed: Codes, codes: Codes) -> Floats:

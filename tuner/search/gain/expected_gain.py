@@ -15,8 +15,6 @@ from tuner.study import TRAINING_HOURS
 Rows = NDArray[np.intp]
 """Rows of configs."""
 
-RECORD = 8
-"""The number of newest configs by whose gains the model's expected gains are judged."""
 LEAST = 0.005
 """The share of the best that is added to both expected and realised gains, so that a short record tells little."""
 _DRAWS = 512
@@ -82,15 +80,14 @@ class Prospect(NamedTuple):
 
 
 def realised_ratio(expected: Floats, realised: Floats, least: float) -> float:
-    """Return what gains amounted to, as a multiple of what the model expects, at most 2: by the newest configs.
+    """Return what gains amounted to, as a multiple of what the model expects, at most 2: by the newest eight configs.
 
     Args:
         expected: By how much each config was expected to raise the best, by all other measurements, in their order.
         realised: By how much each did.
         least: An amount that both sums are assumed to have beside these, so that a short record tells little.
     """
-    newest = slice(max(0, len(expected) - RECORD), None)
-    return min((float(realised[newest].sum()) + least) / (float(expected[newest].sum()) + least), 2.0)
+    return min((float(realised[-8:].sum()) + least) / (float(expected[-8:].sum()) + least), 2.0)
 
 
 def most_rewarding(

@@ -1,7 +1,7 @@
-"""The configs of a space in one list, as points in a box, and how near they are to each other. Pure."""
+"""The configs of a space in one list, as points in a box: their ranges, and how near they are to each other. Pure."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.errors import StudyError
+from tuner.search.frontier import is_number
 from tuner.search.resource_model import Floats
-from tuner.study import Config, Parameter, Space, Value, config_digest, every, ladder_of
+from tuner.study import Config, Parameter, Space, Value, config_digest, every, ladder_of, written
 
 Codes = NDArray[np.intp]
 
 _MIDDLE = 0.5
-BEGIN = 0.5
-"""The height on the ladder, from 0 to 1, of the first probe."""
+"""Where a config without a ladder, or without a parameter, lies between 0 and 1; also the height of the first probe."""
 
 
 class Levels:
@@ -90,24 +90,20 @@ def _squares(line: Floats | None, rows: Codes, columns: Codes, unused: int) -> F
 
 MOST = 100_000
 """The largest number of configs that are listed. To compare this many takes about a second of CPU time, and 0.2 GB."""
-DRAWN = 20_000
-"""So many configs are drawn of a space that has more."""
-_COMBINED = 5_000_000
-"""The most combinations of values that are looked through for those that keep the constraints: some seconds."""
 
 
 class Pool:
     """All configs of a space, or a part of a large one. The place in the list names a config."""
 
     def __init__(self, space: Space, part: Sequence[Config] = ()) -> None:
-        """Without a `part` of its configs, the space is listed, or drawn from if it has more than `MOST`.
+        """Without a `part` of its configs, the space is listed; of one with more than `MOST`, 20,000 are drawn.
 
         Raises StudyError if no config is found that keeps the constraints of a large space.
         """
         listed = [] if part else _listed(space)
         self.space = space
         self.is_part = bool(part) or len(listed) > MOST
-        self.configs = list(part) or (list(islice(space.drawn(), DRAWN)) if self.is_part else listed)
+        self.configs = list(part) or (list(islice(space.drawn(), 20_000)) if self.is_part else listed)
         if self.is_part and not self.configs:
             raise StudyError("no combination of values that was drawn keeps the constraints; leave values out")
         self.levels = Levels(space)
@@ -143,11 +139,14 @@ class Pool:
 
 
 def _listed(space: Space) -> list[Config]:
-    """Return the configs of a space; where there are more than `MOST`, only some, but more than `MOST`."""
+    """Return the configs of a space; where there are more than `MOST`, only some, but more than `MOST`.
+
+    Up to 5,000,000 combinations of values are looked through for those that keep the constraints: some seconds.
+    """
     free = list(islice(replace(space, holds=every).configs(), MOST + 1))
     if len(free) <= MOST:
         return list(filter(space.holds, free))
-    return list(islice(space.configs(), MOST + 1)) if space.combinations <= _COMBINED else free
+    return list(islice(space.configs(), MOST + 1)) if space.combinations <= 5_000_000 else free
 
 
 def first(pool: Pool, may_run: NDArray[np.bool_], closed: Sequence[int], failed: Codes) -> int:
@@ -158,7 +157,7 @@ def first(pool: Pool, may_run: NDArray[np.bool_], closed: Sequence[int], failed:
     """
     if not closed and pool.space.own and may_run[own := pool.places([config_digest(pool.space.own)])[0]]:
         return own
-    height = min([BEGIN, *(pool.heights[place] / 2.0 for place in closed)])
+    height = min([_MIDDLE, *(pool.heights[place] / 2.0 for place in closed)])
     shared = (pool.codes[:, None] == failed).sum(axis=2).max(axis=1, initial=0)
     return int(min(np.flatnonzero(may_run), key=lambda place: (shared[place], abs(pool.heights[place] - height))))
 
@@ -185,6 +184,57 @@ def _next_to(parameter: Parameter, value: Value) -> list[Value]:
     ordered = sorted(parameter.values)  # pyright: ignore[reportArgumentType] - all are numbers
     at = ordered.index(value)
     return [*ordered[max(at - 1, 0) : at], *ordered[at + 1 : at + 2]]
+
+
+Ends = Mapping[int, int]
+"""Place of a parameter whose range grows → place of its last value so far."""
+
+
+def ends_so_far(pool: Pool, tried: Collection[int]) -> Ends:
+    """Return how far each range has grown: to the largest value that was tried, and at least to where it began.
+
+    Args:
+        pool: The configs, with all values that a range may grow to.
+        tried: The places of the configs that were measured, that failed or that run.
+    """
+    ends = {}
+    for at, parameter in enumerate(pool.space.parameters):
+        if parameter.grown:
+            count, codes = len(parameter.values), pool.codes[list(tried), at]
+            ends[at] = max([count - len(parameter.grown) - 1, *(int(code) for code in codes if code < count)])
+    return ends
+
+
+def within_ends(pool: Pool, ends: Ends) -> NDArray[np.bool_]:
+    """Return whether each config has only values up to the ends; a parameter that it does not use has none."""
+    inside = np.ones(len(pool.configs), dtype=bool)
+    for at, end in ends.items():
+        inside &= (pool.codes[:, at] <= end) | (pool.codes[:, at] == len(pool.space.parameters[at].values))
+    return inside
+
+
+def beyond_ends(pool: Pool, ends: Ends, config: Config) -> Iterator[int]:
+    """Yield the places of a config with the next value of each range whose end it has."""
+    for at, end in ends.items():
+        parameter = pool.space.parameters[at]
+        reached, later = parameter.values[: end + 1], parameter.values[end + 1 :]
+        if later and config.get(parameter.name) == _largest(reached):
+            place = pool.find({**config, parameter.name: later[0]})
+            if place is not None:
+                yield place
+
+
+def largest_of(pool: Pool, config: Config) -> list[str]:
+    """Return the parameters of which a config has the largest of more than two numbers, as `name=value`."""
+    sizes = (parameter for parameter in pool.space.parameters if len(parameter.values) > 2)
+    ends = {parameter.name: _largest(parameter.values) for parameter in sizes}
+    return [f"{name}={written(config[name])}" for name, end in ends.items() if name in config and config[name] == end]
+
+
+def _largest(values: Sequence[Value]) -> Value | None:
+    """Return the largest of some numbers; None where one of them is none."""
+    numbers = list(filter(is_number, values))
+    return max(numbers) if len(numbers) == len(values) else None
 
 
 Kept = dict[tuple[int, float, Callable[[Floats], Floats]], Floats]

@@ -328,7 +328,9 @@ class Surrogate:
         """Return the covariance of the case's own part of the values: row by column."""
         nearness, (lengths, singles, (joint, own, curve, _)) = pairs.nearness, self._parts(shape)
         effects = singly(nearness, lengths, singles**2) + joint**2 * jointly(nearness, lengths) + own**2 * pairs.same
-        ladder = self._level**2 * (1.0 + pairs.slopes) + curve**2 * self._curved(nearness, lengths)
+        at = self._levels.ladder
+        curved = 1.0 if at is None else nearness.of(at, lengths[at], jumping)
+        ladder = self._level**2 * (1.0 + pairs.slopes) + curve**2 * curved
         return self._unit**2 * (ladder + effects)
 
     def _parts(self, shape: Floats) -> tuple[Floats, Floats, Floats]:
@@ -345,11 +347,6 @@ class Surrogate:
 
     def _slopes(self, codes: Codes) -> Floats:
         return self._levels.heights(codes) - 0.5
-
-    def _curved(self, nearness: Near, lengths: Floats) -> Floats:
-        """Return the covariance along the ladder; 1 for equal rungs, and 1 where there is no ladder."""
-        at = self._levels.ladder
-        return np.ones(nearness.shape) if at is None else nearness.of(at, lengths[at], jumping)
 
 
 class Mixture:

@@ -13,22 +13,12 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy
-from sqlalchemy import ColumnElement, Connection, Engine, TableClause, and_, func, select
+from sqlalchemy import Connection, Engine, and_, func, select
 
 from tuner.errors import EmptyStoreError
 from tuner.export import CaseView, StudyReader, reading
 from tuner.probe import MIB_PER_GIB, duration, over
-from tuner.records.schema import (
-    CASE,
-    FACTS,
-    PARAMETERS,
-    STATE,
-    STEPS,
-    STUDIES,
-    TRIALS,
-    moment,
-    of_study,
-)
+from tuner.records.schema import CASE, FACTS, PARAMETERS, STATE, STEPS, STUDIES, TRIALS, moment, of_study
 from tuner.records.trial import FINISHED, INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord
 from tuner.records.urls import shown
 from tuner.tools.diagnosis.study_times import (
@@ -57,19 +47,20 @@ _WORKERS = re.compile(r"(^|\.)(num_|n_)?((data_?loader|loader|data)_)?(num_|n_)?
 """Names of parameters such as `num_workers` and `data.dataloader_num_workers`, and none such as `rollout_workers`."""
 
 
-def read_plain(engine: Engine, study: str, study_id: int) -> StudyRecord:
-    """Return what the database says of the Optuna study of this id."""
+def read_plain(engine: Engine, study: str, study_id: int, setup: Setup) -> StudyRecord:
+    """Return what the database says of the Optuna study of this id, which ran with a setup."""
     with reading(engine) as connection:
         times = (TRIALS.c.datetime_start, TRIALS.c.datetime_complete)
         query = select(TRIALS.c.trial_id, STATE.label("state"), *times).where(TRIALS.c.study_id == study_id)
         rows = connection.execute(query).all()
-        reports = _reports(connection, study_id)
-        workers = loader_workers(connection, [study_id])
+        of_trials = STEPS.c.trial_id.in_(select(TRIALS.c.trial_id).where(TRIALS.c.study_id == study_id))
+        counted = select(STEPS.c.trial_id, func.count()).where(of_trials).group_by(STEPS.c.trial_id)
+        reports = {row[0]: row[1] for row in connection.execute(counted)}
     trials = [
         _ended(row.state, moment(row.datetime_start), moment(row.datetime_complete), reports.get(row.trial_id, 0))
         for row in rows
     ]
-    return _record(study, [row.state for row in rows], trials, Setup(loader_workers=workers))
+    return _record(study, [row.state for row in rows], trials, setup)
 
 
 def _ended(state: str, began: datetime | None, ended: datetime | None, reports: int) -> TrialTimes | None:
@@ -102,12 +93,6 @@ def seconds(at: datetime | None) -> float | None:
     return at and (at.replace(tzinfo=None) - datetime.min).total_seconds()
 
 
-def _reports(connection: Connection, study_id: int) -> dict[int, int]:
-    """Return trial → number of intermediate values."""
-    query = select(STEPS.c.trial_id, func.count()).where(_of(STEPS, study_id)).group_by(STEPS.c.trial_id)
-    return {row[0]: row[1] for row in connection.execute(query)}
-
-
 def loader_workers(connection: Connection, studies: Sequence[int]) -> KnownFact[float] | None:
     """Return the mean over the trials of these studies of the parameter that names the workers of a data loader.
 
@@ -128,11 +113,6 @@ def _value(row: sqlalchemy.Row[Any]) -> float | None:
         return float(row.param_value if choices is None else choices[int(row.param_value)])
     except (ValueError, TypeError, LookupError, AttributeError):
         return None
-
-
-def _of(table: TableClause, study_id: int) -> ColumnElement[bool]:
-    """Return the condition that a row belongs to a trial of the study."""
-    return table.c.trial_id.in_(select(TRIALS.c.trial_id).where(TRIALS.c.study_id == study_id))
 
 
 def read_own(engine: Engine, study: str, case: str | None = None) -> StudyRecord:
@@ -262,7 +242,7 @@ def diagnose_record(record: StudyRecord, given: Setup | None = None) -> Diagnosi
         raise EmptyStoreError(f"study {record.study!r} has no trial that has ended ({counts}); run it first")
     record = with_n_jobs(with_startups(replace(record, setup=(given or Setup()).or_else(record.setup))))
     facts = gather(record)
-    return Diagnosis(facts=facts, causes=tuple(causes(facts, record.trials)))
+    return Diagnosis(facts=facts, causes=tuple(causes(facts)))
 
 
 def _read(engine: Engine, study: str) -> StudyRecord:
@@ -279,9 +259,8 @@ def _read(engine: Engine, study: str) -> StudyRecord:
         workers = loader_workers(connection, [row.study_id for row in cases])
     if not cases:
         raise EmptyStoreError(f"{shown(engine.url)} has no study {study!r}; {studies_in(engine)}")
-    is_of_another_program = exact is not None and not exact.key
-    if exact and is_of_another_program:
-        return read_plain(engine, study, exact.study_id)
+    if exact and not exact.key:  # of another program
+        return read_plain(engine, study, exact.study_id, Setup(loader_workers=workers))
     own = read_own(engine, name, case if exact else None)
     ranks = own.setup.gpus_per_trial.value if own.setup.gpus_per_trial else 1
     all_workers = workers and replace(workers, value=workers.value * ranks)

@@ -104,10 +104,12 @@ class TrialTimes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _OfStudy:
-    """What the database says of a study, beside the times of its trials."""
+class StudyRecord:
+    """What the database says of a study."""
 
     study: str
+    trials: tuple[TrialTimes, ...]
+    """Those that have ended."""
     running: int = 0
     waiting: int = 0
     setup: Setup = field(default_factory=Setup)
@@ -117,14 +119,6 @@ class _OfStudy:
     """Whether `tuner` ran the study: each probe then has its GPUs for itself."""
     has_sessions: bool = False
     """Whether a started trainer served several trials."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StudyRecord(_OfStudy):
-    """What the database says of a study."""
-
-    trials: tuple[TrialTimes, ...]
-    """Those that have ended."""
 
 
 class Timeline:
@@ -202,7 +196,7 @@ class AtOnce:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Facts(_OfStudy):
+class Facts(StudyRecord):
     """What a study did with its time."""
 
     ended: Mapping[TrialEnd, Ended]
@@ -222,11 +216,6 @@ class Facts(_OfStudy):
     training_at_once: AtOnce | None
     """None where the start-up is unknown."""
 
-    @property
-    def trials(self) -> int:
-        """The number of ended trials."""
-        return sum(ended.trials for ended in self.ended.values())
-
 
 def gather(record: StudyRecord) -> Facts:
     """Return the facts of a study."""
@@ -234,18 +223,16 @@ def gather(record: StudyRecord) -> Facts:
     running = Timeline(trial.running for trial in trials if trial.running)
     started = [trial for trial in trials if trial.took_s and trial.startup_s is not None]
     training = Timeline(trial.training for trial in started if trial.training)
-    startup_share = None
-    if started:
-        startup_share = sum(trial.starting_s for trial in started) / sum(trial.took_s for trial in started)
+    took_s = sum(trial.took_s for trial in started)
     return Facts(
-        **{field.name: getattr(record, field.name) for field in fields(_OfStudy)},
+        **{field.name: getattr(record, field.name) for field in fields(StudyRecord)},
         ended={end: _ended([trial for trial in trials if trial.end is end], len(trials)) for end in TrialEnd},
         trial_s=sum(trial.took_s for trial in trials),
         covered_s=running.covered_s,
         empty_s=sum(running.gaps_s),
         gaps=len(running.gaps_s),
         longest_gap_s=max(running.gaps_s, default=0.0),
-        startup_share=startup_share,
+        startup_share=sum(trial.starting_s for trial in started) / took_s if started else None,
         running_at_once=_at_once(running, running.covered_s) if running.covered_s else None,
         training_at_once=_at_once(training, running.covered_s) if started else None,
     )

@@ -1,13 +1,13 @@
 """Finds why the GPUs of a study did not train more: causes, gains, and what a change costs to undo. Pure."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from tuner.probe import duration
-from tuner.tools.diagnosis.study_times import Facts, TrialEnd, TrialTimes
+from tuner.tools.diagnosis.study_times import Facts, TrialEnd
 
 
 class Kind(StrEnum):
@@ -48,22 +48,33 @@ class IdleCause:
         return list(Kind).index(self.kind)
 
 
-def cause(kind: Kind, facts: Facts, *, why: str, change: str, factor: float | None, how: str) -> IdleCause:
-    """Return a cause whose gain is at most what GPUs with this duty have room for, and what it costs to undo."""
+def cause(
+    kind: Kind, facts: Facts, *, why: str, change: str, how: str, ratio: tuple[float, float] | None = None
+) -> IdleCause:
+    """Return a cause whose gain is at most what GPUs with this duty have room for, and what it costs to undo.
+
+    Args:
+        kind: the kind of the cause.
+        facts: what the study did with its time.
+        why: what in the study shows the cause.
+        change: what to change.
+        how: the arithmetic of the factor, whose result is added.
+        ratio: the two numbers whose quotient is the factor; None where the factor is unknown.
+    """
+    factor = ratio[0] / ratio[1] if ratio and ratio[1] else None
     duty_pct = _duty(facts)
     room = 100.0 / duty_pct if duty_pct else math.inf
     gain = factor
-    if factor is not None and factor > room:
-        gain = room
-        how += f"; GPUs that are {duty_pct:.3g}% busy have room for 100 / {duty_pct:.3g} = {room:.2f} times"
-    undo = _UNDO[kind]
+    if factor is not None:
+        how += f" = {factor:.2f} times"
+        if factor > room:
+            gain = room
+            how += f"; GPUs that are {duty_pct:.3g}% busy have room for 100 / {duty_pct:.3g} = {room:.2f} times"
+    undo = _UNDO.get(kind, _NOTHING_LOST)
     if facts.is_ours:
-        is_session = kind is Kind.STARTUP and not facts.has_sessions
-        undo = (
-            _NOTHING_LOST
-            if is_session
-            else "nothing: tuner keeps trials with other settings in a database of their own"
-        )
+        is_new_session = kind is Kind.STARTUP and not facts.has_sessions
+        kept_apart = "nothing: tuner keeps trials with other settings in a database of their own"
+        undo = _NOTHING_LOST if is_new_session else kept_apart
     return IdleCause(kind=kind, why=why, change=change, factor=factor, gain=gain, how=how, undo=undo)
 
 
@@ -75,9 +86,9 @@ USABLE = 0.9
 """The share of GPU memory to fill, because the peaks of trials differ."""
 
 
-def causes(facts: Facts, trials: Sequence[TrialTimes]) -> list[IdleCause]:
+def causes(facts: Facts) -> list[IdleCause]:
     """Return the causes that the numbers show, the largest factor first; of equal ones, the safest change first."""
-    candidates = [*_gaps(facts), *_failures(facts), *_workers(facts), *_pruning(facts, trials), *_startup(facts)]
+    candidates = [*_gaps(facts), *_failures(facts), *_workers(facts), *_pruning(facts), *_startup(facts)]
     candidates += [*_threads(facts), *_parallel(facts), *_all_gpus(facts)]
     if not {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL} & {candidate.kind for candidate in candidates}:
         candidates += _idle(facts)
@@ -87,18 +98,14 @@ def causes(facts: Facts, trials: Sequence[TrialTimes]) -> list[IdleCause]:
 
 _NOTHING_LOST = "one restart; all trials stay comparable"
 _UNDO = {
-    Kind.GAPS: _NOTHING_LOST,
     Kind.FAILURES: "a new study: Optuna refuses other choices of a parameter in the same study",
-    Kind.WORKERS: _NOTHING_LOST,
-    Kind.CROWDED: _NOTHING_LOST,
     Kind.PRUNING: "one restart; trials that were pruned meanwhile stay so",
     Kind.STARTUP: "one restart and the code of before; all trials stay comparable",
-    Kind.THREADS: _NOTHING_LOST,
     Kind.ALL_GPUS: "a new study: a trial on fewer GPUs measures another training",
     Kind.PARALLEL: "the trials that run in the added processes, when these are ended",
     Kind.IDLE: "a new study: what each GPU has to do also changes what is learnt",
 }
-"""Kind → what it costs to take the change back in a study of any Optuna program."""
+"""Kind → what it costs to take the change back in a study of any Optuna program, where that is more than a restart."""
 
 
 def _gaps(facts: Facts) -> Iterator[IdleCause]:
@@ -110,9 +117,7 @@ def _gaps(facts: Facts) -> Iterator[IdleCause]:
         return
     span_s = facts.covered_s + facts.empty_s
     if facts.longest_gap_s >= facts.empty_s / 2:
-        change = (
-            "let the study go on by itself after it has stopped: a loop around its program, or a job that is requeued"
-        )
+        change = "let the study go on by itself after a stop: a loop around its program, or a job that is requeued"
     elif facts.is_ours:
         change = "give the study cards of its own: between its probes, tuner waits until the cards are idle"
     else:
@@ -126,9 +131,8 @@ def _gaps(facts: Facts) -> Iterator[IdleCause]:
         facts,
         why=f"No trial ran for {duration(facts.empty_s)} of {duration(span_s)}, {facts.gaps} time(s){longest}.",
         change=change,
-        factor=span_s / facts.covered_s,
-        how=f"{duration(span_s)} from the first start to the last end / {duration(facts.covered_s)} with trials"
-        f"{_times(span_s, facts.covered_s)}",
+        how=f"{duration(span_s)} from the first start to the last end / {duration(facts.covered_s)} with trials",
+        ratio=(span_s, facts.covered_s),
     )
 
 
@@ -145,7 +149,6 @@ def _threads(facts: Facts) -> Iterator[IdleCause]:
         why=f"{n_jobs.value} trials at once are threads of one process (n_jobs), which take turns in Python.",
         change=f"start {n_jobs.value} processes on the same storage, each with n_jobs=1; where trials start processes "
         "of their own, nothing is to change",
-        factor=None,
         how="no number of the study tells how long a thread waits for its turn",
     )
 
@@ -163,7 +166,6 @@ def _all_gpus(facts: Facts) -> Iterator[IdleCause]:
         facts,
         why=f"Each trial uses all {gpus.value} GPUs, and trials run one after the other.",
         change=f"let a trial use fewer GPUs, so that several run side by side: {how}",
-        factor=None,
         how=f"no number of the study tells how many times as fast a trial is on {gpus.value} GPUs as on one; "
         f"{gpus.value} times at most",
     )
@@ -179,11 +181,11 @@ def _failures(facts: Facts) -> Iterator[IdleCause]:
     yield cause(
         Kind.FAILURES,
         facts,
-        why=f"{failed.trials} of {facts.trials} trials failed, after {duration(failed.mean_s or 0.0)} in the mean"
+        why=f"{failed.trials} of {len(facts.trials)} trials failed, after {duration(failed.mean_s or 0.0)} in the mean"
         f"{f' ({kinds})' if kinds else ''}.",
         change="find out why trials fail, and keep such configs out of the search space",
-        factor=all_s / left_s if left_s else None,
-        how=f"{duration(all_s)} of trial time / {duration(left_s)} without failures{_times(all_s, left_s)}",
+        how=f"{duration(all_s)} of trial time / {duration(left_s)} without failures",
+        ratio=(all_s, left_s),
     )
 
 
@@ -204,13 +206,12 @@ def _startup(facts: Facts) -> Iterator[IdleCause]:
         why=f"A complete trial takes {duration(complete.mean_s or 0.0)} in the mean, "
         f"{duration(complete.startup_s / complete.trials)} of it start-up.",
         change=ours if facts.is_ours else "keep one process for several trials: import, load and compile only once",
-        factor=facts.trial_s / left_s if left_s else None,
-        how=f"{duration(facts.trial_s)} of trial time / {duration(left_s)} without the start-ups of complete trials"
-        f"{_times(facts.trial_s, left_s)}",
+        how=f"{duration(facts.trial_s)} of trial time / {duration(left_s)} without the start-ups of complete trials",
+        ratio=(facts.trial_s, left_s),
     )
 
 
-def _pruning(facts: Facts, trials: Sequence[TrialTimes]) -> Iterator[IdleCause]:
+def _pruning(facts: Facts) -> Iterator[IdleCause]:
     """Yield how much the start-ups of pruned trials cost, and what remains if a trial trains for four start-ups."""
     pruned, complete = facts.ended[TrialEnd.PRUNED], facts.ended[TrialEnd.COMPLETE]
     if facts.startup_share is None or pruned.startup_s < max(LEAST_SHARE * facts.trial_s, 1e-9):
@@ -218,21 +219,20 @@ def _pruning(facts: Facts, trials: Sequence[TrialTimes]) -> Iterator[IdleCause]:
     startup_s = pruned.startup_s / pruned.trials
     full_s = (complete.total_s - complete.startup_s) / complete.trials if complete.total_s else math.inf
     train_s = min(4 * startup_s, full_s)
-    short_s = sum(
-        max(0.0, train_s - trial.took_s + trial.starting_s) for trial in trials if trial.end is TrialEnd.PRUNED
-    )
+    early = [trial for trial in facts.trials if trial.end is TrialEnd.PRUNED]
+    short_s = sum(max(0.0, train_s - trial.took_s + trial.starting_s) for trial in early)
     starting_s, longer_s = facts.startup_share * facts.trial_s, facts.trial_s + short_s
     now, then = 1.0 - facts.startup_share, 1.0 - starting_s / longer_s
     yield cause(
         Kind.PRUNING,
         facts,
-        why=f"{pruned.trials} of {facts.trials} trials were pruned. They took {duration(pruned.mean_s or 0.0)} in the "
-        f"mean, {duration(startup_s)} of it start-up. Start-ups take {facts.startup_share:.0%} of all trial time."
+        why=f"{pruned.trials} of {len(facts.trials)} trials were pruned. They took {duration(pruned.mean_s or 0.0)} in "
+        f"the mean, {duration(startup_s)} of it start-up. Start-ups take {facts.startup_share:.0%} of all trial time."
         f"{_seldom_training(facts)}",
         change=f"prune later: let a trial train for at least {duration(train_s)} before the pruner may end it",
-        factor=then / now if now else None,
         how=f"start-ups are {starting_s / facts.trial_s:.0%} of {duration(facts.trial_s)} now, and would be "
-        f"{starting_s / longer_s:.0%} of {duration(longer_s)}; {then:.0%} / {now:.0%}{_times(then, now)}",
+        f"{starting_s / longer_s:.0%} of {duration(longer_s)}; {then:.0%} / {now:.0%}",
+        ratio=(then, now),
     )
 
 
@@ -258,12 +258,12 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
     if not is_crowded and each >= wanted:
         return
     if is_crowded:
-        factor, how = None, "no number of the study tells how much they slow each other down"
+        ratio, how = None, "no number of the study tells how much they slow each other down"
     elif each >= 1.0:
         share = f"{cores.value} cores / {at_once} trials = {wanted} workers"
-        factor, how = wanted / each, f"if loading is the limit: {share}; {wanted} / {each:g}{_times(wanted, each)}"
+        ratio, how = (wanted, each), f"if loading is the limit: {share}; {wanted} / {each:g}"
     else:
-        factor, how = 2.0, "if loading takes as long as training: side by side instead of in turn = 2.00 times"
+        ratio, how = (2.0, 1.0), "if loading takes as long as training: side by side instead of in turn"
     yield cause(
         Kind.CROWDED if is_crowded else Kind.WORKERS,
         facts,
@@ -271,8 +271,8 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
         change=f"let each trial have {wanted} loader workers in all"
         if facts.is_ours
         else f"give each DataLoader num_workers={wanted} and persistent_workers=True, which start once per trial",
-        factor=factor,
         how=how,
+        ratio=ratio,
     )
 
 
@@ -293,8 +293,8 @@ def _parallel(facts: Facts) -> Iterator[IdleCause]:
         facts,
         why=why,
         change=_more_at_once(facts, most, at_once),
-        factor=most / at_once,
-        how=f"{how}; {most} / {at_once}{_times(most, at_once)}",
+        how=f"{how}; {most} / {at_once}",
+        ratio=(most, at_once),
     )
 
 
@@ -349,17 +349,11 @@ def _idle(facts: Facts) -> Iterator[IdleCause]:
         facts,
         why=f"While trials train, the GPUs are {busy_pct:.0f}% busy.",
         change="give each GPU more to do at once: a larger batch, more environments, or less waiting between steps",
-        factor=100.0 / busy_pct,
-        how=f"{duty_pct:.3g}% busy / {share:.3g} of the time that trains = {busy_pct:.3g}%; 100 / {busy_pct:.3g}"
-        f"{_times(100.0, busy_pct)}",
+        how=f"{duty_pct:.3g}% busy / {share:.3g} of the time that trains = {busy_pct:.3g}%; 100 / {busy_pct:.3g}",
+        ratio=(100.0, busy_pct),
     )
 
 
 def _duty(facts: Facts) -> float | None:
     """Return the mean utilisation of the GPUs in percent; None where it is unknown."""
     return facts.setup.duty_pct.value if facts.setup.duty_pct else None
-
-
-def _times(part: float, of: float) -> str:
-    """Return the end of a division as text."""
-    return f" = {part / of:.2f} times" if of else ""

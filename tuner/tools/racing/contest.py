@@ -2,26 +2,18 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import isfinite
 from statistics import median
 
 from tuner.errors import TrainerError
 from tuner.export import figure, in_words, score_text
-from tuner.probe import (
-    Answer,
-    Blame,
-    Failure,
-    FailureKind,
-    Next,
-    ProbeResult,
-    with_sure_speed,
-)
+from tuner.probe import Answer, Blame, Failure, FailureKind, Next, ProbeResult, with_sure_speed
 from tuner.records.case_record import RunRecord, scored_by
 from tuner.running.job import Job
 from tuner.running.prober import run_in
-from tuner.search.scores import Mean, ahead, constant, means, standings, thinned
+from tuner.search.scores import Mean, RaceStanding, ahead, constant, means, standings, thinned
 from tuner.store.races import RaceRuns
 from tuner.study import Case, ProbeSpec, same_launch
 from tuner.tools.racing.entrants import Entrant, Round, better_half, rounds
@@ -88,21 +80,8 @@ class RunFollower:
         self.curve.append((max(0.0, score.t_s - result.start_up_s), score.value))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
-    """Where a config stands in a race."""
-
-    entrant: Entrant
-    mean: Mean | None
-    """Its mean score after `seconds`; None where no run of the config has a score."""
-    seconds: float
-    """The longest time for which the config was trained, in seconds."""
-    runs: tuple[RunRecord, ...]
-
-    @property
-    def failure(self) -> str | None:
-        """Why the config left the race; None where it did not."""
-        return next((run.why_out for run in self.runs if run.why_out), None)
+Place = RaceStanding[Entrant]
+"""Where a config stands in a race."""
 
 
 class Race:
@@ -145,7 +124,7 @@ class Race:
             if not self._run_round(turn, entrants):
                 break
             scores = means(self._made(entrants), turn.seconds)
-            order = better_half([scores[at].value if at in scores else None for at in range(len(entrants))])
+            order = better_half([scores[entrant].value if entrant in scores else None for entrant in entrants])
             entrants = [entrants[place] for place in order]
             if len(entrants) < 2:
                 break
@@ -153,27 +132,16 @@ class Race:
 
     def standing(self) -> list[Place]:
         """Return how the configs stand after the runs so far: those that trained longest first, then by score."""
-        made = self._made(self._entrants)
-        return [
-            Place(
-                entrant=self._entrants[standing.config],
-                mean=standing.mean,
-                seconds=standing.seconds,
-                runs=tuple(made[standing.config]),
-            )
-            for standing in standings(made)
-        ]
+        return standings(self._made(self._entrants))
 
     def _past(self) -> list[RunRecord]:
         """Return the runs so far whose scores were read from what the study names now."""
         return scored_by(self._runs.read(), self._job.bench.trainer.score_source)
 
-    def _made(self, among: Sequence[Entrant]) -> dict[int, list[RunRecord]]:
-        """Return the runs so far of each of these configs, by position."""
+    def _made(self, among: Sequence[Entrant]) -> dict[Entrant, list[RunRecord]]:
+        """Return the runs so far of each of these configs."""
         runs = self._past()
-        return {
-            at: [run for run in runs if same_launch(run.config, entrant.config)] for at, entrant in enumerate(among)
-        }
+        return {entrant: [run for run in runs if same_launch(run.config, entrant.config)] for entrant in among}
 
     def _run_round(self, turn: Round, entrants: Sequence[Entrant]) -> bool:
         """Return whether a round is complete, after making its missing runs.

@@ -52,6 +52,9 @@ class Entrant:
     shared: frozenset[str] = frozenset()
     """The parameters that have the same value in all configs of the race."""
 
+    def __hash__(self) -> int:
+        return hash(launch_digest(self.config))
+
     @property
     def kind(self) -> str:
         """Why the config takes part, in a few words."""
@@ -121,7 +124,5 @@ def _between(configs: Sequence[Standing], taken: set[str]) -> Standing | None:
         return (at - min(of)) / ((max(of) - min(of)) or 1.0)
 
     return max(
-        free,
-        key=lambda point: min(share(point.value, values), share(point.samples_per_s or 0.0, speeds)),
-        default=None,
+        free, key=lambda point: min(share(point.value, values), share(point.samples_per_s or 0.0, speeds)), default=None
     )

@@ -8,21 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from tuner.devices.found import Link, device_variables, nccl_variables, part_of
+from tuner.devices.found import Link, device_variables, nccl_variables
 from tuner.errors import DeviceError, OutputError, TrainerError, TunerError
-from tuner.nodes.source import Nodes
-from tuner.probe import (
-    Answer,
-    Blame,
-    DeviceSource,
-    FailureKind,
-    Next,
-    ProbePlan,
-    Prober,
-    ProbeResult,
-    Slot,
-    Stop,
-)
+from tuner.probe import Answer, Blame, DeviceSource, FailureKind, Next, ProbePlan, Prober, ProbeResult, Slot, Stop
 from tuner.running.prober import run_in
 from tuner.study import Config, ProbeSpec
 from tuner.tools.scaling.results import COUNTS, Measurement, Mode, Results, Route, Subject, read, write
@@ -70,6 +58,17 @@ class Run:
 def counts(asked: Sequence[int] | None, visible: int) -> tuple[int, ...]:
     """Return the numbers of GPUs to measure, in order; 1 is always among them, because it is the baseline."""
     return tuple(sorted({1, *(asked or [count for count in COUNTS if count <= visible])}))
+
+
+def nodes_of(count: int, each: int | None) -> int:
+    """Return the nodes that so many devices need where a node has `each`; None means that a machine has all.
+
+    Raises DeviceError where a node would have fewer than another.
+    """
+    nodes = -(-count // each) if each else 1
+    if count % nodes:
+        raise DeviceError(f"{count} devices leave a node with fewer than another; name up to {each}, or {each} x NODES")
+    return nodes
 
 
 def routes(links: Sequence[Link], *, on_gpu: bool, over_nodes: bool = False) -> tuple[Route, ...]:
@@ -127,15 +126,15 @@ class Measuring:
 
     def __init__(
         self,
-        source: DeviceSource,
+        part: Callable[[Sequence[int]], DeviceSource],
         *,
         open_prober: Callable[[DeviceSource], Prober],
         folder: Path,
+        each: int | None = None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`source` has all devices of the machine, or of several nodes; `folder` takes the files of the probes."""
-        self._source = source
-        self._nodes = source if isinstance(source, Nodes) else None
+        """`part` returns devices by their positions; for `each` see `nodes_of`; `folder` takes files of the probes."""
+        self._part, self._each = part, each
         self._open_prober = open_prober
         self._folder = folder
         self._interrupted = interrupted
@@ -150,7 +149,7 @@ class Measuring:
         if self._open.keys() != set(run.teams):
             self.close()
             for team in run.teams:
-                part = self._nodes.part(len(team.gpus)) if self._nodes else part_of(self._source, team.gpus)
+                part = self._part(team.gpus)
                 self._open[team] = part, self._open_prober(part)
         together = _Together(len(run.teams), subject.limits.window_seconds, self._interrupted)
         with ThreadPoolExecutor(len(run.teams)) as pool:
@@ -173,8 +172,8 @@ class Measuring:
             devices=source.devices,
             out_dir=folder,
             limits=subject.limits,
-            variables={**({} if self._nodes else here), **subject.variables},
-            nodes=self._nodes.nodes_for(len(team.gpus)) if self._nodes else 1,
+            variables={**({} if self._each else here), **subject.variables},
+            nodes=nodes_of(len(team.gpus), self._each),
         )
         try:
             return run_in(slot, partial(subject.plan, config), lambda plan: prober(plan, together.stop(place)))

@@ -11,22 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tuner import probe
 from tuner.errors import StudyError
 from tuner.export import CaseView, in_words, with_error
-from tuner.probe import (
-    OUT_OF_MEMORY,
-    TOLD,
-    Answer,
-    Evidence,
-    Failure,
-    FailureKind,
-    Next,
-    ProbePlan,
-    ProbeResult,
-    Stop,
-    duration,
-    unlaunched,
-)
 from tuner.records.trial import COMPLETE, MEMORY_SHARE, SoakSettings, TrialRecord
 from tuner.running.job import Job, Purpose
 from tuner.running.workbench import Workbench
@@ -42,7 +29,7 @@ from tuner.trainers.base import Trainer
 from tuner.trainers.registry import open_trainer
 
 
-def reported(lines: Iterable[str], *, oom: bool, gpu: bool) -> Failure:
+def reported(lines: Iterable[str], *, oom: bool, gpu: bool) -> probe.Failure:
     """Return the out-of-memory failure that the output of a training shows, or that its user reports.
 
     Args:
@@ -53,23 +40,24 @@ def reported(lines: Iterable[str], *, oom: bool, gpu: bool) -> Failure:
     Raises:
         StudyError: where neither says that memory ran out: the study would learn nothing from it.
     """
-    evidence, is_empty = Evidence(), True
+    evidence, is_empty = probe.Evidence(), True
     for line in lines:
         evidence.feed(without_keys(line), 0.0)
         is_empty = False
     failure = evidence.failure()
-    if failure and failure.kind in OUT_OF_MEMORY:
+    if failure and failure.kind in probe.OUT_OF_MEMORY:
         return failure
     if not oom:
         shown = (
             f"it shows {failure.kind}: {failure.detail}" if failure else "no line of it shows why the training failed"
         )
         raise StudyError(f"{'nothing is told' if is_empty else shown}; give --oom where the training ran out of memory")
-    kind = FailureKind.GPU_OOM if gpu else FailureKind.HOST_OOM
-    return Failure(kind=kind, rule=TOLD, detail="a training with this config ran out of memory, as its user told")
+    kind = probe.FailureKind.GPU_OOM if gpu else probe.FailureKind.HOST_OOM
+    detail = "a training with this config ran out of memory, as its user told"
+    return probe.Failure(kind=kind, rule=probe.TOLD, detail=detail)
 
 
-def telling(job: Job, config: Config, failure: Failure, ladder: str | None) -> Job:
+def telling(job: Job, config: Config, failure: probe.Failure, ladder: str | None) -> Job:
     """Return the job that stores one trial of a config with this failure, and starts nothing.
 
     From then on no config may be the best that needs as much memory. It grows with the values of `ladder`.
@@ -79,11 +67,11 @@ def telling(job: Job, config: Config, failure: Failure, ladder: str | None) -> J
     def choose(history: History, price: Price) -> Choice | Done:
         return choices.pop() if choices else Done(reason="the study knows it now")
 
-    def probe(plan: ProbePlan, stop: Stop) -> ProbeResult:
-        return unlaunched(plan.config, failure, plan.digest)
+    def told(plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
+        return probe.unlaunched(plan.config, failure, plan.digest)
 
     purpose = Purpose(strategy=lambda *_: Strategy(choosers=(choose,)), limited=False, competing=False, keeps_end=False)
-    return replace(job, probe=probe, purpose=purpose)
+    return replace(job, probe=told, purpose=purpose)
 
 
 CLEAR_CHANCE = 0.97
@@ -117,7 +105,7 @@ def soaking(
         keeps_end=False,
         ineligible=partial(_ineligibility, training=training),
         settled=SoakFollower(60.0 * minutes, training, ends_when_good=bench.spec.soak.provokes),
-        limits=lambda probe: probe.timed(60.0 * minutes),
+        limits=lambda limits: limits.timed(60.0 * minutes),
         trainer=_provoking_trainer(bench),
     )
 
@@ -135,7 +123,7 @@ def _provoking_trainer(bench: Workbench) -> Trainer | None:
     return open_trainer(bench.spec.trainer.model_copy(update={"options": changed}))
 
 
-def _ineligibility(result: ProbeResult, *, training: WholeTraining) -> str | None:
+def _ineligibility(result: probe.ProbeResult, *, training: WholeTraining) -> str | None:
     """Return why a config that was soaked may not be the best; None where it may."""
     lasting = training.lasts(result.devices, result)
     return None if lasting is None or lasting.chance >= SURE else training.in_short(lasting)
@@ -154,7 +142,7 @@ class SoakFollower:
         self._sure_chance = CLEAR_CHANCE if training.provoked and ends_when_good else 1.0
         self._probe, self._judged_s = "", 0.0
 
-    def __call__(self, so_far: ProbeResult) -> Answer:
+    def __call__(self, so_far: probe.ProbeResult) -> probe.Answer:
         """Return whether the soak goes on.
 
         It ends after all its time, or once two things are known: whether memory lasts, and the speed within 2 %. It is
@@ -162,17 +150,17 @@ class SoakFollower:
         """
         trained_s = 0.0 if so_far.start_up_s is None else so_far.total_s - so_far.start_up_s
         if trained_s >= self._seconds:
-            return Answer(Next.ENOUGH)
+            return probe.Answer(probe.Next.ENOUGH)
         next_s = 1.02 * self._judged_s if self._probe == so_far.started_at else 0.0
         if trained_s < max(0.2 * self._seconds, next_s):
-            return Answer(Next.MORE)
+            return probe.Answer(probe.Next.MORE)
         self._probe, self._judged_s = so_far.started_at, trained_s
         lasting = self._training.lasts(so_far.devices, so_far)
         fills, lasts = 1.0 - CLEAR_CHANCE, self._sure_chance
         is_clear = lasting is not None and (lasting.chance <= fills or lasting.chance > lasts)
         speed, error = so_far.samples_per_s, so_far.samples_per_s_se
         may_end = speed is None or (error is not None and error <= 0.02 * speed)
-        return Answer(Next.ENOUGH) if is_clear and may_end else Answer(Next.MORE)
+        return probe.Answer(probe.Next.ENOUGH) if is_clear and may_end else probe.Answer(probe.Next.MORE)
 
 
 class Soak(NamedTuple):
@@ -191,13 +179,13 @@ class Soak(NamedTuple):
     @property
     def trained_s(self) -> float:
         """How long the soak took, in seconds from its first mark on."""
-        probe = self.trial.probe
-        return 0.0 if probe.start_up_s is None or probe.total_s is None else probe.total_s - probe.start_up_s
+        begin_s, end_s = self.trial.probe.start_up_s, self.trial.probe.total_s
+        return 0.0 if begin_s is None or end_s is None else end_s - begin_s
 
     @property
     def shows_growth(self) -> bool:
         """Whether memory grew all the time."""
-        return self.lasting is not None and self.lasting.kind == "slope"
+        return self.lasting is not None and self.lasting.rising.kind == "slope"
 
     @property
     def share(self) -> float:
@@ -397,13 +385,13 @@ def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
 
 def _outcome(soak: Soak, training: WholeTraining) -> str:
     """Return what a soak showed of memory and speed."""
-    probe = soak.trial.probe
+    record = soak.trial.probe
     if soak.lasting:
         memory = training.in_short(soak.lasting)
     else:
-        memory = probe.failure.detail if probe.failure else "its memory is unknown"
+        memory = record.failure.detail if record.failure else "its memory is unknown"
     speed = soak.trial.samples_per_s
-    return f"{memory}; {with_error(speed, probe.samples_per_s_se)} samples/s" if speed else memory
+    return f"{memory}; {with_error(speed, record.samples_per_s_se)} samples/s" if speed else memory
 
 
 def _longer_soak(soak: Soak) -> Iterator[str]:
@@ -415,7 +403,6 @@ def _longer_soak(soak: Soak) -> Iterator[str]:
     if lasting is None or lasting.filled_h >= lasting.hours:
         return
     minutes = math.ceil(soak.trained_s / 60.0 * lasting.hours / lasting.filled_h)
-    yield (
-        f"`--minutes {minutes}` would show growth of less than {lasting.hidden_mib_per_h:.0f} MiB an hour, which hides "
-        f"in this soak of {duration(soak.trained_s)} and is allowed for"
-    )
+    growth = f"growth of less than {lasting.rising.hidden_mib_per_h:.0f} MiB an hour"
+    soaked = probe.duration(soak.trained_s)
+    yield f"`--minutes {minutes}` would show {growth}, which hides in this soak of {soaked} and is allowed for"

@@ -87,19 +87,19 @@ class WholeTraining:
 
     def in_short(self, lasting: Lasts) -> str:
         """Return whether memory lasts, and which growth the soak excludes, in one sentence part."""
-        gib = lasting.total_mib >= 10 * MIB_PER_GIB
+        rising, gib = lasting.rising, lasting.total_mib >= 10 * MIB_PER_GIB
         now, most, total = (
             f"{mib / MIB_PER_GIB:.1f}" if gib else f"{mib:.0f}"
-            for mib in (lasting.now_mib, lasting.most_mib, lasting.total_mib)
+            for mib in (rising.now_mib, lasting.most_mib, lasting.total_mib)
         )
-        shape = {"flat": "flat", "steps": "in steps that become rarer", "slope": "growing all the time"}[lasting.kind]
-        if lasting.hidden_mib_per_h:
-            shape += f" (growth above {lasting.hidden_mib_per_h:,.0f} MiB an hour is excluded)"
+        shape = {"flat": "flat", "steps": "in steps that become rarer", "slope": "growing all the time"}[rising.kind]
+        if rising.hidden_mib_per_h:
+            shape += f" (growth above {rising.hidden_mib_per_h:,.0f} MiB an hour is excluded)"
         is_likely = lasting.chance >= 0.5
         percent = 100.0 * min(max(lasting.chance, 1.0 - lasting.chance), 0.99)  # no soak is surer: it may not meet all
         confidence = f" with {percent:.0f} % probability"
-        if lasting.seen_s < 60.0 and lasting.chance >= SURE:
-            confidence = f", as far as a soak of {duration(lasting.seen_s)} can show"
+        if rising.end_s < 60.0 and lasting.chance >= SURE:
+            confidence = f", as far as a soak of {duration(rising.end_s)} can show"
         claim = f"lasts {self}" if is_likely else f"runs out within {self}"
         bound = "at most" if lasting.chance >= SURE else "it may reach"
         return f"memory {claim}{confidence}: {now} {'GiB' if gib else 'MiB'} now, {shape}, {bound} {most} of {total}"

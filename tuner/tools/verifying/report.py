@@ -10,9 +10,6 @@ from tuner.store.opening import differences
 from tuner.tools.verifying.slowdown import FINE, Slowdown
 from tuner.tools.verifying.verification import Exit, Findings, Subject
 
-SLOWDOWNS = (0.03, 0.05, 0.10)
-"""The slowdowns for which the power of a test is told."""
-
 
 def changed_settings(view: CaseView, identity: Mapping[str, Any]) -> Iterator[str]:
     """Yield which settings differ from those with which a case was measured; `identity` has those of now."""
@@ -48,7 +45,8 @@ def report(findings: Findings) -> Iterator[str]:
         )
     last = findings.slowdown(best)
     yield _verdict(findings, last)
-    chances = (f"{100 * slower:.0f} %: {100 * last.power(slower, findings.at_least):.0f} %" for slower in SLOWDOWNS)
+    power = {slower: last.power(slower, findings.at_least) for slower in (0.03, 0.05, 0.10)}
+    chances = (f"{100 * slower:.0f} %: {100 * chance:.0f} %" for slower, chance in power.items())
     yield f"the chance that such a test sees a slowdown of {', of '.join(chances)}"
 
 

@@ -11,19 +11,8 @@ from tuner.probe import error_of_mean, student_tail
 
 FALSE_ALARM = 0.01
 """The probability with which a test calls a config slower that is just as fast as it must be. Chosen."""
-USUALLY_SEEN = 0.9
-"""A slowdown that tests see with this probability is one that they promise to see. Chosen."""
-LEAST_SCATTER = 0.003
-"""The least standard deviation of the speeds of several runs of one config, as a share: equal runs may be so by chance.
-
-Chosen.
-"""
 FINE = 0.02
 """A test needs no more runs once it sees a slowdown that is so much larger than the one that is allowed. Chosen."""
-MOSTLY = 0.9
-"""More runs hardly reduce an error of which so much comes from the study: the other part is less than half. Chosen."""
-COARSE = 0.10
-"""A test that would not see even a slowdown so much larger than the one that is allowed says nothing. Chosen."""
 
 
 class Reading(NamedTuple):
@@ -43,13 +32,16 @@ class Scatter(NamedTuple):
 
 
 def scatter(configs: Iterable[Sequence[Reading]]) -> Scatter:
-    """Return the scatter of the runs of one config, pooled over several configs that have run twice at least."""
+    """Return the scatter of the runs of one config, pooled over several configs that have run twice at least.
+
+    It is 0.3 % at least (chosen): equal runs may be so by chance.
+    """
     squares, freedom = 0.0, 0
     for runs in configs:
         mean = fmean(run.value for run in runs)
         squares += sum((run.value / mean - 1.0) ** 2 for run in runs)
         freedom += len(runs) - 1
-    return Scatter(max(math.sqrt(squares / freedom), LEAST_SCATTER), freedom)
+    return Scatter(max(math.sqrt(squares / freedom), 0.003), freedom)
 
 
 def mean(runs: Sequence[Reading], scatter: Scatter) -> Reading:
@@ -96,13 +88,13 @@ class Slowdown:
 
     @property
     def seen(self) -> float:
-        """By how much slower than allowed a config must be for the test to see it with the promised probability."""
-        return (self._limit + NormalDist().inv_cdf(USUALLY_SEEN)) * self.error
+        """By how much slower than allowed a config must be for the test to see it with 90 % probability (chosen)."""
+        return (self._limit + NormalDist().inv_cdf(0.9)) * self.error
 
     @property
     def is_fine(self) -> bool:
-        """Whether more runs are not needed, or would hardly reduce the error."""
-        return self.seen <= FINE or self.of_study > MOSTLY * self.error
+        """Whether more runs are not needed, or would hardly reduce the error: 90 % of it come from the study."""
+        return self.seen <= FINE or self.of_study > 0.9 * self.error
 
     def power(self, slowdown: float, at_least: float) -> float:
         """Return the probability with which such a test sees a slowdown, such as 0.03 for 3 %."""

@@ -15,7 +15,7 @@ from tuner.running.prober import run_in
 from tuner.search.standing import Standing
 from tuner.search.verdict import settled
 from tuner.study import Case, Config, launch_digest
-from tuner.tools.verifying.slowdown import COARSE, Reading, Slowdown, scatter
+from tuner.tools.verifying.slowdown import Reading, Slowdown, scatter
 
 LEAST_RUNS = 4
 """The fewest runs in all, however long they take: fewer do not show how far runs scatter."""
@@ -125,7 +125,8 @@ class Findings:
         if slowdown.is_below(self.at_least, best.waits):
             return Exit.SLOWER
         is_explained = slowdown.is_below(self.at_least)
-        is_coarse = slowdown.seen > COARSE and not slowdown.is_above(self.at_least)
+        # a test that would not see even a slowdown 10 % larger than the one that is allowed says nothing (chosen)
+        is_coarse = slowdown.seen > 0.10 and not slowdown.is_above(self.at_least)
         return Exit.UNKNOWN if is_explained or is_coarse else Exit.HOLDS
 
     @property
@@ -183,13 +184,12 @@ class Verification:
         if not value(result, subject.metric):
             raise TrainerError(f"{subject.name} ran, and its {subject.metric} could not be measured")
         before = next((trial.probe.training for trial in reversed(subject.then.trials) if trial.probe.training), None)
-        if before and result.training:
-            changed = differences(before.signature, result.training.signature)
-            if changed:
-                raise TrainerError(
-                    f"{subject.name} trains something else than in the study, so speeds do not compare: "
-                    f"{'; '.join(map(str, changed))}; `tuner optimize` with another --name searches anew"
-                )
+        now = result.training
+        if before and now and (changed := differences(before.signature, now.signature)):
+            raise TrainerError(
+                f"{subject.name} trains something else than in the study, so speeds do not compare: "
+                f"{'; '.join(map(str, changed))}; `tuner optimize` with another --name searches anew"
+            )
         return result
 
 

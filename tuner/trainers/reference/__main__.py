@@ -13,16 +13,16 @@ def settings_from(argv: list[str] | None = None) -> tuple[own.TeamSettings, own.
     parser = own.team_parser("tuner.trainers.reference")
     for name, schema in own.RunConfig.model_json_schema()["properties"].items():
         parser.add_argument(own.option(name), type=_value, default=argparse.SUPPRESS, help=schema["description"])
-    parser.add_argument("--iterations", type=own.read_whole, default=10)
+    parser.add_argument("--iterations", type=own.read_whole, default=10_000, help="default: %(default)s")
     parser.add_argument("--out-dir", type=Path, required=True, help="takes model.pt and log.txt")
     given = parser.parse_args(argv)
     config = {name: value for name, value in vars(given).items() if name in own.RunConfig.model_fields}
     try:
-        settings = own.run_settings(config, hidden_units=own.hidden_units(given), iterations=given.iterations)
-        settings.asked.check_on(given.devices[0])
+        asked = own.run_config(config)
+        asked.check_on(given.devices[0])
     except TrainerError as refusal:
         parser.error(str(refusal))
-    return own.team_settings(parser, given), settings, given.out_dir
+    return own.team_settings(parser, given), own.TrainingSettings(asked, given.iterations), given.out_dir
 
 
 def _value(text: str) -> bool | int | str:

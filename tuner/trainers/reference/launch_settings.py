@@ -21,23 +21,6 @@ STEPS_PER_ITERATION = 32
 """The control steps of each environment in one iteration."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AgentSettings:
-    """What the agent is built and trained with."""
-
-    hidden_layers: int
-    hidden_units: int
-    update_epochs: int
-    batch_size: int
-    """The minibatch in multiples of `num_envs`."""
-    minibatch: int | None = None
-    """The minibatch in samples of one rank, in place of `batch_size`; at most all samples of an iteration."""
-
-    def minibatch_of(self, num_envs: int) -> int:
-        """Return the minibatch in samples of one rank."""
-        return self.minibatch or self.batch_size * num_envs
-
-
 def default_hidden_units(device: str) -> int:
     """Choose the width of hidden layers: 1024 on a GPU, as MimicKit's agents; 64 on a CPU, so that a probe is short."""
     return 1024 if device.startswith("cuda") else 64
@@ -75,17 +58,21 @@ class RunConfig(Strict):
         """The batches that each worker prepares ahead; None without workers."""
         return (self.prefetch_factor or 2) if self.num_workers else None
 
-    def agent(self, hidden_units: int) -> AgentSettings:
-        """Return the agent of the variant; `hiutil` has at least 20 epochs and batches of at most 2."""
-        is_high = self.agent_variant == "hiutil"
-        epochs, batch_size = self.update_epochs or 5, self.batch_size or 4
-        return AgentSettings(
-            hidden_layers=3 if is_high else 2,
-            hidden_units=hidden_units,
-            update_epochs=max(20, epochs) if is_high else epochs,
-            batch_size=min(2, batch_size) if is_high else batch_size,
-            minibatch=self.minibatch,
-        )
+    @property
+    def hidden_layers(self) -> int:
+        """The hidden layers of each network."""
+        return 3 if self.agent_variant == "hiutil" else 2
+
+    @property
+    def epochs(self) -> int:
+        """The epochs of an update: at least 20 with `hiutil`."""
+        epochs = self.update_epochs or 5
+        return max(20, epochs) if self.agent_variant == "hiutil" else epochs
+
+    def samples_of_minibatch(self, num_envs: int) -> int:
+        """Return the minibatch in samples of one rank: at most two samples of each environment with `hiutil`."""
+        each = self.batch_size or 4
+        return self.minibatch or num_envs * (min(2, each) if self.agent_variant == "hiutil" else each)
 
     def check_on(self, device: str) -> None:
         """Raise ConfigRefusedError for a setting that cannot work on ranks with this device, such as `cpu`."""
@@ -144,6 +131,8 @@ class TeamSettings(RankTeam):
     method: Method
     num_envs: int
     """Environments per device."""
+    hidden_units: int
+    """The width of hidden layers."""
     env_mib: int = 0
     """The memory that each environment holds besides its samples, as a simulator's contacts and meshes do, in MiB."""
     seed: int
@@ -153,14 +142,7 @@ class TrainingSettings(NamedTuple):
     """The settings of one run."""
 
     asked: RunConfig
-    agent: AgentSettings
     iterations: int
-
-
-def run_settings(config: Mapping[str, Value], *, hidden_units: int, iterations: int) -> TrainingSettings:
-    """Return the settings of the run for a config. Raises the errors of `run_config`."""
-    asked = run_config(config)
-    return TrainingSettings(asked=asked, agent=asked.agent(hidden_units), iterations=iterations)
 
 
 def team_parser(module: str) -> argparse.ArgumentParser:
@@ -195,14 +177,10 @@ def team_settings(parser: argparse.ArgumentParser, given: argparse.Namespace) ->
         node_rank=given.node_rank,
         head=given.head,
         num_envs=given.num_envs,
+        hidden_units=given.hidden_units or default_hidden_units(given.devices[0]),
         env_mib=given.env_mib,
         seed=given.seed,
     )
-
-
-def hidden_units(given: argparse.Namespace) -> int:
-    """Return the width of hidden layers."""
-    return given.hidden_units or default_hidden_units(given.devices[0])
 
 
 def read_whole(text: str, *, least: int = 1) -> int:

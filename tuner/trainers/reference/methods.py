@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from tuner.errors import ConfigRefusedError
-from tuner.trainers.reference.launch_settings import AgentSettings, Method, Precision
+from tuner.trainers.reference.launch_settings import Method, Precision
 from tuner.trainers.reference.world import FEATURES, JOINTS, OBSERVATION, ControlStep
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -123,9 +123,9 @@ class Mlp(nn.Sequential):
             return last(hidden.float())
 
 
-def mlp(inputs: int, outputs: int, agent: AgentSettings) -> Mlp:
-    """Build a network with the agent's hidden layers, [batch, inputs] → [batch, outputs]."""
-    sizes = (inputs, *(agent.hidden_units,) * agent.hidden_layers)
+def mlp(inputs: int, outputs: int, hidden_sizes: Sequence[int]) -> Mlp:
+    """Build a network with hidden layers of some sizes, [batch, inputs] → [batch, outputs]."""
+    sizes = (inputs, *hidden_sizes)
     hidden = [layer for size, after in itertools.pairwise(sizes) for layer in (nn.Linear(size, after), nn.ReLU())]
     return Mlp(*hidden, nn.Linear(sizes[-1], outputs))
 
@@ -136,10 +136,10 @@ class ActorCritic(nn.Module):
     std_rad = 0.2
     """The standard deviation of a joint target."""
 
-    def __init__(self, agent: AgentSettings) -> None:
+    def __init__(self, hidden_sizes: Sequence[int]) -> None:
         super().__init__()
-        self.actor = mlp(OBSERVATION, JOINTS, agent)
-        self.critic = mlp(OBSERVATION, 1, agent)
+        self.actor = mlp(OBSERVATION, JOINTS, hidden_sizes)
+        self.critic = mlp(OBSERVATION, 1, hidden_sizes)
 
     def act(self, observation: Tensor) -> tuple[Tensor, Tensor]:
         """Draw joint targets in rad, [num_envs, JOINTS], and return them with their log-likelihood, [num_envs]."""
@@ -195,9 +195,9 @@ class Discriminator(NetworkLoss):
     most_reward = -math.log(1e-4)
     """At this value the discriminator is almost certain that it sees a clip."""
 
-    def __init__(self, agent: AgentSettings) -> None:
+    def __init__(self, hidden_sizes: Sequence[int]) -> None:
         super().__init__()
-        self.net = mlp(self.inputs, 1, agent)
+        self.net = mlp(self.inputs, 1, hidden_sizes)
 
     def evidence(self, step: ControlStep) -> tuple[Tensor, Tensor]:
         """Return what the policy shows and what it should show: two tensors [num_envs, inputs]."""
@@ -233,12 +233,12 @@ class DifferenceDiscriminator(Discriminator):
 class Networks(nn.Module):
     """All networks of a method; deepmimic has no discriminator."""
 
-    def __init__(self, method: Method, agent: AgentSettings) -> None:
+    def __init__(self, method: Method, hidden_sizes: Sequence[int]) -> None:
         super().__init__()
-        self.policy = ActorCritic(agent)
+        self.policy = ActorCritic(hidden_sizes)
         self.discriminator = None
         if method != "deepmimic":
-            self.discriminator = DifferenceDiscriminator(agent) if method == "add" else Discriminator(agent)
+            self.discriminator = (DifferenceDiscriminator if method == "add" else Discriminator)(hidden_sizes)
 
     def learners(
         self, *, update_epochs: int, minibatch: int, formats: Numerics, compiled: bool = False

@@ -79,12 +79,11 @@ class ReferenceTrainer(base.Trainer):
                 f"case {case.name!r} is unknown to the reference trainer; it knows {', '.join(own.CASES)}"
             )
         out_dir = slot.out_dir / "train"
-        settings = own.run_settings(config, hidden_units=self._hidden_units(slot), iterations=base.iterations(slot))
-        settings.asked.check_on(base.device_names(slot.devices)[0])
+        own.run_config(config).check_on(base.device_names(slot.devices)[0])
         parameters = [name for name in own.RunConfig.model_fields if name in config]
         words = (
             *(word for name in parameters for word in (own.option(name), written(config[name]))),
-            *(() if slot.to_train else ("--iterations", str(settings.iterations))),
+            *(() if slot.to_train else ("--iterations", str(base.iterations(slot)))),
             *("--out-dir", str(out_dir)),
         )
         planned = self._planned("tuner.trainers.reference", case, config, slot, *words)

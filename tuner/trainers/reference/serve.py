@@ -4,20 +4,18 @@
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from tuner.trainers.reference import launch_settings as own
-from tuner.trainers.reference.methods import Networks
 from tuner.trainers.reference.team_ranks import TeamRank, serve
-from tuner.trainers.reference.training import fresh_clips, iterations, show
+from tuner.trainers.reference.training import fresh_clips, iterations, networks_of, show
 
 
-def train(width: int, rank: TeamRank[own.TeamSettings], request: dict[str, Any], stopped: Callable[[], bool]) -> None:
-    """Make a run whose hidden layers are `width` wide."""
-    settings = own.run_settings(request["config"], hidden_units=width, iterations=request["iterations"])
-    with fresh_clips(rank, settings) as clips:
-        networks = Networks(rank.team.method, settings.agent).to(rank.device)
+def train(rank: TeamRank[own.TeamSettings], request: dict[str, Any], stopped: Callable[[], bool]) -> None:
+    """Make the run that a request asks for."""
+    settings = own.TrainingSettings(own.run_config(request["config"]), request["iterations"])
+    with fresh_clips(rank, settings.asked) as clips:
+        networks = networks_of(rank, settings.asked)
         for line in iterations(rank, networks, clips, settings):
             if rank.leads:
                 show(line)
@@ -27,5 +25,4 @@ def train(width: int, rank: TeamRank[own.TeamSettings], request: dict[str, Any],
 
 if __name__ == "__main__":
     parser = own.team_parser("tuner.trainers.reference.serve")
-    given = parser.parse_args()
-    serve(own.team_settings(parser, given), partial(train, own.hidden_units(given)))
+    serve(own.team_settings(parser, parser.parse_args()), train)

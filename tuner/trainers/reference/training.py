@@ -10,15 +10,8 @@ import torch
 from torch import Tensor
 
 from tuner.progress import report
-from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, TeamSettings, TrainingSettings
-from tuner.trainers.reference.methods import (
-    ActorCritic,
-    Discriminator,
-    Networks,
-    Numerics,
-    Samples,
-    numerics,
-)
+from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, RunConfig, TeamSettings, TrainingSettings
+from tuner.trainers.reference.methods import ActorCritic, Discriminator, Networks, Numerics, Samples, numerics
 from tuner.trainers.reference.team_ranks import TeamRank, busy_meter, prepare, process_group, start
 from tuner.trainers.reference.world import ClipStream, MotionClips, TrackingEnv, frames_needed
 
@@ -91,7 +84,7 @@ def lambda_returns(reward: Tensor, value: Tensor, alive: Tensor, last_value: Ten
 
 
 @contextmanager
-def fresh_clips(rank: TeamRank[TeamSettings], settings: TrainingSettings) -> Iterator[ClipStream]:
+def fresh_clips(rank: TeamRank[TeamSettings], asked: RunConfig) -> Iterator[ClipStream]:
     """Yield the clips of a run that begins, with its seed; their workers start at once and end with the run."""
     torch.manual_seed(rank.team.seed + rank.number)
     stream = ClipStream(
@@ -100,11 +93,16 @@ def fresh_clips(rank: TeamRank[TeamSettings], settings: TrainingSettings) -> Ite
         rank=rank.number,
         ranks=rank.team.ranks,
         device=rank.device,
-        num_workers=settings.asked.num_workers,
-        prefetch_factor=settings.asked.ahead,
+        num_workers=asked.num_workers,
+        prefetch_factor=asked.ahead,
     )
     with closing(stream) as clips:
         yield clips
+
+
+def networks_of(rank: TeamRank[TeamSettings], asked: RunConfig) -> Networks:
+    """Return new networks on the device of a rank."""
+    return Networks(rank.team.method, [rank.team.hidden_units] * asked.hidden_layers).to(rank.device)
 
 
 def iterations(
@@ -119,8 +117,8 @@ def iterations(
     torch.set_float32_matmul_precision("high" if asked.tf32 else "highest")  # another run of a session may differ
     formats = numerics(asked.precision, rank.device)
     learners = networks.learners(
-        update_epochs=settings.agent.update_epochs,
-        minibatch=settings.agent.minibatch_of(rank.team.num_envs),
+        update_epochs=asked.epochs,
+        minibatch=asked.samples_of_minibatch(rank.team.num_envs),
         formats=formats,
         compiled=asked.compile,
     )
@@ -161,8 +159,8 @@ def run(team: TeamSettings, settings: TrainingSettings, out_dir: Path) -> None:
 def _train(number: int, team: TeamSettings, settings: TrainingSettings, out_dir: Path) -> None:
     """Train as one rank; the leading rank writes the log and the model."""
     rank = prepare(number, team)
-    with fresh_clips(rank, settings) as clips, process_group(rank):
-        networks = Networks(team.method, settings.agent).to(rank.device)
+    with fresh_clips(rank, settings.asked) as clips, process_group(rank):
+        networks = networks_of(rank, settings.asked)
         for iteration, line in enumerate(iterations(rank, networks, clips, settings)):
             if rank.leads:
                 with (out_dir / "log.txt").open("a" if iteration else "w", encoding="utf-8") as log:

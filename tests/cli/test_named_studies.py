@@ -1,0 +1,60 @@
+"""`--study`: a study's name, a folder with results, or nothing where only one study has results."""
+
+from pathlib import Path
+
+import pytest
+from tests_cli import Tuner, study_file
+
+from tuner.cli.named_studies import findable, only_study
+from tuner.errors import StudyError
+
+TABLE = Path(__file__).parents[2] / "benchmarks/tables/pi_plus_two_h200/deepmimic_pi_plus_ppo.parquet"
+
+
+def with_database(runs: Path, *names: str) -> None:
+    """Let each of these folders have a database."""
+    for name in names:
+        (runs / name).mkdir(parents=True)
+        (runs / name / "study.db").touch()
+
+
+def test_the_only_study_with_results_needs_no_name(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="no results yet"):
+        only_study(tmp_path, replays=True)
+    with_database(tmp_path, "walk", "walk-replay")
+    assert only_study(tmp_path, replays=False) == "walk"
+    with pytest.raises(StudyError, match="--study walk or walk-replay"):
+        only_study(tmp_path, replays=True)
+
+
+def test_a_study_is_found_by_the_folder_of_its_results(tmp_path: Path) -> None:
+    with_database(tmp_path, "demo-44-20s", "elsewhere", "demo-replay")
+    (file := tmp_path / "demo-44-20s/study.yaml").touch()
+    assert findable("demo-44-20s", tmp_path, replays=False) == str(file)
+    assert findable("demo-replay", tmp_path, replays=True) == "demo-replay"
+    assert findable("demo", tmp_path, replays=False) == "demo"
+    for name, why in (("demo-replay", "the study, demo"), ("elsewhere", "path"), ("nope", "runs?.*demo-44-20s")):
+        with pytest.raises(StudyError, match=why.replace("runs?", "")):
+            findable(name, tmp_path, replays=False)
+
+
+def test_a_study_of_other_values_is_shown_by_its_folder_and_asks_nothing(tuner: Tuner, tmp_path: Path) -> None:
+    changed = ("--set", "num_envs=16", "--max-seconds", "20", "--n-trials", "1")
+    code, out, err = tuner("optimize", "--yes", "--study", study_file(tmp_path), *changed)
+    assert (code, err) == (0, "")
+    code, named, err = tuner("status", "--study", "demo-16-20s")
+    assert (code, err) == (0, "")
+    code, out, err = tuner("status")
+    assert (code, out, "demo-16-20s" in err) == (0, named, True)
+    assert "--study demo-16-20s" in tuner("plan", "--study", tmp_path / "demo.yaml", "--best")[2]
+    code, out, _ = tuner("plan", "--best")
+    assert (code, "train.py 16 " in out) == (0, True)
+
+
+def test_a_replay_is_shown_by_its_folder_and_has_no_script(tuner: Tuner) -> None:
+    assert tuner("optimize", "--study", "pi_plus", "--replay", TABLE, "--n-trials", "2", "--yes")[0] == 0
+    code, out, _ = tuner("status")
+    assert (code, "deepmimic_pi_plus_ppo" in out) == (0, True)
+    assert tuner("export", "--study", "pi_plus-replay")[0] == 0
+    code, _, err = tuner("plan", "--study", "pi_plus-replay", "--best")
+    assert (code, "a replay" in err) == (2, True)

@@ -1,0 +1,55 @@
+"""Which study an option `--study` names: a study file, or a folder of results under `runs/`, also that of a replay."""
+
+from pathlib import Path
+
+from tuner.errors import StudyError
+from tuner.records.urls import DATABASE, REPLAYED
+from tuner.study import is_known, names
+
+STUDY_FILE = "study.yaml"
+"""The study file in a folder of results, where no other file has the study."""
+
+
+def with_results(runs: Path, *, replays: bool = True) -> list[str]:
+    """Return the names of the folders with results, sorted; those of replays only where they are asked for."""
+    folders = sorted(path.parent.name for path in runs.glob(f"*/{DATABASE}"))
+    return [name for name in folders if replays or not is_replay(name, runs)]
+
+
+def only_study(runs: Path, *, replays: bool) -> str:
+    """Return the name of the only folder with results. Raises StudyError where there is none, or more than one."""
+    match with_results(runs, replays=replays):
+        case [only]:
+            return only
+        case []:
+            raise StudyError(f"{runs}/ has no results yet; run `tuner optimize`, or name a --study")
+        case several:
+            raise StudyError(f"{runs}/ has results of {len(several)} studies; name one: --study {' or '.join(several)}")
+
+
+def findable(study: str, runs: Path, *, replays: bool) -> str:
+    """Return the name or the file by which a study is loaded; that of a replay's folder stays.
+
+    `study` is a study's name, the path of its file, or the name of a folder of results. Raises StudyError for any other
+    name, and for a replay where `replays` are of no use.
+    """
+    if study.endswith((".yaml", ".yml")) or is_known(study):
+        return study
+    if (file := runs / study / STUDY_FILE).is_file():
+        return str(file)
+    if is_replay(study, runs):
+        if replays:
+            return study
+        raise StudyError(f"{study} is a replay, without a trainer; name the study, {study.removesuffix(REPLAYED)}")
+    if (runs / study / DATABASE).is_file():
+        raise StudyError(f"{runs / study} has results, but no study file; give the path of the study's .yaml file")
+    here = ", ".join(with_results(runs)) or "none"
+    raise StudyError(
+        f"no study is called {study!r}; with results in {runs}/: {here}; in studies/ and with tuner: "
+        f"{', '.join(names())}; or give a path to a .yaml file"
+    )
+
+
+def is_replay(study: str, runs: Path) -> bool:
+    """Return whether a name is that of a folder with the results of a replay, which has no study file."""
+    return study.endswith(REPLAYED) and (runs / study / DATABASE).is_file()

@@ -1,0 +1,132 @@
+"""Asks the driver of some cards, in calls that cannot hang the tuner."""
+
+import weakref
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from queue import SimpleQueue
+from threading import Thread
+from types import ModuleType
+from typing import Any, ClassVar, TypeVar
+
+from tuner.errors import DeviceError, DeviceLostError
+
+_Answer = TypeVar("_Answer")
+_Asked = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]
+
+
+class Calls:
+    """Runs one call after another in one thread. The thread ends with this object, unless a call hangs in it.
+
+    While a call hangs, every further call fails at once with TimeoutError. Once the hanging call returns, calls work
+    again.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._asked: _Asked = SimpleQueue()
+        self._overdue: tuple[Future[Any], str] | None = None
+        Thread(target=_serve, args=(self._asked,), name=name, daemon=True).start()
+        weakref.finalize(self, self._asked.put, None)
+
+    def make(self, what: str, limit_s: float, call: Callable[..., _Answer], *arguments: Any) -> _Answer:
+        """Return what `call` returns, or raise what it raises.
+
+        Raises TimeoutError when the call takes longer than `limit_s`, or when an earlier call still hangs. The error's
+        message is the `what` of the call that hangs.
+        """
+        if self._overdue is None or self._overdue[0].done():
+            answer: Future[_Answer] = Future()
+            self._asked.put((answer, call, arguments))
+            try:
+                return answer.result(limit_s)
+            except TimeoutError:
+                self._overdue = answer, what
+        raise TimeoutError(self._overdue[1])
+
+
+def _serve(asked: _Asked) -> None:
+    """Make the calls that are asked for, one after another, until None is asked."""
+    for answer, call, arguments in iter(asked.get, None):
+        try:
+            answer.set_result(call(*arguments))
+        except Exception as error:  # noqa: BLE001  the thread that made the call raises it
+            answer.set_exception(error)
+        del answer, call, arguments  # otherwise these objects would live until the next call
+
+
+class NoDriverError(DeviceError):
+    """This machine has no such driver, or the driver has no card."""
+
+
+class Driver:
+    """A driver whose library has been started.
+
+    Raises NoDriverError without a driver, and DeviceError when the driver does not start.
+    """
+
+    MAKER: ClassVar[str]
+    LIBRARY: ClassVar[str]
+    LOOK: ClassVar[str]
+    """Where a person finds out what is wrong."""
+    NO_DRIVER: ClassVar[Collection[int]]
+    """The errors of a machine without a driver, or without a card."""
+    NOT_OFFERED: ClassVar[Collection[int]]
+    """The errors of a call that this card or driver does not support."""
+    LOST: ClassVar[Collection[int]] = ()
+    """The errors of a card that cannot be used any more."""
+
+    def __init__(
+        self,
+        library: ModuleType,
+        error: type[Exception],
+        start: Callable[[], Any],
+        answer_s: float = 5.0,
+        open_s: float = 120.0,
+    ) -> None:
+        """Calls that take longer count as hanging.
+
+        Args:
+            library: what has the driver's functions.
+            error: what they raise.
+            start: the function that starts the library.
+            answer_s: the seconds for a call, which normally takes microseconds. It hangs, for example, when its card
+                has fallen off the bus.
+            open_s: the seconds for a call that may wake up the cards. Waking up takes seconds per card when the driver
+                does not stay loaded.
+        """
+        self.library = library
+        self._error = error
+        self._answer_s = answer_s
+        self._open_s = open_s
+        self._calls = Calls(self.LIBRARY)
+        try:
+            self._calls.make("", open_s, start)
+        except TimeoutError as hanging:
+            raise DeviceError(f"the {self.MAKER} driver hangs as it starts; {self.LOOK}") from hanging
+        except error as failed:
+            why = f"({self.LIBRARY}: {failed})"
+            if self._code(failed) in self.NO_DRIVER:
+                raise NoDriverError(f"there is no {self.MAKER} driver on this machine {why}") from failed
+            raise DeviceError(f"the {self.MAKER} driver does not start {why}; {self.LOOK}") from failed
+
+    def _code(self, error: Any) -> int | None:
+        """Return the number of an error of the library."""
+        raise NotImplementedError
+
+    def ask(
+        self, subject: str, call: Callable[..., _Answer], *arguments: Any, limit_s: float | None = None
+    ) -> _Answer | None:
+        """Return what `call` returns, or None when the card or the driver does not support the call.
+
+        Raises DeviceLostError when the card is lost, and DeviceError for every other error. The message names
+        `subject`, or the subject of an earlier call that still hangs.
+        """
+        what = f"{subject} does not answer {call.__name__}"
+        try:
+            return self._calls.make(what, limit_s or self._answer_s, call, *arguments)
+        except TimeoutError as error:
+            raise DeviceError(f"{error}: the call hangs in the driver; {self.LOOK}") from error
+        except self._error as error:
+            if self._code(error) in self.NOT_OFFERED:
+                return None
+            kind = DeviceLostError if self._code(error) in self.LOST else DeviceError
+            raise kind(f"{what} ({self.LIBRARY}: {error}); {self.LOOK}") from error
