@@ -175,6 +175,28 @@ def measured_again(tmp_path: Path, again: Callable[[ProbePlan, ProbeResult], Pro
     return known, " ".join(outcome_of(desk, view(tmp_path), ["train", "--workers", "1"]).lines)
 
 
+@pytest.mark.parametrize(
+    ("again", "runs", "said"),
+    [
+        ([300.0, 303.0], 3, "your command: 302.0 "),  # a third run tells which of two is right
+        ([300.0, 80.0, 20.0], 4, "`tuner verify`"),  # and where four do not, it stays unknown
+    ],
+)
+def test_runs_of_the_command_that_contradict_each_other_are_repeated(
+    tmp_path: Path, again: list[float], runs: int, said: str
+) -> None:
+    left = [*again]
+
+    def other(_: ProbePlan, usual: ProbeResult) -> ProbeResult:
+        speed = left.pop(0) if len(left) > 1 else left[0]
+        return replace(usual, samples_per_s=speed) if usual.config["workers"] == 1 else usual
+
+    known, told = measured_again(tmp_path, other)
+    assert len(left) == 1
+    assert said in told
+    assert (gain(known) is None) is (runs == 4)
+
+
 def test_a_command_that_fails_when_it_runs_again_gives_no_gain(tmp_path: Path) -> None:
     known, told = measured_again(tmp_path, lambda plan, _: failed(plan, FailureKind.CRASH, "already complete"))
     assert "already complete" in told

@@ -49,7 +49,7 @@ class BestSoFar:
     readings: int = 1
     """The trials that `value` is the mean of."""
     times: float | None = None
-    """How many times as fast as the default or the own command, as the end tells it; None where it tells nothing."""
+    """How many times as fast as the default or own command, as the end tells it; None where unknown or doubtful."""
 
     @classmethod
     def of(cls, case: CaseRecord, trials: Sequence[TrialRecord]) -> "BestSoFar | None":
@@ -61,7 +61,7 @@ class BestSoFar:
             error=best.told_error,
             trial=best.trial,
             readings=best.readings,
-            times=gained and gained.times,
+            times=None if gained is None or view.doubts else gained.times,
         )
 
 
