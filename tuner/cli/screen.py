@@ -40,7 +40,8 @@ def line(event: events.Event) -> Line | None:
             text = f"case {fitted(event.case, event.parameter, event.why)}"
         case events.CaseEnded():
             why = f": {event.why}" if event.why else ""
-            text, style = f"case {event.case}: {event.ending}, {event.probed} trial(s) this time{why}", "bold"
+            again = f", {event.confirmed} of them to confirm" if event.confirmed else ""
+            text, style = f"case {event.case}: {event.ending}, {event.probed} trial(s) this time{again}{why}", "bold"
         case _:
             return None
     return text, style

@@ -43,7 +43,7 @@ def told(bench: Workbench, view: CaseView, command: Sequence[str]) -> Told:
         doubt = [f"  not sure: {view.loaded}"] if view.loaded else []
         return Told((mine, _stays(own, best, view), *limit, *doubt))
     gained = gain(view, own) if own else None
-    faster = f", {_gain(gained, best.readings + own.readings)}" if own and gained and gained.times else ""
+    faster = f", {_gain(gained)}" if own and gained and gained.times else ""
     changes = _changed_values(bench, trainer, view, own_values)
     same = _trainings(own, best) if own else ()
     to_copy = _to_copy(bench, view, command)
@@ -58,11 +58,13 @@ def _changed_values(bench: Workbench, trainer: CommandTrainer, view: CaseView, o
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best, ranks)
     whys = dict.fromkeys(trainer.learning, "; this changes what is learnt")
     whys |= dict.fromkeys(after.keys() - best.keys(), "; the total batch stays")
+    typed = {each.name: each.own for each in bench.space_for(Case(name=view.name)).parameters}
     for name in {**before, **after}:
         if name not in before:
-            yield f"  {name}: {after[name]}; it had no effect before"
+            if after[name] != typed.get(name):  # as typed, it is no change
+                yield f"  {name}: {after[name]} (not used before)"
         elif name not in after:
-            yield f"  {name}: has no effect any more"
+            yield f"  {name}: {before[name]} (not used any more)"
         elif str(before[name]) != str(after[name]):
             yield f"  {name}: {before[name]} → {after[name]}{whys.get(name, '')}"
 
@@ -186,10 +188,10 @@ def _stays(own: Standing | None, best: Standing, view: CaseView) -> str:
     return f"{why}; your command stays as it is"
 
 
-def _gain(gained: Gain, runs: int) -> str:
+def _gain(gained: Gain) -> str:
     """Return a gain in words: that of the whole training, where the pauses of both configs are known."""
     over = " over the whole training" if gained.overall else ""
-    return f"{with_error(gained.times or 0.0, gained.error, 2)} times as many{over}, by {runs} runs"
+    return f"{with_error(gained.times or 0.0, gained.error, 2)} times as many{over}"
 
 
 def _speed(config: Standing | None, view: CaseView) -> str:
@@ -198,9 +200,13 @@ def _speed(config: Standing | None, view: CaseView) -> str:
         return "not measured"
     if view.objective in SPEEDS:
         digits = 0 if config.value >= 1000.0 else None
-        return f"{with_error(config.value, config.told_error, digits)} {SPEEDS[view.objective]}"
+        return f"{with_error(config.value, config.told_error, digits)} {SPEEDS[view.objective]}{_runs(config)}"
     speed = "" if config.samples_per_s is None else f", {figure(config.samples_per_s)} samples/s"
-    return f"{config.value:.1f} {view.objective}{speed}"
+    return f"{config.value:.1f} {view.objective}{speed}{_runs(config)}"
+
+
+def _runs(config: Standing) -> str:
+    return f" (mean of {config.readings})" if config.readings > 1 else ""
 
 
 def _of_peak(measured: Standing | None) -> str:

@@ -232,6 +232,8 @@ class CaseEnded:
     probed: int
     """The trials of this command."""
     why: str | None
+    confirmed: int = 0
+    """Those of them that only measured a config again, beside the budget of trials."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -327,6 +329,8 @@ class CaseOutcome:
     case: Case
     ending: Ending
     probed: int
+    confirmed: int = 0
+    """Those of them that only measured a config again by the plain command, beside the budget of trials."""
     failure: Failure | None = None
     why: str | None = None
     """Why no config is worth a probe any more, in the sampler's words; or which objective was not measured."""
@@ -339,4 +343,6 @@ class CaseOutcome:
     @property
     def event(self) -> CaseEnded:
         """What is told of it."""
-        return CaseEnded(case=self.case.name, ending=self.ending, probed=self.probed, why=self.why)
+        return CaseEnded(
+            case=self.case.name, ending=self.ending, probed=self.probed, confirmed=self.confirmed, why=self.why
+        )
