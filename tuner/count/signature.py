@@ -17,17 +17,6 @@ PARTS = {
 }
 """The parts of a training that a config may change → what differs."""
 
-SAME_BATCH = 0.02
-"""The samples of a step differ by at most this share. The last batch of an epoch may be smaller."""
-SAME_MODEL = 0.03
-"""Where ranks hold parts of a model, some parameters are on several ranks: their number differs by this share."""
-SAME_LOSS = 0.05
-"""The mean losses of the first steps differ by at most this share where precision and order of sums differ. Chosen."""
-SCATTER = 4.0
-"""They may differ by so many standard errors of a step's loss, because the seed may differ. Chosen."""
-LEAST_LOSSES = 3
-"""The fewest common steps whose losses are compared."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signature:
@@ -106,7 +95,7 @@ def _batch(own: Signature, changed: Signature) -> Difference | None:
         ("", own.samples_per_step, changed.samples_per_step),
         ("samples over which a batch norm takes its means", own.normed, changed.normed),
     ):
-        if before and after and abs(after - before) > SAME_BATCH * before:
+        if before and after and abs(after - before) > 0.02 * before:  # an epoch's last batch may be smaller
             return Difference(part="batch", own=f"{before:g}", changed=f"{after:g}", what=what)
     return None
 
@@ -119,7 +108,8 @@ def _same_sample(own: str, changed: str) -> bool:
 
 def _same_model(own: Signature, changed: Signature) -> bool:
     if own.is_split or changed.is_split:
-        return abs(changed.parameters - own.parameters) <= SAME_MODEL * own.parameters
+        # some parameters are on several ranks
+        return abs(changed.parameters - own.parameters) <= 0.03 * own.parameters
     return (own.parameters, own.shapes) == (changed.parameters, changed.shapes)
 
 
@@ -132,11 +122,12 @@ def _settings(training: Signature) -> str:
 
 def _loss(own: Signature, changed: Signature) -> Difference | None:
     common = list(zip(own.losses, changed.losses, strict=False))
-    if len(common) < LEAST_LOSSES:
+    if len(common) < 3:
         return None
     first, second = ([pair[place] for pair in common] for place in (0, 1))
     scatter = math.hypot(stdev(first), stdev(second)) / math.sqrt(len(common))
     before, after = fmean(first), fmean(second)
-    if abs(after - before) <= max(SAME_LOSS * abs(before), SCATTER * scatter):
+    # chosen: a share for precision and order of sums, and standard errors of a step's loss, as the seed may differ
+    if abs(after - before) <= max(0.05 * abs(before), 4.0 * scatter):
         return None
     return _difference("loss", f"{before:.4g}", f"{after:.4g}")

@@ -14,9 +14,9 @@ from typing import Literal
 import pynvml
 
 from tuner.devices.amd import Amd, AmdSource, amd_variables, shown
+from tuner.devices.card_driver import NoDriverError
 from tuner.devices.cpu import CpuSource, cpu_model, usable_cores, usable_memory
 from tuner.devices.cuda import visible_uuids
-from tuner.devices.driver import NoDriverError
 from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError
 from tuner.probe import AMD, MIB_PER_GIB, NVIDIA, Device, DeviceSample, DeviceSource, guard, mib
@@ -135,7 +135,8 @@ def open_devices(
     if re.fullmatch(r"\d{1,9}(,\d{1,9})*", spec):
         indices = [int(index) for index in spec.split(",")]
         try:
-            nvml, uuids = _cards(indices, connect, cuda_order)
+            nvml = connect()
+            uuids = _chosen(indices, cuda_order(nvml.uuids()), partial(NvmlSource, nvml))
         except NoDriverError as missing:
             with suppress(NoDriverError):
                 amd = connect_amd()
@@ -161,12 +162,6 @@ def _open_cpu(ranks: int, memory_mib: float | None) -> DeviceSource:
     if ranks > (most := MOST_RANKS_PER_CORE * cores):
         raise DeviceError(f"devices cpu:{ranks} asks for {ranks} ranks on {cores} core(s); name cpu:{most} at most")
     return CpuSource(ranks, memory_mib=memory_mib)
-
-
-def _cards(indices: Sequence[int], connect: Connect, cuda_order: CudaOrder) -> tuple[Nvml, list[str]]:
-    """Return the cards of CUDA's indices by their uuids. Raises NoDriverError without an NVIDIA driver."""
-    nvml = connect()
-    return nvml, _chosen(indices, cuda_order(nvml.uuids()), partial(NvmlSource, nvml))
 
 
 def _chosen(indices: Sequence[int], names: Sequence[str], opened: Callable[[Sequence[str]], DeviceSource]) -> list[str]:

@@ -4,10 +4,10 @@ import math
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
-from io import TextIOWrapper
+from contextlib import suppress
+from dataclasses import replace
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tuner.errors import TunerError
 from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Part, Word, refusal
@@ -16,9 +16,9 @@ from tuner.probe import Clock, DeviceSample, OutputLine, ProbePlan
 from tuner.probe.output import USUAL_BOUNDS, Log, unwritable
 from tuner.probe.own_files import Keeping, Protection, folders_of, protected
 from tuner.probe.process import prepare
-from tuner.probe.progress_files import CountFiles
-from tuner.study import open_anew
+from tuner.probe.progress_files import CountLine, MergedCounts
 
+Item = TypeVar("Item")
 LEAVE_S = 10.0
 """Seconds that the other nodes have to end after one has failed, so that the cause is heard and not only the echo."""
 QUIET_S = 5.0
@@ -78,16 +78,14 @@ class NodeProcesses:
         """Whether ranks of a lost node may still run."""
         self._unsettled = unsettled
         self._oom_kills = {watcher.host: watcher.oom_kills for watcher in watchers}
-        self._folder, self._each = plan.slot.counts, len(plan.slot.local_devices)
-        self._count_files = dict[str, TextIOWrapper]()
-        self._stack = ExitStack()
-        prepare(plan)
+        self._each = len(plan.slot.local_devices)
+        self._count_lines: deque[CountLine] = deque()
+        self._counts = MergedCounts(lambda: drained(self._count_lines)) if plan.is_counted else None
+        prepare(replace(plan, is_counted=False))
         try:
             self._log = Log(plan.slot.console)
         except OSError as error:
             raise unwritable(plan.slot.console, error) from error
-        self._stack.callback(self._log.close)
-        self._counts = CountFiles(plan.slot.counts, USUAL_BOUNDS.tail_bytes) if plan.is_counted else None
         self._protection = _protected(plan)
         for watcher in self.watchers:
             watcher.ask(Part(plan=plan, head=head))
@@ -156,7 +154,7 @@ class NodeProcesses:
         behind_s = watcher.clock.behind_s
         match content:
             case {"kind": "count", "name": name, "text": text}:
-                self._keep_count(f"{watcher.number}-{name}", on_our_clock(text, behind_s))
+                self._count_lines.append(CountLine(f"{watcher.number}-{name}", on_our_clock(text, behind_s)))
             case {"kind": "samples", "samples": samples}:
                 for sample in samples:
                     moved = {"t_s": sample["t_s"] + behind_s, "device": watcher.number * self._each + sample["device"]}
@@ -173,16 +171,6 @@ class NodeProcesses:
                 self._is_astray = True
                 if not self._has_ended:
                     self.lost = self.lost or f"the watcher of {watcher.host} is gone ({watcher.last_error})"
-
-    def _keep_count(self, name: str, text: str) -> None:
-        """Write what a process has counted to a file of ours, from which all nodes' counts are merged."""
-        try:
-            if name not in self._count_files:
-                file = TextIOWrapper(open_anew(self._folder / name), encoding="utf-8", line_buffering=True)
-                self._count_files[name] = self._stack.enter_context(file)
-            self._count_files[name].write(f"{text}\n")
-        except OSError as error:
-            raise unwritable(self._folder / name, error) from error
 
     def _ended(self, watcher: Watcher, code: int) -> None:
         watcher.code = code
@@ -226,8 +214,10 @@ class NodeProcesses:
         if not self._has_ended:
             self.quiet = self.lost or self._silent(QUIET_S)
             self._has_ended = True
-            with self._stack:
+            try:
                 self._end_parts()
+            finally:
+                self._log.close()
             if self._protection and self._is_astray:
                 self._unsettled.append(self._protection)
             elif self._protection:
@@ -248,6 +238,11 @@ class NodeProcesses:
     def _is_heard(self, watcher: Watcher) -> bool:
         """Return whether a watcher has lately given a sign of life, so that an answer may come."""
         return self._clock.now() - watcher.heard_s <= SILENT_S
+
+
+def drained(queue: "deque[Item]") -> list[Item]:
+    """Return what a queue holds, and leave it empty."""
+    return [queue.popleft() for _ in range(len(queue))]
 
 
 def _protected(plan: ProbePlan) -> Protection | None:

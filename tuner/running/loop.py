@@ -71,28 +71,27 @@ class CaseWork:
         """Return how the work on the case ended; `probed` counts the trials that this command has made before."""
         target = self._job.target(self._spec)
         taken_back = self.study.take_back(self._probing.folder)
-        with self.study.read_once():
-            finished, best, facts = self.study.finished, self.study.best, self.study.facts
+        history = self.study.history()
         self._job.watcher(
             events.CaseStarted(
                 case=self._case.name,
-                finished=finished,
+                finished=history.finished,
                 target=target,
-                best=events.BestSoFar.of(best),
+                best=events.BestSoFar.of(history.best(self.study.defaults)),
                 saved=taken_back.stored,
                 to_repeat=taken_back.to_repeat,
-                changed=changes(facts, self._job.bench.facts) if facts else (),
+                changed=changes(history.facts, self._job.bench.facts) if history.facts else (),
             )
         )
         while asked := self._ask(target):
             result = self._probing.measure(asked)
             probed += 1
-            has_run = result.failure is None or self.study.has_run
-            if ending := events.given_up(result, self.study.failing_streak, has_run=has_run):
+            history = self.study.history()
+            if ending := events.given_up(result, history.failing_streak, has_run=bool(history.complete)):
                 return self._outcome(ending, probed, result.failure)
         if self._job.interrupted():
             return self._outcome(events.Ending.INTERRUPTED, probed)
-        is_reached = target is not None and self.study.finished >= target
+        is_reached = target is not None and self.study.history().finished >= target
         if self.study.awaited:
             ending = events.Ending.ELSEWHERE
         elif not probed:

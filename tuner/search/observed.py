@@ -29,10 +29,6 @@ _NEEDS: Mapping[Any, Need] = {
 }
 """Failure that shows where memory or time ends → what the need for memory or time depends on."""
 
-
-NEAREST = 3
-"""A case learns from this many siblings, the most similar ones. Each may supply one of the first configs."""
-
 Cost = tuple[Config, Mapping[str, float]]
 """A config, and what a probe of it took: see `tuner.records.trial.cost`."""
 Reading = tuple[Config, float, float | None]

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.errors import StoreError
 from tuner.records.case_record import StudyAttributes, as_of_now, comparable, known_case
 from tuner.records.schema import IDENTITY, MENDED, storable
-from tuner.search.observed import NEAREST, Observed, Sibling
+from tuner.search.observed import Observed, Sibling
 from tuner.search.standing import best
 from tuner.search.trials import all_kept, kept
 from tuner.store.database import Database
@@ -136,7 +136,7 @@ def _changes(known: object, now: object, where: str = "") -> Iterator[str]:
 def siblings(
     database: Database, study: str, case: Case, identity: Mapping[str, Any], script: str | None = None
 ) -> list[Sibling]:
-    """Return up to `NEAREST` cases with a best config from which a case learns; equal devices have measured them.
+    """Return up to three cases with a best config from which a case learns; equal devices have measured them.
 
     First come similar cases of the same study, the most similar one first. Then come the cases of other studies that
     measured the same script, the newest first. Raises StoreError.
@@ -170,8 +170,8 @@ def siblings(
             return storage.get_all_trials(cases[name][0], deepcopy=False)
 
         own = (sibling(name, trials(f"{prefix}{name}")) for name in most_similar(case, candidates))
-        others = (sibling(name, known) for name in alike if measured_scripts(known := trials(name)) == {script})
-        return list(islice(filter(None, chain(own, others)), NEAREST))
+        elsewhere = (sibling(name, known) for name in alike if measured_scripts(known := trials(name)) == {script})
+        return list(islice(filter(None, chain(own, elsewhere)), 3))
 
     return database.transact(found)
 
