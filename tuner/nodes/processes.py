@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from tuner.errors import TunerError
 from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Part, Word, refusal
@@ -72,7 +72,8 @@ class NodeProcesses:
         self._code, self._failed_s = 0, math.inf
         """The exit code of the first node that failed, and when it did."""
         self._refusal: TunerError | None = None
-        self._early: list[OutputLine] = []
+        self._lines: list[OutputLine] = []
+        """What `lines` returns next."""
         self._has_ended = False
         self._is_astray = False
         """Whether ranks of a lost node may still run."""
@@ -98,13 +99,13 @@ class NodeProcesses:
     def _await_start(self, limit_s: float) -> None:
         """Wait until each node has started its part, or until `lost` says which one cannot be watched.
 
-        What nodes print meanwhile is kept for `lines`. Raises the error of a node that refuses.
+        Raises the error of a node that refuses.
         """
         for watcher in (watcher for watcher in self.watchers if watcher.is_gone):
             self._heard(Heard(watcher, self._clock.now(), {"kind": "gone"}))
         waiting = {watcher.number: watcher.host for watcher in self.watchers}
         for heard in until(self._inbox, self._clock, limit_s):
-            self._early += self._heard(heard)
+            self._heard(heard)
             if self._refusal:
                 raise self._refusal
             if heard.content["kind"] == "started":
@@ -115,42 +116,45 @@ class NodeProcesses:
 
     def lines(self, timeout_s: float) -> list[OutputLine]:
         """Return the new lines of all nodes; see `RunningTrainer.lines`. Raises the error of a node that gives up."""
-        lines, self._early = self._early, []
         with suppress(Empty):
-            lines += self._heard(self._inbox.get(timeout=timeout_s or 1e-3))
+            self._heard(self._inbox.get(timeout=timeout_s or 1e-3))
             while True:
-                lines += self._heard(self._inbox.get_nowait())
+                self._heard(self._inbox.get_nowait())
         if self._refusal:
             raise self._refusal
-        now_s = self._clock.now()
         self.lost = self.lost or self._silent(SILENT_S)
-        counted = self._counts.read() if self._counts else ()
+        for text in self._counts.read() if self._counts else ():
+            self._print(text, self._clock.now(), "progress")
         self._log.check()
-        return lines + [OutputLine(t_s=now_s - self._origin_s, text=text, stream="progress") for text in counted]
+        lines, self._lines = self._lines, []
+        return lines
+
+    def _print(self, text: str, at_s: float, stream: Literal["console", "progress"]) -> None:
+        self._lines.append(OutputLine(t_s=at_s - self._origin_s, text=text, stream=stream))
 
     def _silent(self, limit_s: float) -> str | None:
         running = [watcher for watcher in self.watchers if watcher.code is None]
         silent = [watcher.host for watcher in running if self._clock.now() - watcher.heard_s > limit_s]
         return f"{', '.join(silent)} has told nothing for {limit_s:g} s" if silent else None
 
-    def _heard(self, heard: Heard) -> list[OutputLine]:
-        """Return the line of a message in a list, or an empty list after noting what else it says."""
-        watcher, at_s = heard.watcher, heard.at_s - self._origin_s
+    def _heard(self, heard: Heard) -> None:
+        """Note what a message says."""
+        watcher = heard.watcher
         match heard.content:
             case _ if watcher not in self.watchers:
                 pass
             case {"kind": "line", "text": text, "stream": "progress"}:
-                return [OutputLine(t_s=at_s, text=on_our_clock(text, watcher.clock.behind_s), stream="progress")]
+                self._print(on_our_clock(text, watcher.clock.behind_s), heard.at_s, "progress")
             case {"kind": "line" | "srun" as kind, "text": text}:
                 watcher.recent.append(text)
                 self._log.write([f"{watcher.host}: {text}"])
-                return [OutputLine(t_s=at_s, text=text)] if kind == "line" or "error" in text else []
-            case _:
-                self._note(watcher, heard.content)
-        return []
+                if kind == "line" or "error" in text:
+                    self._print(text, heard.at_s, "console")
+            case content:
+                self._note(watcher, content)
 
     def _note(self, watcher: Watcher, content: Mapping[str, Any]) -> None:
-        """Note what a message says that has no line."""
+        """Note what a message without a line says."""
         behind_s = watcher.clock.behind_s
         match content:
             case {"kind": "count", "name": name, "text": text}:
