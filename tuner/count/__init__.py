@@ -4,5 +4,4 @@ from tuner.count.flag import Flag, as_parameter
 from tuner.count.launching import counting
 from tuner.count.merging import ENVIRONMENTS, Merger
 from tuner.count.processes import ProcessCounts
-from tuner.count.signature import PARTS, Signature, differences
-from tuner.count.summary import TrainingCounts
+from tuner.count.signature import PARTS, Signature, TrainingCounts, differences

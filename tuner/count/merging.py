@@ -14,8 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from tuner.count.processes import ProcessCounts, number
-from tuner.count.signature import Signature
-from tuner.count.summary import Shares, TrainingCounts
+from tuner.count.signature import Shares, Signature, TrainingCounts
 
 BASE_STEP = 3
 """Counts begin at this step. The module is found at the first step, and its inputs are understood at the second."""

@@ -141,8 +141,9 @@ class Copies:
         try:
             for number, (path, status) in enumerate(files.items()):
                 if path not in left_out:
-                    _copy(path, self._store.path / f"{number}")
-                    index[str(path)] = [number, *_state(status)]
+                    with suppress(FileNotFoundError):  # another program may have taken it away
+                        _copy(path, self._store.path / f"{number}")
+                        index[str(path)] = [number, *_state(status)]
             (self._store.path / "index").write_text(json.dumps(index))  # last: without it the copies are not complete
             self._show_life()
         except OSError:
@@ -218,8 +219,9 @@ def _files(folders: Sequence[Path], out_dir: Path) -> Iterator[tuple[Path, os.st
             skipped = {name for name in inner if _CACHE.fullmatch(name) or Path(folder, name) == own} | _SKIPPED
             inner[:] = [name for name in inner if name not in skipped]
             for path in (Path(folder, name) for name in names):
-                if not path.is_symlink() and path.is_file():
-                    yield path, path.stat()
+                with suppress(FileNotFoundError):  # another program may take it away
+                    if stat.S_ISREG((status := path.lstat()).st_mode):
+                        yield path, status
 
 
 def _state(status: os.stat_result) -> list[int]:

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from tuner.count import Merger, ProcessCounts, TrainingCounts
 from tuner.probe.counting import EpochCounter, number
 from tuner.probe.evidence import quoted
-from tuner.probe.output import BOM, USUAL_BOUNDS, Tail, plain, record
+from tuner.probe.output import USUAL_BOUNDS, Tail, plain, record
 from tuner.probe.probe_plan import ProgressFile
 
 
@@ -54,7 +54,7 @@ class TextRows:
 def _cells(line: str) -> list[str]:
     """Return the cells of a line of CSV; none where it is none."""
     try:
-        return next(csv.reader([line.removeprefix(BOM)]), [])
+        return next(csv.reader([line]), [])
     except csv.Error:
         return []
 

@@ -35,8 +35,7 @@ from tuner.trainers.base import STANDARD, Trainer, checked, device_names, interp
 from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, Labels
 from tuner.trainers.config_files import changed, copy_name, with_copies
 from tuner.trainers.presets import PRESETS
-from tuner.trainers.script_file import script
-from tuner.trainers.template import Reference, fill, flags, placeholders
+from tuner.trainers.template import Reference, fill, flags, placeholders, script
 
 
 def loader_queue(config: Config) -> int:
