@@ -86,12 +86,13 @@ class Probing:
         """Return the result and the verdict of a probe, which runs only if they are not known before."""
         with self._study.read_once():
             known = foregone(asked.config, self._study.frontier())
-            left_s = self._takes_s(asked.choice.left, max(self._study.running, 1))
+            left = self._left(self._study.finished)
+            left_s = self._takes_s(left, max(self._study.running, 1))
             torch_before = self._study.facts.get("torch")  # read now: later, nothing may come before the result is kept
         if known:
             failure, verdict = known
             return _Judged(probe.unlaunched(asked.config, failure, plan.digest), verdict, plan)
-        case, left = self._case.name, asked.choice.left
+        case = self._case.name
         self._job.watcher(
             ProbeStarted(case=case, trial=asked.number, config=dict(asked.config), left=left, left_s=left_s)
         )
@@ -168,16 +169,14 @@ class Probing:
                 best=BestSoFar.of(self._study.case, self._study.records),
                 finished=finished,
                 target=target,
-                left_s=self._takes_s(self._left_after(asked, finished, target), 1 + self._study.running),
+                left_s=self._takes_s(self._left(finished), 1 + self._study.running),
             )
         self._job.watcher(ended)
 
-    def _left_after(self, asked: Asked, finished: int, target: int | None) -> float | None:
-        """Return the probes until the search probably ends; None where nothing tells, as before its first value."""
-        if asked.choice.left is not None:
-            return max(0.0, asked.choice.left - 1.0)
-        ends_by_itself = self._spec.search.sampler == "gain"
-        return None if ends_by_itself or target is None else max(0, target - finished)
+    def _left(self, finished: int) -> float | None:
+        """Return the trials after which the search ends at the latest, but for confirmations; None without a limit."""
+        target = self._job.target(self._spec)
+        return None if target is None else float(max(0, target - finished))
 
     def _takes_s(self, probes: float | None, workers: int) -> float | None:
         """Return the seconds of so many usual probes; None where unknown, or where probes take no time."""
