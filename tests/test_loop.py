@@ -207,6 +207,21 @@ def test_a_missing_dependency_stops_the_case_with_its_name(tmp_path: Path) -> No
     assert len(watcher.launched) == 1
 
 
+def test_where_the_first_case_lacks_a_dependency_no_other_case_is_tried(tmp_path: Path) -> None:
+    def without(kind: FailureKind) -> int:
+        folder = tmp_path / kind
+        with opened(folder) as database:
+            job = Job(
+                bench=bench(folder, spec()),
+                database=database,
+                probe=lambda plan, _: failed(plan, kind),
+                interrupted=bool,
+            )
+            return len(optimize(job, [CASE, Case(name="run")]))
+
+    assert (without(FailureKind.MISSING_DEPENDENCY), without(FailureKind.MISSING_ASSET)) == (1, 2)
+
+
 def test_a_trainer_that_cannot_be_started_stops_the_case_and_leaves_no_trial_open(tmp_path: Path) -> None:
     def absent(plan: ProbePlan, stop: Stop) -> ProbeResult:
         raise LaunchError("the trainer cannot be started: no train")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests_cli import Tuner, study_file
+from typer.main import get_command
 
 from tuner import __version__
-from tuner.cli.main import with_present_names
+from tuner.cli.main import app, with_present_names
 from tuner.devices.cpu import usable_cores
 from tuner.study.study_file import load
 
@@ -288,15 +289,20 @@ def test_a_run_has_other_values_without_an_edited_file_and_the_same_options_resu
     assert (code, "--search" in err) == (2, True)
 
 
-def test_the_commands_stand_in_groups_with_an_example_each(tuner: Tuner) -> None:
+def test_the_commands_stand_in_groups_and_the_example_of_each_can_be_typed(tuner: Tuner) -> None:
     _, shown, _ = tuner("--help")
     heads = [line.strip("╭─╮ ") for line in shown.splitlines() if line.startswith("╭")][1:]
     assert [head.partition(":")[0] for head in heads[:5]] == [
         *("Start", "Set up", "Inspect", "Memory and learning", "Several GPUs")
     ]
-    assert all("tuner " in head for head in heads[:5])
     assert "│ failed" in shown
     assert "│ told" not in shown
+    assert "<bool>" not in shown
+    for name, command in getattr(get_command(app), "commands").items():  # noqa: B009 - typer's type hides them
+        _, shown, _ = tuner(name, "--help")
+        example = " ".join(shown.partition("Example: ")[2].split())
+        assert (example.startswith(f"tuner {name}") or name == "told", "<bool>" in shown) == (True, False)
+        command.make_context(name, example.split()[2:])
 
 
 @pytest.mark.parametrize(

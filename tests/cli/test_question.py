@@ -46,6 +46,7 @@ def test_the_exit_code_after_ctrl_c_is_that_of_an_interrupted_command(tmp_path: 
         command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path, start_new_session=True
     ) as process:
         os.close(theirs)
+        asked_until(terminal, b"then more while it pays (to ")
         asked_until(terminal, b"[Enter = yes")
         ended = None
         while ended is None:  # a key between the question and Python's reading of the answer may go unnoticed
@@ -53,6 +54,7 @@ def test_the_exit_code_after_ctrl_c_is_that_of_an_interrupted_command(tmp_path: 
             with suppress(subprocess.TimeoutExpired):
                 ended = process.wait(5)
         assert ended == 130
+        asked_until(terminal, b"nothing was kept; rerun to start again")
     with suppress(OSError):  # it may be gone
         os.close(terminal)
-    assert not (tmp_path / "studies").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from tests_cli import Tuner, study_file
 from tests_postgresql import private_server
 from tests_slurm import cancel, private_slurm, queued
 
-from tuner.cli.slurm import queue_s
+from tuner.cli.slurm import RunInJob, queue_s
 
 END_S = 120.0
 PACKAGE = str(Path(sys.modules["tuner"].__file__ or "").parent)
@@ -70,7 +71,7 @@ def test_a_file_that_other_nodes_may_not_reach_is_refused_before_anything_is_sub
         assert PASSWORD not in err
     (tmp_path / "bin/sinfo").write_text("#!/bin/sh\necho no controller >&2; exit 1\n")
     answer = tuner("optimize", "--study", study_file(tmp_path), "--launcher", "slurm")
-    assert answer == (2, "", "tuner: sinfo failed: no controller; submit from a login node of the cluster\n")
+    assert answer == (2, "", "tuner: sinfo failed: no controller; see `scontrol ping`\n")
     assert not (tmp_path / "submitted").exists()
 
 
@@ -173,6 +174,23 @@ def test_the_devices_of_a_job_do_not_depend_on_the_machine_that_plans_it(tuner: 
     assert tuner("plan", "--study", study, "--launcher", "slurm", "--devices", "six")[0] == 2
     code, out, _ = tuner("plan", "--study", study, "--launcher", "slurm", "--devices", "6,7")
     assert (code, "cuda:1" in out, "cuda:2" in out) == (0, True, False)
+
+
+def test_an_error_of_a_command_in_a_job_is_one_line_and_needs_no_answer_of_slurm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "scontrol").write_text("#!/bin/sh\necho busy >&2; exit 1\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}", prepend=":")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setattr(sys, "argv", [])
+    before = signal.getsignal(signal.SIGUSR2)
+    with pytest.raises(SystemExit) as ended:
+        RunInJob(["worker", "--study", str(tmp_path / "none.yaml")], requeue=True)()
+    signal.signal(signal.SIGUSR2, before)
+    assert ended.value.code == 2
+    out, err = capsys.readouterr()
+    assert (out, err.startswith("tuner: "), err.count("tuner:"), "Traceback" in err) == ("", True, 1, False)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from tests_devices import FakeAmdGpu, FakeAmdsmi, FakeGpu, FakeNvml, check_device_source
 
 from tuner.devices.amd import Amd, AmdSource, shown
+from tuner.devices.card_driver import NoDriverError
 from tuner.devices.cards import Cards
-from tuner.devices.driver import NoDriverError
 from tuner.devices.found import device_variables, links, open_devices
 from tuner.devices.nvml import Nvml
 from tuner.errors import DeviceError

@@ -6,7 +6,7 @@ import pynvml
 import pytest
 from tests_devices import FakeGpu, FakeNvml, check_device_source
 
-from tuner.devices.driver import NoDriverError
+from tuner.devices.card_driver import NoDriverError
 from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError, DeviceLostError
 

@@ -7,7 +7,7 @@ from tests_counts import COUNTED_TRAINING
 from tests_devices import RecordedProbe, ReplayedSource
 from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
-from tuner.drafting.watching import Watched, watch
+from tuner.drafting.watching import Watched, missing_script, watch
 from tuner.errors import TrainerError
 from tuner.probe.probe_plan import Device
 from tuner.probe.progress_files import COUNTED
@@ -152,3 +152,10 @@ def test_where_samples_cannot_be_counted_the_lines_are_read_and_the_reason_is_ke
 def test_a_failure_after_some_iterations_is_a_failure(tmp_path: Path) -> None:
     printed = [*steps(4), *(OutputLine(t_s=14.0, text=text) for text in TRACEBACK)]
     assert "ValueError: no such robot" in World(tmp_path, printed, exit_at_s=14.5, exit_code=1).complaint()
+
+
+def test_a_script_that_is_not_there_is_named_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    for command in ("python train.py", "python -m trian", "bash run.sh a.py", "torchrun --nproc-per-node 2 a.py"):
+        assert missing_script(command.split(), tmp_path) is None
+    assert missing_script(["/usr/bin/python3.12", "-u", "trian.py", "--lr", "1"], tmp_path) == "trian.py"

@@ -139,8 +139,11 @@ def test_after_a_killed_srun_the_next_probe_waits_for_the_end_of_the_last(nodes:
     assert again.end() == 0
 
 
-def test_a_watcher_whose_tuner_is_gone_ends_its_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pipe of its requests closes, as after a `kill -9` of the tuner."""
+@pytest.mark.parametrize("number", [None, signal.SIGUSR2])
+def test_a_watcher_whose_tuner_or_time_is_over_ends_its_trainer_and_tells_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals | None
+) -> None:
+    """The pipe of its requests closes, as after a `kill -9` of the tuner, or SLURM tells all steps of the end."""
     fake_nodes(tmp_path, monkeypatch, "a")
     watcher = subprocess.Popen(srun("a"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=False)
     assert watcher.stdin
@@ -151,8 +154,13 @@ def test_a_watcher_whose_tuner_is_gone_ends_its_trainer(tmp_path: Path, monkeypa
     watcher.stdin.flush()
     lines = (json.loads(line) for line in watcher.stdout)
     trainer = next(int(line["text"].split()[1]) for line in lines if line["kind"] == "line")
-    watcher.stdin.close()
+    if number is None:
+        watcher.stdin.close()
+    else:
+        watcher.send_signal(number)
+    assert "exit" in [line["kind"] for line in lines]
     watcher.wait(60)
+    watcher.stdin.close()
     watcher.stdout.close()
     assert not psutil.pid_exists(trainer)
 

@@ -16,14 +16,14 @@ def test_a_byte_order_mark_is_no_part_of_a_column(
 ) -> None:
     path = tmp_path / "progress"
     path.write_text(text, encoding=encoding)
-    assert [row.values for row in TextRows(path, 1000, is_csv=form == "csv").read()] == [{"step": "3", "loss": "0.5"}]
+    assert list(TextRows(path, 1000, is_csv=form == "csv").read()) == [{"step": "3", "loss": "0.5"}]
 
 
 def test_a_byte_order_mark_is_no_text_and_no_row_is_read_twice(tmp_path: Path) -> None:
     path = tmp_path / "progress.csv"
     path.write_bytes(b"\xef\xbb\xbfstep,loss\n1,0.5\n")
     rows = TextRows(path, 1 << 20, is_csv=True)
-    assert [row.values for row in rows.read()] == [{"step": "1", "loss": "0.5"}]
+    assert list(rows.read()) == [{"step": "1", "loss": "0.5"}]
     with path.open("ab") as file:
         file.write(b"2,0.4\n")
-    assert [row.values for row in rows.read()] == [{"step": "2", "loss": "0.4"}]
+    assert list(rows.read()) == [{"step": "2", "loss": "0.4"}]

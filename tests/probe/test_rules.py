@@ -2,11 +2,11 @@
 
 import pytest
 
-from tuner.probe.kinds import FailureKind, by_priority
+from tuner.probe.kinds import RULES, FailureKind
 
 
 def named(line: str) -> FailureKind | None:
-    return next((kind for kind, rule in by_priority() if rule.pattern.search(line)), None)
+    return next((kind for kind, rule in RULES if rule.pattern.search(line)), None)
 
 
 @pytest.mark.parametrize(

@@ -7,23 +7,30 @@ from tests_cli import study_file
 from tests_filled import FilledDatabase
 
 from tuner.cli.report import to_copy
+from tuner.drafting.writing import made_from
 from tuner.export.reader import StudyReader, connect
 from tuner.report.facts import gather
+from tuner.report.page import render
 from tuner.running.workbench import open_workbench
 
 PLAN = ["tuner", "plan", "--best"]
 
 
 @pytest.mark.parametrize(
-    ("command", "line"),
+    ("command", "typed", "line"),
     [
-        ("python train.py --workers {workers}", "python train.py --workers 4"),
-        ("python train.py --workers {workers} --port {port}", "tuner plan --best --cases command"),
-        ("python train.py --workers {workers} --out {out_dir}", "tuner plan --best --cases command"),
+        ("python train.py --workers {workers}", "", "python train.py --workers 4"),
+        ("python train.py --workers {workers} --port {port}", "", "tuner plan --best --cases command"),
+        ("python train.py --workers {workers} --out {out_dir}", "", "tuner plan --best --cases command"),
+        (
+            "python train.py --workers {workers} --out_dir {out_dir} --max_steps {iterations}",
+            "python train.py --workers 0 --out_dir out --max_steps 300",
+            "python train.py --workers 4 --out_dir out --max_steps 300",
+        ),
     ],
 )
 def test_a_study_of_a_command_shows_the_command_with_the_best_values(
-    database: FilledDatabase, tmp_path: Path, command: str, line: str
+    database: FilledDatabase, tmp_path: Path, command: str, typed: str, line: str
 ) -> None:
     trainer = {"name": "command", "options": {"command": command, "progress": ["step (?P<iteration>\\d+)"]}}
     study = study_file(tmp_path, trainer=trainer, space={"workers": {"choices": [0, 4]}}, cases=["*"])
@@ -32,6 +39,10 @@ def test_a_study_of_a_command_shows_the_command_with_the_best_values(
     for workers, util in ((0, 10.0), (4, 80.0)):
         database.add(case, {"workers": workers}, utils=(util,))
     facts = gather(StudyReader(connect(database.url), "pi_plus"), tmp_path)
-    assert to_copy(PLAN, bench, facts) == {"command": line}
+    if typed:
+        study.write_text(f"{made_from(typed.split())}\n{study.read_text()}")
+    lines = to_copy(PLAN, bench, facts)
+    assert lines == {"command": line}
+    assert line in render(facts, form="md", commands=lines).partition("| case |")[0].splitlines()
     assert to_copy(PLAN, None, facts) == {"command": "tuner plan --best --cases command"}
     assert to_copy(None, bench, facts) == {}

@@ -112,7 +112,7 @@ def test_a_measurement_goes_on_while_its_speed_is_not_steady(
 ) -> None:
     scaled = built_in("ppo", gpu=False, window_s=1.0, sizes=(16,))
     prober = GrowingProber(errors_pct)
-    with closing(Measuring(CpuSource(1), open_prober=lambda _: prober, folder=tmp_path)) as measuring:
+    with closing(Measuring(partial(part_of, CpuSource(1)), open_prober=lambda _: prober, folder=tmp_path)) as measuring:
         measuring.measure(next(scaling_runs([scaled], (1,), ("gloo",))), scaled)
     assert prober.seconds == seconds
 

@@ -12,7 +12,7 @@ from tests_space import USUAL
 from tuner.records.schema import MEMORY, RETRY
 from tuner.search.frontier import Frontier
 from tuner.search.strategies import by_drawing
-from tuner.search.trials import distribution, frontier
+from tuner.search.trials import distribution
 from tuner.study.space import PATIENCE, Config, Parameter, Space, config_digest
 from tuner.study.spec import SearchSpec
 
@@ -97,7 +97,7 @@ def test_no_config_beyond_a_known_end_of_memory_is_asked_for() -> None:
     for config in asked:
         assert before.beyond(config) is None
         failures += int(config["num_envs"]) >= 32
-        before = frontier(search.study.trials)
+        before = search.history.frontier
     assert 1 <= failures <= 2 * 3
     assert search.ended
     assert {launch(trial.params) for trial in search.study.get_trials(states=(TrialState.COMPLETE,))} == {

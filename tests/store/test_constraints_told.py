@@ -22,22 +22,22 @@ def test_constraints_are_stored_with_how_far_they_are_missed(database: Database,
     assert first.constraints is not None
     assert first.constraints.items() >= missed.items()
     assert not second.constraints
-    assert study.incumbent == 40.0
+    assert study.history().incumbent == 40.0
 
 
 def test_the_newest_readings_of_a_config_count_whatever_its_patience(study: CaseStudy) -> None:
     first = ask(study)
-    assert study.newest(first.config) is None
+    assert study.history().newest(first.config) is None
     tell(study, first, ok(50.0), metrics={"samples_per_s": 900.0})
     patient = {**first.config, "pruner_patience": 2}
     assert patient != first.config
-    newest = study.newest(patient)
+    newest = study.history().newest(patient)
     assert newest
     assert newest.metrics == {"samples_per_s": 900.0}
-    assert study.newest({**first.config, "num_envs": 8}) is None
+    assert study.history().newest({**first.config, "num_envs": 8}) is None
 
 
 def test_a_failed_probe_leaves_no_readings(study: CaseStudy) -> None:
     asked = ask(study)
     tell(study, asked, CRASH)
-    assert study.newest(asked.config) is None
+    assert study.history().newest(asked.config) is None

@@ -18,10 +18,10 @@ def test_what_a_worker_runs_is_left_to_it_until_it_is_killed(
         taken = worker.answer()
         study = case_study(database)
         assert study.take_back(tmp_path) == (0, 0)
-        assert (study.finished, study.running) == (2, 1)
+        assert (study.history().finished, study.history().running) == (2, 1)
         worker.kill()
     assert study.take_back(tmp_path) == (0, 1)
-    assert (study.finished, study.running) == (2, 0)
+    assert (study.history().finished, study.history().running) == (2, 0)
     assert states(database) == {"COMPLETE": 2, "FAIL": 1}
     dropped = stored(database)[2]
     probe_of_dropped = kept(dropped).probe
@@ -39,7 +39,7 @@ def test_a_running_trial_of_another_program_is_left_to_it(database: Database, tm
     probe(study, OUT_OF_MEMORY)
     theirs = database.storage.create_new_trial(database.storage.get_study_id_from_name(NAME))
     assert study.take_back(tmp_path) == (0, 0)
-    assert (study.finished, study.running) == (1, 0)
+    assert (study.history().finished, study.history().running) == (1, 0)
     assert ask(study).attempt == 1
     assert database.storage.get_trial(theirs).state.name == "RUNNING"
 

@@ -48,7 +48,7 @@ def test_workers_side_by_side_share_the_work_and_what_they_drop_is_taken_back(
         assert not repeats(asked + dropped)
         with opened(server) as database:
             study = case_study(database)
-            assert (study.take_back(tmp_path), study.running) == ((0, 1), 1)
+            assert (study.take_back(tmp_path), study.history().running) == ((0, 1), 1)
             assert states(database) == {"COMPLETE": 12, "FAIL": 1, "RUNNING": 1}
             assert ask(study).config == dropped[0]
 
@@ -66,7 +66,7 @@ def test_a_study_begins_ends_and_resumes_trials_and_refuses_other_settings(serve
         again = ask(study)
         assert (again.config, again.attempt) == (asked.config, 2)
         tell(study, again, ok(61.5))
-        assert (study.finished, study.running, study.incumbent) == (2, 0, 61.5)
+        assert (study.history().finished, study.history().running, study.history().incumbent) == (2, 0, 61.5)
         assert states(database, name) == {"PRUNED": 1, "FAIL": 1, "COMPLETE": 1}
         with pytest.raises(StoreError, match="pruner: was"):
             case_study(database, name=name, known=identity(pruner=None))
@@ -89,7 +89,7 @@ def test_a_connection_that_the_server_has_dropped_is_made_anew(server: str) -> N
             assert connection.exec_driver_sql(f"{others} and datname = current_database()").all()
         engine.dispose()
         probe(study, ok(50.0))
-        assert (study.finished, study.incumbent) == (2, 50.0)
+        assert (study.history().finished, study.history().incumbent) == (2, 50.0)
 
 
 def test_a_study_is_exported(server: str, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def reported(study: CaseStudy, asked: Asked) -> None:
 
 
 def shown(study: CaseStudy, asked: Asked) -> None:
-    assert (study.incumbent, study.finished) == (None, 0)
+    assert (study.history().incumbent, study.history().finished) == (None, 0)
 
 
 def asked_for(study: CaseStudy, asked: Asked) -> None:

@@ -175,7 +175,7 @@ def test_two_workers_begin_with_different_configs(database: Database) -> None:
     assert [trial.choice.origin for trial in asked] == ["add_run", "amp_walk", None]
     for worker, trial in zip((one, other, one), asked, strict=True):
         tell(worker, trial, ok(50.0))
-    assert one.finished == 3
+    assert one.history().finished == 3
     assert one.ask(3) is None
     assert one.ask(MANY) is not None
 

@@ -60,7 +60,7 @@ def test_what_another_worker_ends_is_seen_though_ended_trials_are_read_once(data
         second = ask(theirs)
         tell(mine, first, ok(50.0))
         assert [one.state.name for one in stored(database)] == ["COMPLETE", "RUNNING"]
-        assert theirs.finished == 1
+        assert theirs.history().finished == 1
         tell(theirs, second, ok(60.0))
     assert [one.values for one in stored(database)] == [[50.0], [60.0]]
 
@@ -74,7 +74,7 @@ def test_a_trial_without_a_number_is_left_out(url: str, number: str | None) -> N
         other.commit()
     with opened(url) as database:
         study = case_study(database)
-        assert study.finished == 2
+        assert study.history().finished == 2
         assert ask(study).config not in (configs[0], configs[2])
     (case,) = StudyReader(connect(url), "demo").cases
     assert ([one.number for one in case.trials], case.left_out) == ([0, 2, 3], 1)

@@ -35,7 +35,6 @@ from tuner.records.case_record import decode as decode_case
 from tuner.records.schema import BEST_IS, ENDED, LEASE
 from tuner.records.schema import CASE as KEPT_CASE
 from tuner.records.trial import ProbeRecord
-from tuner.search.standing import best
 from tuner.search.trials import kept as read
 from tuner.search.verdict import State, Verdict
 from tuner.store.case_study import CaseStudy
@@ -75,7 +74,7 @@ def test_a_resumed_study_goes_on_where_it_was(url: str) -> None:
     for _ in range(3):
         with opened(url) as database:
             study = case_study(database)
-            assert study.finished == len(asked)
+            assert study.history().finished == len(asked)
             asked += probe(study, ok(50.0), 3)
     assert asked[:4] == USUAL.seeds(2)
     assert not repeats(asked)
@@ -84,7 +83,7 @@ def test_a_resumed_study_goes_on_where_it_was(url: str) -> None:
 def test_a_study_ends_at_its_target(study: CaseStudy) -> None:
     while asked := study.ask(3):
         tell(study, asked, ok(50.0))
-    assert study.finished == 3
+    assert study.history().finished == 3
     assert study.ask(3) is None
     assert study.ask(4) is not None
 
@@ -92,36 +91,37 @@ def test_a_study_ends_at_its_target(study: CaseStudy) -> None:
 def test_running_trials_count_towards_the_target(study: CaseStudy, other: CaseStudy) -> None:
     ask(study)
     ask(other)
-    assert (study.finished, study.running) == (0, 2)
+    assert (study.history().finished, study.history().running) == (0, 2)
     assert study.ask(2) is None
     assert other.ask(3) is not None
 
 
 def test_several_questions_are_answered_from_one_reading(study: CaseStudy, other: CaseStudy) -> None:
     probe(other, ok(50.0))
-    with study.read_once():
-        probe(other, ok(60.0))
-        ask(other)
-        assert (study.finished, study.running, study.incumbent) == (1, 0, 50.0)
-    assert (study.finished, study.running, study.incumbent) == (2, 1, 60.0)
+    history = study.history()
+    probe(other, ok(60.0))
+    ask(other)
+    assert (history.finished, history.running, history.incumbent) == (1, 0, 50.0)
+    later = study.history()
+    assert (later.finished, later.running, later.incumbent) == (2, 1, 60.0)
 
 
 @pytest.mark.parametrize(("status", "attempt"), [("nccl", 2), ("interrupted", 1), ("port_in_use", 1)])
 def test_a_retry_does_not_count_and_comes_next(study: CaseStudy, status: str, attempt: int) -> None:
     first = ask(study)
     tell(study, first, replace(RETRY, status=status))
-    assert (study.finished, study.running) == (0, 0)
+    assert (study.history().finished, study.history().running) == (0, 0)
     again = ask(study, 1)
     assert (again.config, first.attempt, again.attempt) == (first.config, 1, attempt)
     tell(study, again, ok(50.0))
-    assert study.finished == 1
+    assert study.history().finished == 1
     assert study.ask(1) is None
 
 
 @pytest.mark.parametrize("verdict", [OUT_OF_MEMORY, CRASH, Verdict(state=State.PRUNED, status="pruned"), ok(50.0)])
 def test_every_other_end_counts(study: CaseStudy, verdict: Verdict) -> None:
     probe(study, verdict)
-    assert study.finished == 1
+    assert study.history().finished == 1
 
 
 def test_two_that_ask_in_turn_get_different_configs(study: CaseStudy, other: CaseStudy) -> None:
@@ -140,7 +140,7 @@ def test_plain_optuna_finds_a_case_by_its_name_and_reads_which_value_is_the_best
     for value in (50.0, 60.0):
         probe(study, ok(value))
     plain = optuna.load_study(study_name="demo/amp_walk", storage=url)
-    first = best(study.records)
+    first = study.history().best(study.case.defaults)
     assert first is not None
     assert plain.best_value == first.value == 60.0
     assert not plain.user_attrs.get(BEST_IS)
@@ -189,34 +189,34 @@ def test_a_case_has_not_ended_while_others_probe_or_where_the_end_is_not_to_be_k
 def test_where_memory_ends_is_learnt_and_shared_with_other_workers(study: CaseStudy, other: CaseStudy) -> None:
     (largest,) = probe(study, OUT_OF_MEMORY)
     for one in (study, other):
-        beyond = one.frontier().beyond(largest)
+        beyond = one.history().frontier.beyond(largest)
         assert beyond is not None
         assert beyond.violation == OUT_OF_MEMORY.constraint
-    assert not [config for config in probe(other, ok(50.0), 8) if study.frontier().beyond(config)]
+    assert not [config for config in probe(other, ok(50.0), 8) if study.history().frontier.beyond(config)]
 
 
 def test_the_incumbent_is_the_best_complete_value(study: CaseStudy) -> None:
-    assert study.incumbent is None
+    assert study.history().incumbent is None
     for verdict in (ok(40.0), ok(61.5), OUT_OF_MEMORY, CRASH, ok(60.0)):
         probe(study, verdict)
-    assert study.incumbent == 61.5
+    assert study.history().incumbent == 61.5
 
 
 def test_what_a_session_flattered_is_the_incumbent_only_until_it_is_confirmed(study: CaseStudy) -> None:
     asked = ask(study, 1)
     tell(study, asked, ok(60.0), warm=True)
-    assert study.incumbent == 60.0
+    assert study.history().incumbent == 60.0
     again = ask(study, 1)
     assert (again.config, again.confirms) == (asked.config, True)
     tell(study, again, ok(50.0))
-    assert study.incumbent == 50.0
+    assert study.history().incumbent == 50.0
 
 
 def test_failures_that_no_config_is_to_blame_for_count_only_in_a_row(study: CaseStudy) -> None:
     counts = []
     for verdict in (CRASH, CRASH, ok(50.0), CRASH, OUT_OF_MEMORY, CRASH, CRASH, CRASH):
         probe(study, verdict)
-        counts.append(study.failing_streak)
+        counts.append(study.history().failing_streak)
     assert counts == [1, 2, 0, 1, 0, 1, 2, 3]
 
 
@@ -281,13 +281,13 @@ def test_other_settings_are_refused_with_what_changed(
     for word in (NAME, database.shown_url, *words, "change `name:` in the study file"):
         assert word in str(refusal.value)
     assert "num_envs" not in str(refusal.value)
-    assert case_study(database).finished == 1
+    assert case_study(database).history().finished == 1
 
 
 def test_a_pruner_that_stops_nothing_is_no_setting(database: Database) -> None:
     without = {name: setting for name, setting in identity().items() if name != "pruner"}
     probe(case_study(database, known=without | {"pruner": {"name": "none", "patience": 3}}), ok(50.0))
-    assert case_study(database, known=without).finished == 1
+    assert case_study(database, known=without).history().finished == 1
     with pytest.raises(StoreError, match=r"pruner: was None, is \{'name': 'median'\}"):
         case_study(database, known=without | {"pruner": {"name": "median"}})
 
@@ -317,11 +317,11 @@ OTHER = {"trainer": {"name": "command", "command": "train --all"}, "source": "nv
 def test_a_study_that_has_measured_nothing_is_mended(database: Database, study: CaseStudy, verdict: Verdict) -> None:
     (first,) = probe(study, verdict)
     mended = case_study(database, known=identity(**OTHER))
-    assert (mended.finished, mended.failing_streak) == (0, 0)
-    assert mended.frontier().beyond(first) is None
+    assert (mended.history().finished, mended.history().failing_streak) == (0, 0)
+    assert mended.history().frontier.beyond(first) is None
     assert probe(mended, ok(50.0)) == [first]
     assert len(stored(database)) == 2
-    assert (mended.finished, mended.incumbent) == (1, 50.0)
+    assert (mended.history().finished, mended.history().incumbent) == (1, 50.0)
     with pytest.raises(StoreError, match="was started with other settings"):
         case_study(database)
 
@@ -346,7 +346,7 @@ def test_a_study_is_not_mended_while_a_trial_runs(database: Database, study: Cas
     with pytest.raises(StoreError, match="was started with other settings"):
         case_study(database, known=identity(**OTHER))
     tell(study, asked, CRASH)
-    assert case_study(database, known=identity(**OTHER)).finished == 0
+    assert case_study(database, known=identity(**OTHER)).history().finished == 0
 
 
 def test_a_worker_of_the_set_up_before_asks_no_more(database: Database, study: CaseStudy) -> None:
@@ -358,7 +358,7 @@ def test_a_worker_of_the_set_up_before_asks_no_more(database: Database, study: C
 def test_each_case_has_a_study_of_its_own(database: Database, study: CaseStudy) -> None:
     probe(study, ok(50.0), 3)
     second = case_study(database, name="demo/run", known=identity(objective="samples_per_s"))
-    assert (second.finished, second.incumbent) == (0, None)
+    assert (second.history().finished, second.history().incumbent) == (0, None)
     assert probe(second, ok(9.0)) == USUAL.seeds(2)[:1]
     assert states(database) == {"COMPLETE": 3}
 
@@ -395,7 +395,7 @@ def test_a_stored_key_is_replaced_by_its_reference_and_may_change(database: Data
     old = identity(trainer={"name": "command", "env": "KEY=s3cret MODE=on"})
     probe(case_study(database, known=old), ok(50.0))
     now = identity(trainer={"name": "command", "env": "KEY=${OWN_KEY} MODE=on"})
-    assert case_study(database, known=now).finished == 1
+    assert case_study(database, known=now).history().finished == 1
     with opened(url) as other:
         attributes = other.storage.get_study_user_attrs(1)
     assert "s3cret" not in str(attributes)

@@ -185,7 +185,7 @@ def test_the_printed_table_shows_iteration_and_samples(width):
 
 def test_a_root_that_is_no_checkout_says_what_to_set(tmp_path, checkout):
     shutil.rmtree(checkout / "args")
-    for root, message in (("", "gives none"), (tmp_path, "no MimicKit checkout"), (checkout, "it has no args")):
+    for root, message in (("", "no root"), (tmp_path, "no MimicKit checkout"), (checkout, "it has no args")):
         with pytest.raises(TrainerError, match=rf"{message}.*MIMICKIT_ROOT"):
             trainer(root).cases()
 

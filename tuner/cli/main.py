@@ -67,13 +67,30 @@ _GROUPS = {
 }
 """The groups of `tuner --help` → their commands, in this order. Any other command comes last."""
 _EXAMPLES = {
-    "Start": "tuner optimize -- python train.py --batch-size 32",
-    "Set up": "tuner init -- python train.py --batch-size 32",
-    "Inspect": "tuner diagnose --study pi_plus",
-    "Memory and learning": "tuner soak --study pi_plus --minutes 10",
-    "Several GPUs": "tuner scale --counts 1,2",
+    "init": "tuner init -- python train.py --batch-size 32",
+    "try": "tuner try --study train --set num_workers=4",
+    "doctor": "tuner doctor --study pi_plus",
+    "optimize": "tuner optimize -- python train.py --batch-size 32",
+    "worker": "tuner worker --study train --devices 2,3",
+    "soak": "tuner soak --study train --minutes 10",
+    "failed": "tuner failed --study train",
+    "verify": "tuner verify --study train",
+    "record": "tuner record --study demo --devices cpu:2",
+    "recover": "tuner recover --study pi_plus",
+    "race": "tuner race --study pi_plus --train-hours 1",
+    "status": "tuner status --study train",
+    "export": "tuner export --study train",
+    "report": "tuner report --study train --serve",
+    "diagnose": "tuner diagnose --study pi_plus",
+    "cases": "tuner cases --study pi_plus",
+    "plan": "tuner plan --study train --best",
+    "dashboard": "tuner dashboard --study train",
+    "scale": "tuner scale --counts 1,2",
+    "compare": "tuner compare old.json new.json",
+    "decide": "tuner decide --steps-left 50000 --cards 4 --step-seconds 0.5 --cards-step-seconds 0.2",
+    "schema": "tuner schema",
 }
-"""An example of each group."""
+"""The name of each command → an example, which its help ends with."""
 _PANELS = {
     "The command": (
         *("search", "launch", "free_batch", "free_precision", "yes", "name", "python", "preset", "seconds", "force"),
@@ -98,13 +115,28 @@ _FORMER_COMMANDS = {"told": "failed"}
 """The name of a command in older versions, which still works → the present one."""
 
 
+class _OneCommand(TyperCommand):
+    """A command whose help shows no value for a switch."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options, `--help` included."""
+        return _without_values(super().get_params(ctx))
+
+
+def _without_values(options: list[Any]) -> list[Any]:
+    """Return options whose switches show no value."""
+    for option in options:
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    return options
+
+
 class Deferred(TyperCommand):
     """A command whose file is imported when the command is called, or when its options are completed."""
 
     def __init__(self, name: str, home: str, summary: str, *, hidden: bool = False) -> None:
         group = next((group for group, names in _GROUPS.items() if name in names), "More")
-        panel = f"{group}: {_EXAMPLES[group]}" if group in _EXAMPLES else group
-        super().__init__(name, help=summary, rich_help_panel=panel, hidden=hidden)
+        super().__init__(name, help=summary, rich_help_panel=group, hidden=hidden)
         self._home = home
 
     def load(self) -> Any:
@@ -113,7 +145,8 @@ class Deferred(TyperCommand):
         with ended_by_ctrl_c():
             imported = import_module(module)
         app_of_one_command = typer.Typer(add_completion=False)
-        app_of_one_command.command(self.name)(getattr(imported, function))
+        example = f"Example: {_EXAMPLES[_FORMER_COMMANDS.get(str(self.name), str(self.name))]}"
+        app_of_one_command.command(self.name, cls=_OneCommand, epilog=example)(getattr(imported, function))
         command = get_command(app_of_one_command)
         takes_command = any(parameter.name == "command" for parameter in command.params)
         groups = {panel: names for panel, names in _PANELS.items() if takes_command or panel != "The command"}
@@ -121,8 +154,6 @@ class Deferred(TyperCommand):
         if command.callback and {"study", "runs"} <= {parameter.name for parameter in command.params}:
             command.callback = partial(_with_its_study, str(self.name), command.callback)
         for parameter in command.params:
-            if getattr(parameter, "is_flag", False):
-                parameter.metavar = ""  # pyright: ignore[reportAttributeAccessIssue] - a switch takes no value
             if parameter.name == "study" and self.name in _OF_RESULTS:
                 parameter.required = False
                 parameter.help = f"{parameter.help} Default: the only study with results in runs/."  # pyright: ignore[reportAttributeAccessIssue]
@@ -153,7 +184,8 @@ class Deferred(TyperCommand):
 def _with_its_study(command: str, function: Callable[..., object], /, **options: Any) -> object:
     """Call a command's function with its study named as it is loaded; without a name, the only one with results."""
     study, runs = options["study"], options["runs"]
-    if study or command in _OF_RESULTS:
+    names_any_study = command == "diagnose" and options["storage"]  # it tells what a database has instead
+    if (study or command in _OF_RESULTS) and not names_any_study:
         from tuner.cli.named_studies import findable, only_study  # noqa: PLC0415 - `tuner --help` needs no study
 
         replays = command in _OF_REPLAYS
@@ -183,6 +215,10 @@ class Commands(TyperGroup):
         for former, name in _FORMER_COMMANDS.items():
             self.add_command(Deferred(former, _home(name), _COMMANDS[name], hidden=True))
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options before the subcommand, `--help` included."""
+        return _without_values(super().get_params(ctx))
+
 
 def _home(name: str) -> str:
     return _HOMES.get(name, f"tuner.cli.{name}:{name}")
@@ -190,7 +226,8 @@ def _home(name: str) -> str:
 
 app = typer.Typer(
     cls=Commands,
-    help="Find the launch settings that keep the GPUs of a training run busiest.",
+    help="Make a training faster, and its GPUs busier, without a change to its script.",
+    epilog=f"Example: {_EXAMPLES['optimize']}",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,

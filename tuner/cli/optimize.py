@@ -64,7 +64,6 @@ PerTrial = Annotated[
 
 def optimize(
     command: Command = None,
-    study: Annotated[str | None, options.STUDY] = None,
     search: Searches = None,
     launch: Launch = None,
     free_batch: FreeBatch = False,
@@ -75,6 +74,7 @@ def optimize(
     preset: Preset = None,
     seconds: Seconds = 60.0,
     force: Force = False,
+    study: Annotated[str | None, options.STUDY] = None,
     cases: Cases = None,
     settings: Set = None,
     max_seconds: MaxSeconds = None,

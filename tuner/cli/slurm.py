@@ -4,9 +4,9 @@ import os
 import re
 import shutil
 import signal
-import subprocess
+import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from tuner.cli.options import STORAGE_VARIABLE, as_words, load_shown, say
 from tuner.devices.found import AbsentDevices, nccl_variables
 from tuner.errors import StoreError, TunerError, installs
 from tuner.export import prepare_folder
+from tuner.nodes.source import ask_slurm
 from tuner.probe import MINUTE_S, Device, DeviceSource, duration
 from tuner.records.urls import database_url, shown
 from tuner.running.workbench import Workbench, open_workbench
@@ -34,7 +35,6 @@ A job of a few minutes hears of its end a quarter of its time before. SLURM may 
 _ON_THE_FIRST_NODE = ["--overlap", "--nodes=1", "--ntasks=1"]
 """The options of `srun` for a worker whose probes run on all nodes of its job, in steps of their own."""
 _LOCAL = {None, "", "localhost", "127.0.0.1", "::1"}
-_ON_A_LOGIN_NODE = "submit from a login node of the cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class RunInJob:
     words: Sequence[str]
     requeue: bool
 
-    def __call__(self) -> int:
-        """Run the command; return its exit code."""
-        from tuner.cli.main import app  # noqa: PLC0415 - this module is part of the app
+    def __call__(self) -> None:
+        """Run the command as a shell does, and end this process with its exit code; its errors are lines of the log."""
+        from tuner.cli.main import main  # noqa: PLC0415 - this module is part of the command line
 
         near_end: list[int] = []
 
@@ -60,12 +60,15 @@ class RunInJob:
 
         signal.signal(signal.SIGUSR2, end)
         job = os.environ["SLURM_JOB_ID"]
-        if waited_s := queue_s(_call("scontrol", "show", "job", job, "--oneliner")):
-            say(f"job {job} has waited {duration(waited_s)} in the queue, once for all its probes")
-        code = app([*self.words], standalone_mode=False) or 0
-        if near_end and self.requeue:
-            _call("scontrol", "requeue", job)
-        return code
+        with suppress(TunerError):  # a controller that is busy now ends no job
+            if waited_s := queue_s(ask_slurm("scontrol", "show", "job", job, "--oneliner")):
+                say(f"job {job} has waited {duration(waited_s)} in the queue, once for all its probes")
+        sys.argv = ["tuner", *self.words]
+        try:
+            main()
+        finally:
+            if near_end and self.requeue:
+                ask_slurm("scontrol", "requeue", job)
 
 
 def queue_s(described: str) -> float | None:
@@ -109,7 +112,7 @@ def resources(spec: StudySpec, devices: str | None) -> Mapping[str, str | int]:
     Raises TunerError without SLURM, and StudyError for what no job can have.
     """
     if shutil.which("sbatch") is None:
-        raise TunerError(f"there is no SLURM here: `sbatch` is not found; {_ON_A_LOGIN_NODE}")
+        raise TunerError("there is no SLURM here: `sbatch` is not found; submit from a login node of the cluster")
     return spec.slurm.options(spec.devices_for(devices))
 
 
@@ -141,7 +144,7 @@ def submit(
             jobs.append(executor.submit(RunInJob(words, spec.slurm.requeue)).job_id)
     except (FailedJobError, FailedSubmissionError) as error:
         if jobs:
-            _call("scancel", *jobs)
+            ask_slurm("scancel", *jobs)
         reasons = str(error).strip().splitlines()
         reason = next((line for line in reasons if "error:" in line), reasons[-1] if reasons else "no reason given")
         raise TunerError(f"SLURM refuses the job: {reason}; change `slurm` in the study file") from error
@@ -154,23 +157,12 @@ def _check_reach(url: str, slurm: SlurmSpec) -> None:
     if parsed.get_backend_name() != "sqlite" and parsed.host not in _LOCAL:
         return
     where = ["--partition", slurm.partition] if slurm.partition else []
-    nodes = sum(int(line) for line in _call("sinfo", "--noheader", "--format=%D", *where).split())
+    nodes = sum(int(line) for line in ask_slurm("sinfo", "--noheader", "--format=%D", *where).split())
     if nodes > 1:
         raise StoreError(
             f"jobs may run on {nodes} nodes, and only this host safely reaches {shown(url)}; "
             "name a PostgreSQL server that all nodes reach: --storage postgresql+psycopg://USER@HOST/NAME"
         )
-
-
-def _call(*command: str) -> str:
-    """Run a command of SLURM and return what it prints. Raises TunerError with what it says when it fails."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    except subprocess.CalledProcessError as error:
-        raise TunerError(f"{command[0]} failed: {error.stderr.strip()}; {_ON_A_LOGIN_NODE}") from error
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise TunerError(f"{command[0]} does not answer: {error}; {_ON_A_LOGIN_NODE}") from error
-    return done.stdout
 
 
 def job_bench(study: str, *, devices: str | None, runs: Path) -> Workbench:

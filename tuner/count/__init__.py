@@ -4,20 +4,4 @@ from tuner.count.flag import Flag, as_parameter
 from tuner.count.launching import counting
 from tuner.count.merging import ENVIRONMENTS, Merger
 from tuner.count.processes import ProcessCounts
-from tuner.count.signature import PARTS, Difference, Signature, differences
-from tuner.count.summary import Shares, TrainingCounts
-
-__all__ = [
-    "ENVIRONMENTS",
-    "PARTS",
-    "Difference",
-    "Flag",
-    "Merger",
-    "ProcessCounts",
-    "Shares",
-    "Signature",
-    "TrainingCounts",
-    "as_parameter",
-    "counting",
-    "differences",
-]
+from tuner.count.signature import PARTS, Signature, TrainingCounts, differences

@@ -14,29 +14,12 @@ from statistics import fmean
 from typing import Any
 
 from tuner.count.processes import ProcessCounts, number
-from tuner.count.signature import Signature
-from tuner.count.summary import Shares, TrainingCounts
+from tuner.count.signature import Shares, Signature, TrainingCounts
 
 BASE_STEP = 3
 """Counts begin at this step. The module is found at the first step, and its inputs are understood at the second."""
-SURE_STEP = 4
-"""At this step it is decided what counts the samples, where nothing says something else."""
-CLEAR_STEP = 8
-"""At this step it is decided which of two counts is that of the samples."""
-MARK_S = 0.2
-"""A mark is told at most so often, in seconds, so that marks are about equally far apart."""
-AGREE = 0.03
-"""Loader and module agree if their samples differ by at most this share."""
-UNSTEADY_SHARE = 0.1
-"""If they have agreed and later differ by more than this share, neither is believed."""
-AHEAD = 2.0
-"""They may differ by the batches of so many steps, because loaders give some ahead."""
 LEAST_PAUSE_S = 0.2
 """A shorter evaluation or save is no pause of its own, in seconds."""
-LAST_FIRST_STEP = 12
-"""Samples per step are those up to this step, in each config: they may grow during a training, as in a warm-up."""
-FORMS = r"^(?:Fused|DeepSpeedCPU|Sharded|Distributed)+"
-"""The words before an optimizer's name for its fused, host and sharded forms, which compute the same."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,29 +27,21 @@ class Witness:
     """What counts the samples."""
 
     name: str
-    field: str
-    """The count in a record."""
-    within: str = ""
-    """The part of the record that holds the count."""
+    count: str
+    """The name of the count in a record."""
     remark: str = ""
     """Why this witness was taken, where others say something else."""
-
-    @property
-    def is_environments(self) -> bool:
-        """Whether environments count: an iteration then is a rollout."""
-        return self.within == "environments"
 
 
 USUALLY = 0.5
 """What happens at this share of the steps or more is usual in a training."""
 SOMETIMES = 0.05
 """What happens at less than this share of the steps is an exception."""
-MODULE = Witness(name="module", field="rows")
-LOADER = Witness(name="loader", field="rows", within="loader")
-BOTH = Witness(name="loader and module", field="rows", within="loader")
-ENVIRONMENTS = Witness(name="environments", field="steps", within="environments")
-_BATCHES = Witness(name="batches", field="batches", within="loader")
-_FORWARDS = Witness(name="forward passes", field="forwards")
+MODULE = Witness(name="module", count="rows")
+LOADER = Witness(name="loader", count="loader.rows")
+BOTH = Witness(name="loader and module", count="loader.rows")
+ENVIRONMENTS = Witness(name="environments", count="environments.steps")
+"""An iteration then is a rollout."""
 
 
 class Merger:
@@ -109,8 +84,8 @@ class Merger:
             if step > reached:
                 break
             self._next = place + 1
-            iteration = point["environments"]["rollouts"] if witness.is_environments else step
-            is_soon = bool(self._before) and point["at_s"] - lead.points[self._before]["at_s"] < MARK_S
+            iteration = point["environments.rollouts"] if witness == ENVIRONMENTS else step
+            is_soon = bool(self._before) and point["at_s"] - lead.points[self._before]["at_s"] < 0.2  # seconds
             if step < BASE_STEP or iteration <= self._told or is_soon:
                 continue
             pause = _pause(lead, self._before, place, witness)
@@ -124,7 +99,7 @@ class Merger:
 
     def samples_at(self, step: float) -> float:
         """Return the samples of all ranks from the base step to a step."""
-        return _grown(self._leads, self._witness or MODULE, step)
+        return _grown(self._leads, (self._witness or MODULE).count, step)
 
     def training(self) -> TrainingCounts | None:
         """Return what is trained and what was counted so far; None before it is known what counts the samples."""
@@ -132,19 +107,20 @@ class Merger:
         if self._witness is None or leads[0].steps <= BASE_STEP:
             return None
         lead, last = leads[0], leads[0].points[-1]
-        witness = MODULE if self._witness.is_environments else self._witness
-        per_step = _usual(_totals(leads, witness))
+        by_environments = self._witness == ENVIRONMENTS
+        per_step = _usual(_totals(leads, (MODULE if by_environments else self._witness).count))
+        counts = [_grown(leads, counter.count, last["steps"]) for counter in (LOADER, MODULE)]
         flops = [process.flops for process in self.trainers]
-        is_known = per_step > 0 and None not in flops and not self._witness.is_environments
+        is_known = per_step > 0 and None not in flops and not by_environments
         return TrainingCounts(
             signature=self._signature(per_step),
             flops_per_sample=sum(filter(None, flops)) / per_step if is_known else None,
-            witness=_in_words(self._witness, *(_grown(leads, counter, last["steps"]) for counter in (LOADER, MODULE))),
+            witness=_in_words(self._witness, *counts),
             shares=_shares(lead, self._witness),
-            micro_batches=_usual(_totals([lead], _BATCHES if lead.is_fed else _FORWARDS)) or None,
+            micro_batches=_usual(_totals([lead], "loader.batches" if lead.is_fed else "forwards")) or None,
             ranks=len(self.trainers),
             data_ranks=len(self._groups),
-            passes=last["loader"].get("passes") if lead.is_fed else None,
+            passes=last.get("loader.passes") if lead.is_fed else None,
             steps_per_pass=steps_per_pass(lead),
             skipped=last.get("skipped", 0),
             compiled=bool(lead.start.get("compiled")),
@@ -171,7 +147,7 @@ class Merger:
             self.why is None
             and trainers
             and len(trainers) >= trainers[0].world
-            and min(process.steps for process in trainers) >= SURE_STEP
+            and min(process.steps for process in trainers) > BASE_STEP
         ):
             self._groups = _groups(trainers)
             witness = _witness(self._leads) if self._groups else "which ranks train on the same samples is not known"
@@ -197,7 +173,8 @@ class Merger:
             parameters=sum(process.parameters for process in group) if is_split else lead.parameters,
             shapes=str(start.get("shapes", "")),
             is_split=is_split,
-            optimizer=re.sub(FORMS, "", str(start.get("optimizer", ""))),
+            # the words for fused, host and sharded forms, which compute the same
+            optimizer=re.sub(r"^(?:Fused|DeepSpeedCPU|Sharded|Distributed)+", "", str(start.get("optimizer", ""))),
             learning_rate=start.get("learning_rate"),
             weight_decays=tuple(start.get("weight_decays", ())),
             precision=f"{types}{f', autocast {cast}' if cast else ''}{tf32}",
@@ -220,21 +197,20 @@ def _pause(lead: ProcessCounts, before: int, place: int, witness: Witness) -> di
     Environments are stepped without gradients for training too, so this tells no evaluation there.
     """
 
-    def grown(name: str, within: str = "") -> float:
-        return number(lead.points[place], name, within) - number(lead.points[before], name, within)
+    def grown(name: str) -> float:
+        return number(lead.points[place], name) - number(lead.points[before], name)
 
-    if lead.is_fed and grown("passes", "loader") >= 1:
+    if lead.is_fed and grown("loader.passes") >= 1:
         return {"what": "an epoch's end", "every": steps_per_pass(lead)}
-    if not witness.is_environments and grown("evaluates_s") >= LEAST_PAUSE_S:
+    if witness != ENVIRONMENTS and grown("evaluates_s") >= LEAST_PAUSE_S:
         return {"what": "an evaluation"}
     return {"what": "a checkpoint"} if grown("saves_s") >= LEAST_PAUSE_S else None
 
 
 def steps_per_pass(lead: ProcessCounts) -> float | None:
     """Return the optimizer steps of a rank's pass over the data; None where no loader with a length feeds it."""
-    loader = lead.points[-1].get("loader", {}) if lead.is_fed else {}
-    rows, size = loader.get("rows"), loader.get("size")
-    return lead.steps * size / rows if rows and size else None
+    rows, size = (number(lead.points[-1], f"loader.{name}") for name in ("rows", "size"))
+    return lead.steps * size / rows if rows and size and lead.is_fed else None
 
 
 def _losses(groups: Sequence[Sequence[ProcessCounts]]) -> tuple[float, ...]:
@@ -247,21 +223,20 @@ def _losses(groups: Sequence[Sequence[ProcessCounts]]) -> tuple[float, ...]:
     return tuple(fmean(losses[step] for losses in losses_by_group) for step in steps)
 
 
-def _grown(leads: Sequence[ProcessCounts], witness: Witness, step: float) -> float:
-    """Return what all ranks have counted from the base step to a step."""
-    name, within = witness.field, witness.within
-    return sum(lead.total(name, step, within=within) - lead.total(name, BASE_STEP, within=within) for lead in leads)
+def _grown(leads: Sequence[ProcessCounts], name: str, step: float) -> float:
+    """Return by how much a count of all ranks has grown from the base step to a step."""
+    return sum(lead.total(name, step) - lead.total(name, BASE_STEP) for lead in leads)
 
 
-def _totals(leads: Sequence[ProcessCounts], witness: Witness) -> list[tuple[int, float]]:
+def _totals(leads: Sequence[ProcessCounts], name: str) -> list[tuple[int, float]]:
     """Return the first steps from the base step on, each with what was counted up to it."""
     steps = [BASE_STEP, *(point["steps"] for point in _firsts(leads[0]) if point["steps"] > BASE_STEP)]
-    return [(step, _grown(leads, witness, step)) for step in steps]
+    return [(step, _grown(leads, name, step)) for step in steps]
 
 
 def _firsts(lead: ProcessCounts) -> list[Mapping[str, Any]]:
-    """Return the first records from the base step on, up to that of the last of the first steps."""
-    place = bisect_left(lead.points, LAST_FIRST_STEP, key=itemgetter("steps"))
+    """Return the records of the first steps, from the base step to step 12: a warm-up may raise the samples later."""
+    place = bisect_left(lead.points, 12, key=itemgetter("steps"))
     return [point for point in lead.points[: place + 1] if point["steps"] >= BASE_STEP]
 
 
@@ -302,7 +277,7 @@ def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]]:
 def _witness(leads: Sequence[ProcessCounts]) -> Witness | str | None:
     """Return what counts the samples of some ranks, or why nothing does; None before it is clear."""
     step = min(process.steps for process in leads)
-    module, loader, batches = (_grown(leads, witness, step) for witness in (MODULE, LOADER, _BATCHES))
+    module, loader, batches = (_grown(leads, name, step) for name in (MODULE.count, LOADER.count, "loader.batches"))
     is_fed = any(process.is_fed for process in leads) and loader > 0
     stepped = all(process.points[-1].get("environments") for process in leads)
     reuses = any(process.start.get("reuses") for process in leads)
@@ -311,13 +286,14 @@ def _witness(leads: Sequence[ProcessCounts]) -> Witness | str | None:
         return ENVIRONMENTS if stepped else why
     if loader and module and _agree(loader, module):
         return BOTH
-    if step < CLEAR_STEP and any(number(process.points[-1], "rows", "loader") for process in leads):
+    # which of two counts is that of the samples is decided at step 8
+    if step < 8 and any(number(process.points[-1], LOADER.count) for process in leads):
         return None
     if not is_fed and loader > SOMETIMES * module:
         return "a loader feeds only some of the steps, and the module takes other samples"
     if not is_fed:
         return _contradiction(leads, MODULE) or MODULE if module else _unseen(leads)
-    each = number(leads[0].points[-1], "each", "loader")
+    each = number(leads[0].points[-1], "loader.each")
     return _of_two(loader, module, batches, each)
 
 
@@ -333,10 +309,10 @@ def _of_two(loader: float, module: float, batches: float, each: float) -> Witnes
     if not module:
         return LOADER
     if each == 1 and _agree(batches, module):
-        return Witness(name="loader and module", field="batches", within="loader", remark="a batch is one sample")
+        return Witness(name="loader and module", count="loader.batches", remark="a batch is one sample")
     times = module / loader
     if loader == batches and times > 1:
-        return Witness(name="module", field="rows", remark=f"each of the loader's samples is a batch of {times:.4g}")
+        return Witness(name="module", count="rows", remark=f"each of the loader's samples is a batch of {times:.4g}")
     return LOADER
 
 
@@ -350,7 +326,8 @@ def _in_words(witness: Witness, loader: float, module: float) -> str:
 
 
 def _agree(count: float, second: float) -> bool:
-    return abs(count - second) <= AGREE * max(count, second)
+    """Return whether two counts of samples differ by at most 3 %."""
+    return abs(count - second) <= 0.03 * max(count, second)
 
 
 def _contradiction(leads: Sequence[ProcessCounts], witness: Witness) -> str | None:
@@ -361,9 +338,11 @@ def _contradiction(leads: Sequence[ProcessCounts], witness: Witness) -> str | No
         return _several_passes(leads, step, is_apart=is_apart)
     if witness != BOTH or is_apart:
         return None
-    counts = [_grown(leads, counter, step) for counter in (LOADER, MODULE)]
-    ahead = AHEAD * counts[0] / max(step - BASE_STEP, 1)
-    agree = abs(counts[0] - counts[1]) <= max(UNSTEADY_SHARE * max(counts), ahead)
+    counts = [_grown(leads, counter.count, step) for counter in (LOADER, MODULE)]
+    # loaders give the batches of some steps ahead
+    ahead = 2.0 * counts[0] / max(step - BASE_STEP, 1)
+    # counts that have agreed and later differ by more than a tenth are not believed
+    agree = abs(counts[0] - counts[1]) <= max(0.1 * max(counts), ahead)
     return None if agree else "loader and module have agreed at first, and do so no more"
 
 
@@ -371,7 +350,7 @@ def _several_passes(leads: Sequence[ProcessCounts], step: int, *, is_apart: bool
     """Return why the module may take other samples than a step needs; None where nothing speaks for it."""
 
     def share(name: str, of: str = "steps") -> float:
-        part, total = (_grown(leads, Witness(name=field, field=field), step) for field in (name, of))
+        part, total = (_grown(leads, count, step) for count in (name, of))
         return part / total if total else 0.0
 
     if is_apart and share("backwards") > 1 + SOMETIMES:
@@ -397,11 +376,11 @@ def _shares(lead: ProcessCounts, witness: Witness) -> Shares | None:
         return None
     seconds = last["at_s"] - base["at_s"]
 
-    def share(name: str, within: str = "") -> float:
-        return min(1.0, max(0.0, (number(last, name, within) - number(base, name, within)) / seconds))
+    def share(name: str) -> float:
+        return min(1.0, max(0.0, (number(last, name) - number(base, name)) / seconds))
 
     return Shares(
-        data=share("wait_s", "loader") if lead.is_fed else 0.0,
-        evaluation=0.0 if witness.is_environments else share("evaluates_s"),
+        data=share("loader.wait_s") if lead.is_fed else 0.0,
+        evaluation=0.0 if witness == ENVIRONMENTS else share("evaluates_s"),
         saves=share("saves_s"),
     )

@@ -9,11 +9,6 @@ from typing import Any
 
 from tuner.count.flag import Flag, flags_of
 
-FED = 0.9
-"""The least share of the steps that come right after a loader's batch, where this loader feeds the training."""
-FED_AFTER = 2
-"""Feeding is judged after so many steps: of several optimizers, the main one is known from then on."""
-
 
 @dataclass(slots=True)
 class ProcessCounts:
@@ -32,7 +27,7 @@ class ProcessCounts:
     parameters: int = 0
     """The numbers that it trains."""
     points: list[Mapping[str, Any]] = field(default_factory=list)
-    """The counts at each step that was told."""
+    """The counts at each step that was told, those of loaders and environments as `loader.rows`."""
     _flags_by: dict[str, tuple[Flag, ...]] = field(default_factory=dict)
     reads_argv: bool = False
     files: dict[str, str] = field(default_factory=dict)
@@ -60,7 +55,7 @@ class ProcessCounts:
                 self.rank, self.world = int(record.get("rank") or 0), int(record.get("world") or 1)
                 self.data_rank, self.parameters = record.get("data_rank"), int(record.get("parameters") or 0)
             case "count" if self.start and number(record, "steps") > self.steps and number(record, "at_s") > 0:
-                self.points.append(record)
+                self.points.append(_flat(record))
                 self.flops = number(record, "flops") or self.flops
                 self.losses |= _by_step(record.get("losses"))
                 self.inputs |= _by_step(record.get("inputs"))
@@ -90,26 +85,31 @@ class ProcessCounts:
     @property
     def is_fed(self) -> bool:
         """Whether a loader's batch comes before nearly every step."""
-        before = FED_AFTER if self.steps > FED_AFTER else 0
-        feeds = self.total("feeds", self.steps, within="loader") - self.total("feeds", before, within="loader")
-        return feeds >= FED * (self.steps - before) > 0
+        before = 2 if self.steps > 2 else 0  # of several optimizers, the main one is known from then on
+        feeds = self.total("loader.feeds", self.steps) - self.total("loader.feeds", before)
+        return feeds >= 0.9 * (self.steps - before) > 0
 
-    def total(self, name: str, step: float, *, within: str = "") -> float:
-        """Return a count at a step, interpolated between the told ones. `within` names a part of the record."""
+    def total(self, name: str, step: float) -> float:
+        """Return a count at a step, interpolated between the told ones."""
         place = bisect_left(self.points, step, key=itemgetter("steps"))
         if place >= len(self.points):
-            return number(self.points[-1], name, within) if self.points else 0.0
-        after, value = self.points[place]["steps"], number(self.points[place], name, within)
+            return number(self.points[-1], name) if self.points else 0.0
+        after, value = self.points[place]["steps"], number(self.points[place], name)
         if after == step or not place:
             return value
-        before, earlier = self.points[place - 1]["steps"], number(self.points[place - 1], name, within)
+        before, earlier = self.points[place - 1]["steps"], number(self.points[place - 1], name)
         return earlier + (value - earlier) * (step - before) / (after - before)
 
 
-def number(point: Mapping[str, Any], name: str, within: str = "") -> float:
-    """Return a count in a record, of its part `within` if that is named; 0 where there is no such number."""
-    part = point.get(within) if within else point
-    value = part.get(name) if isinstance(part, Mapping) else None
+def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record with the counts of its loader and its environments beside all others, as `loader.rows`."""
+    parts = {part: record.get(part) or {} for part in ("loader", "environments")}
+    return {**record, **{f"{part}.{name}": count for part, counts in parts.items() for name, count in counts.items()}}
+
+
+def number(point: Mapping[str, Any], name: str) -> float:
+    """Return a count in a record; 0 where there is no such number."""
+    value = point.get(name)
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
 
 

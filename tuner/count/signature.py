@@ -1,4 +1,4 @@
-"""Which training a command runs, and in which parts two of them differ. Pure."""
+"""What was counted of a training: which one it is, in which parts two of them differ, and where its time goes. Pure."""
 
 import math
 import re
@@ -16,17 +16,6 @@ PARTS = {
     "loss": "loss of the first steps",
 }
 """The parts of a training that a config may change → what differs."""
-
-SAME_BATCH = 0.02
-"""The samples of a step differ by at most this share. The last batch of an epoch may be smaller."""
-SAME_MODEL = 0.03
-"""Where ranks hold parts of a model, some parameters are on several ranks: their number differs by this share."""
-SAME_LOSS = 0.05
-"""The mean losses of the first steps differ by at most this share where precision and order of sums differ. Chosen."""
-SCATTER = 4.0
-"""They may differ by so many standard errors of a step's loss, because the seed may differ. Chosen."""
-LEAST_LOSSES = 3
-"""The fewest common steps whose losses are compared."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +95,7 @@ def _batch(own: Signature, changed: Signature) -> Difference | None:
         ("", own.samples_per_step, changed.samples_per_step),
         ("samples over which a batch norm takes its means", own.normed, changed.normed),
     ):
-        if before and after and abs(after - before) > SAME_BATCH * before:
+        if before and after and abs(after - before) > 0.02 * before:  # an epoch's last batch may be smaller
             return Difference(part="batch", own=f"{before:g}", changed=f"{after:g}", what=what)
     return None
 
@@ -119,7 +108,8 @@ def _same_sample(own: str, changed: str) -> bool:
 
 def _same_model(own: Signature, changed: Signature) -> bool:
     if own.is_split or changed.is_split:
-        return abs(changed.parameters - own.parameters) <= SAME_MODEL * own.parameters
+        # some parameters are on several ranks
+        return abs(changed.parameters - own.parameters) <= 0.03 * own.parameters
     return (own.parameters, own.shapes) == (changed.parameters, changed.shapes)
 
 
@@ -132,11 +122,65 @@ def _settings(training: Signature) -> str:
 
 def _loss(own: Signature, changed: Signature) -> Difference | None:
     common = list(zip(own.losses, changed.losses, strict=False))
-    if len(common) < LEAST_LOSSES:
+    if len(common) < 3:
         return None
     first, second = ([pair[place] for pair in common] for place in (0, 1))
     scatter = math.hypot(stdev(first), stdev(second)) / math.sqrt(len(common))
     before, after = fmean(first), fmean(second)
-    if abs(after - before) <= max(SAME_LOSS * abs(before), SCATTER * scatter):
+    # chosen: a share for precision and order of sums, and standard errors of a step's loss, as the seed may differ
+    if abs(after - before) <= max(0.05 * abs(before), 4.0 * scatter):
         return None
     return _difference("loss", f"{before:.4g}", f"{after:.4g}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shares:
+    """Which share of the time since the first steps the leading rank spent on what, from 0 to 1."""
+
+    data: float
+    """Waiting for the next batch of a loader."""
+    evaluation: float
+    """Between the first forward pass without gradients and the next one with gradients."""
+    saves: float
+    """Inside `torch.save`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingCounts:
+    """What was counted inside a training."""
+
+    signature: Signature
+    witness: str
+    """What counted the samples, such as `loader and module`."""
+    shares: Shares | None = None
+    micro_batches: float | None = None
+    """Batches of a loader per optimizer step and rank, or else forward passes of the module."""
+    ranks: int = 1
+    """The processes that train together."""
+    flops_per_sample: float | None = None
+    """The floating-point operations of a step on all ranks, for each sample; None where they are not counted."""
+    data_ranks: int = 1
+    """How many of them train on samples of their own."""
+    passes: int | None = None
+    """The passes over the data that are over."""
+    steps_per_pass: float | None = None
+    """The optimizer steps of a pass over the data; None where no loader with a length feeds the training."""
+    skipped: int = 0
+    """The steps that a gradient scaler has skipped."""
+    compiled: bool = False
+    """Whether a part of the trained module is compiled."""
+    reserved_mib: float | None = None
+    """The allocator's peak on the card where it is largest; None without a card."""
+    torch: str = ""
+    """The version of torch; empty where it is unknown."""
+    alloc_retries: int | None = None
+    """How often the allocators of all ranks freed their cache to try again; None without a card."""
+
+    @property
+    def tokens_per_sample(self) -> int | None:
+        """The tokens of a sample, where its inputs are whole numbers and all have one length; None elsewhere."""
+        shape, _, kind = self.signature.sample.partition(" ")
+        sizes = shape.split("x")
+        if not kind.startswith(("int", "uint")) or not all(size.isdigit() for size in sizes):
+            return None
+        return math.prod(map(int, sizes))

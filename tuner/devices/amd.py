@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, ClassVar
 
-from tuner.devices.driver import Driver, NoDriverError
+from tuner.devices.card_driver import Driver, NoDriverError
 from tuner.errors import DeviceError
 from tuner.probe import AMD, Device, DeviceSample
 

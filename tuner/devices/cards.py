@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -160,9 +160,6 @@ LEAK_MIB = 1024.0
 Some growth is normal: allocators round sizes up, and the driver loads kernels late.
 """
 
-POLL_S = 0.1
-"""The seconds between two looks at the cards."""
-
 
 class Obstacle(NamedTuple):
     """Why a card is not free."""
@@ -178,12 +175,25 @@ def obstacles(now: Sequence[Occupancy], at_open: Sequence[Occupancy]) -> list[Ob
     memory. Its memory use is at most `SLACK_MIB` above the use at the opening, of which up to `TOLERATED_SHARE` of the
     card counts. Its utilisation is at most `IDLE_UTIL_PCT`. Without cards the list is empty.
     """
-    return [
-        Obstacle(rule=rule, text=f"{card.device.label} {text}")
-        for rule, finds in _RULES.items()
-        for card, before in zip(now, at_open, strict=True)
-        if (text := finds(card, before))
-    ]
+    every = [obstacle for card, before in zip(now, at_open, strict=True) for obstacle in _of_card(card, before)]
+    return sorted(every, key=lambda obstacle: ("foreign process", "memory", "utilisation").index(obstacle.rule))
+
+
+def _of_card(card: Occupancy, before: Occupancy) -> Iterator[Obstacle]:
+    """Yield why one card is not free."""
+    name = card.device.label
+    known = {occupant.pid for occupant in before.occupants}
+    large_mib = TOLERATED_SHARE * (card.device.mem_total_mib or math.inf)
+    foreign = [user for user in card.occupants if user.pid not in known or (user.mem_mib or 0.0) > large_mib]
+    if foreign:
+        yield Obstacle("foreign process", f"{name} is used by {', '.join(map(shown, foreign))}")
+    most_mib = min(before.mem_used_mib or 0.0, large_mib) + SLACK_MIB
+    is_known = None not in {before.mem_used_mib, card.device.mem_total_mib}
+    if is_known and card.mem_used_mib is not None and card.mem_used_mib > most_mib:
+        used = f"has {card.mem_used_mib:,.0f} MiB in use; a free card has at most {most_mib:,.0f} MiB in use"
+        yield Obstacle("memory", f"{name} {used}")
+    if (card.util_pct or 0.0) > IDLE_UTIL_PCT:
+        yield Obstacle("utilisation", f"{name} is busy ({card.util_pct:.0f} %)")
 
 
 def grown(now: Sequence[Occupancy], before: Sequence[Occupancy]) -> bool:
@@ -219,7 +229,7 @@ def wait_until_idle(
                 return STOPPED
             if clock.now() >= end_s:
                 return replace(failure, detail=f"{failure.detail}; waited {limit_s:g} s")
-            sleep(POLL_S)
+            sleep(0.1)  # seconds
     except DeviceLostError as error:
         return unreadable(str(error))
     return None
@@ -238,35 +248,6 @@ def _not_free(
         return unreadable(str(error))
     detail = "; ".join(obstacle.text for obstacle in in_the_way)
     return Failure(kind=FailureKind.GPU_BUSY, rule=in_the_way[0].rule, detail=detail) if in_the_way else None
-
-
-def _held_by_others(card: Occupancy, before: Occupancy) -> str | None:
-    """Return who else computes on a card; None where nobody does."""
-    known = {occupant.pid for occupant in before.occupants}
-    much_mib = TOLERATED_SHARE * (card.device.mem_total_mib or math.inf)
-    foreign = [user for user in card.occupants if user.pid not in known or (user.mem_mib or 0.0) > much_mib]
-    return f"is used by {', '.join(map(shown, foreign))}" if foreign else None
-
-
-def _memory_in_use(card: Occupancy, before: Occupancy) -> str | None:
-    """Return how much more memory is in use than at the opening; None where it is no more."""
-    if card.mem_used_mib is None or before.mem_used_mib is None or card.device.mem_total_mib is None:
-        return None
-    most_mib = min(before.mem_used_mib, TOLERATED_SHARE * card.device.mem_total_mib) + SLACK_MIB
-    if card.mem_used_mib <= most_mib:
-        return None
-    return f"has {card.mem_used_mib:,.0f} MiB in use; a free card has at most {most_mib:,.0f} MiB in use"
-
-
-def _at_work(card: Occupancy, before: Occupancy) -> str | None:
-    return f"is busy ({card.util_pct:.0f} %)" if (card.util_pct or 0.0) > IDLE_UTIL_PCT else None
-
-
-_RULES: dict[str, Callable[[Occupancy, Occupancy], str | None]] = {
-    "foreign process": _held_by_others,
-    "memory": _memory_in_use,
-    "utilisation": _at_work,
-}
 
 
 def shown(occupant: Occupant) -> str:

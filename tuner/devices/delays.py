@@ -6,13 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-NANO = 1e9
-"""Nanoseconds in a second."""
-EVERY_S = 1.0
-"""The seconds between two readings: reading 31 threads takes half a millisecond."""
-MOST_PCT = 99.0
-"""Clocks that are read one after the other may show more."""
-
 
 @dataclass(frozen=True, slots=True)
 class ThreadTimes:
@@ -30,7 +23,7 @@ def thread_times(pid: int, root: Path = Path("/")) -> dict[str, ThreadTimes]:
         for folder in (root / f"proc/{pid}/task").iterdir():
             with suppress(OSError, ValueError):
                 ran, waited, _ = (folder / "schedstat").read_text(encoding="utf-8").split()
-                threads[folder.name] = ThreadTimes(int(ran) / NANO, int(waited) / NANO)
+                threads[folder.name] = ThreadTimes(int(ran) / 1e9, int(waited) / 1e9)
     return threads
 
 
@@ -60,7 +53,7 @@ class Delays:
         """
         before_s, before = self._before
         self._own_s, self._others_s = self._own_s + own_s, self._others_s + max(0.0, others_s or 0.0)
-        if t_s - before_s < EVERY_S:
+        if t_s - before_s < 1.0:  # second: reading 31 threads takes half a millisecond
             return self._shares
         now = {pid: self._read(pid) for pid in owners}
         shares: dict[int, float] = {}
@@ -69,8 +62,9 @@ class Delays:
                 _caused_s(before[pid].get(name, ThreadTimes()), times, self._own_s, self._others_s)
                 for name, times in now[pid].items()
             )
+            # clocks that are read one after the other may show more than there is
             share_pct = 100.0 * max(waits, default=0.0) / (t_s - before_s)
-            shares[owners[pid]] = max(min(MOST_PCT, share_pct), shares.get(owners[pid], 0.0))
+            shares[owners[pid]] = max(min(99.0, share_pct), shares.get(owners[pid], 0.0))
         self._before, self._shares, self._own_s, self._others_s = (t_s, now), shares, 0.0, 0.0
         return shares
 

@@ -5,18 +5,18 @@ import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pynvml
 
 from tuner.devices.amd import Amd, AmdSource, amd_variables, shown
+from tuner.devices.card_driver import NoDriverError
 from tuner.devices.cpu import CpuSource, cpu_model, usable_cores, usable_memory
 from tuner.devices.cuda import visible_uuids
-from tuner.devices.driver import NoDriverError
 from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError
 from tuner.probe import AMD, MIB_PER_GIB, NVIDIA, Device, DeviceSample, DeviceSource, guard, mib
@@ -122,29 +122,37 @@ def open_devices(
     """
     if cpu := re.fullmatch(r"cpu(?::([1-9]\d{0,9}))?", spec):
         return _open_cpu(int(cpu[1] or 2), memory_mib)
-    if auto := re.fullmatch(r"auto(?::([1-9]\d{0,9}))?", spec):
-        with suppress(NoDriverError):
-            nvml = connect()
-            if uuids := cuda_order(nvml.uuids()):
-                return NvmlSource(nvml, uuids[: int(auto[1] or len(uuids))], memory_mib)
-        with suppress(NoDriverError):
-            amd = connect_amd()
-            if names := shown(list(amd.handles)):
-                return AmdSource(amd, names[: int(auto[1] or len(names))], memory_mib)
-        return CpuSource(2, memory_mib=memory_mib)
-    if re.fullmatch(r"\d{1,9}(,\d{1,9})*", spec):
-        indices = [int(index) for index in spec.split(",")]
-        try:
-            nvml, uuids = _cards(indices, connect, cuda_order)
-        except NoDriverError as missing:
-            with suppress(NoDriverError):
-                amd = connect_amd()
-                return AmdSource(amd, _chosen(indices, shown(list(amd.handles)), partial(AmdSource, amd)), memory_mib)
-            raise DeviceError(
-                f"devices {spec} names GPUs, but {missing}; `cpu:{len(indices)}` needs no GPU"
-            ) from missing
-        return NvmlSource(nvml, uuids, memory_mib)
-    raise DeviceError(f"devices {spec!r} is none of: auto, auto:CARDS, cpu, cpu:RANKS, or CUDA indices such as 0,1")
+    auto, by_index = re.fullmatch(r"auto(?::([1-9]\d{0,9}))?", spec), re.fullmatch(r"\d{1,9}(,\d{1,9})*", spec)
+    if not auto and not by_index:
+        raise DeviceError(f"devices {spec!r} is none of: auto, auto:CARDS, cpu, cpu:RANKS, or CUDA indices such as 0,1")
+    for cards in _shown_cards(connect, cuda_order, connect_amd):
+        if auto is None:
+            return cards.opened(_chosen([int(index) for index in spec.split(",")], cards), memory_mib)
+        if cards.names:
+            return cards.opened(cards.names[: int(auto[1] or len(cards.names))], memory_mib)
+    if auto is None:
+        ranks = spec.count(",") + 1
+        raise DeviceError(
+            f"devices {spec} names GPUs, but there is no NVIDIA driver and no AMD driver; `cpu:{ranks}` needs no GPU"
+        )
+    return CpuSource(2, memory_mib=memory_mib)
+
+
+class ShownCards(NamedTuple):
+    """The cards of one maker that a trainer may use, and what opens some of them."""
+
+    names: Sequence[str]
+    opened: Callable[..., DeviceSource]
+
+
+def _shown_cards(connect: Connect, cuda_order: CudaOrder, connect_amd: Callable[[], Amd]) -> Iterator[ShownCards]:
+    """Yield the cards of each maker whose driver is here, in the order of CUDA or ROCm."""
+    with suppress(NoDriverError):
+        nvml = connect()
+        yield ShownCards(cuda_order(nvml.uuids()), partial(NvmlSource, nvml))
+    with suppress(NoDriverError):
+        amd = connect_amd()
+        yield ShownCards(shown(list(amd.handles)), partial(AmdSource, amd))
 
 
 def spare_cards(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> int:
@@ -163,23 +171,17 @@ def _open_cpu(ranks: int, memory_mib: float | None) -> DeviceSource:
     return CpuSource(ranks, memory_mib=memory_mib)
 
 
-def _cards(indices: Sequence[int], connect: Connect, cuda_order: CudaOrder) -> tuple[Nvml, list[str]]:
-    """Return the cards of CUDA's indices by their uuids. Raises NoDriverError without an NVIDIA driver."""
-    nvml = connect()
-    return nvml, _chosen(indices, cuda_order(nvml.uuids()), partial(NvmlSource, nvml))
-
-
-def _chosen(indices: Sequence[int], names: Sequence[str], opened: Callable[[Sequence[str]], DeviceSource]) -> list[str]:
-    """Return the cards of some indices, of all that are shown; `opened` says what these are."""
+def _chosen(indices: Sequence[int], cards: ShownCards) -> list[str]:
+    """Return the names of the cards of some indices."""
     if len(set(indices)) < len(indices):
         asked = ",".join(map(str, indices))
         raise DeviceError(f"devices {asked} names a card twice; name a different card for each rank")
-    if missing := [f"cuda:{index}" for index in indices if index >= len(names)]:
-        there = ", ".join(f"{device.name} ({device.model})" for device in opened(names).devices)
+    if missing := [f"cuda:{index}" for index in indices if index >= len(cards.names)]:
+        there = ", ".join(f"{device.name} ({device.model})" for device in cards.opened(cards.names).devices)
         raise DeviceError(
             f"no card {', '.join(missing)} here; CUDA shows {there or 'none'} (CUDA_VISIBLE_DEVICES can hide cards)"
         )
-    return [names[index] for index in indices]
+    return [cards.names[index] for index in indices]
 
 
 def part_of(source: DeviceSource, positions: Sequence[int], connect: Connect = Nvml) -> DeviceSource:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 import pynvml
 
-from tuner.devices.driver import Driver
+from tuner.devices.card_driver import Driver
 from tuner.probe import Device, DeviceSample, mib
 
 

@@ -1,7 +1,6 @@
 """The energy of the processors, as the kernel counts it (powercap), where this user may read it."""
 
 import re
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,12 +21,8 @@ class Rapl:
     def total_j(self) -> float | None:
         """Return the joules since this object was made; None where a counter cannot be read."""
         totals = [counter.total_uj() for counter in self._counters]
-        return _sum_j(totals) if totals else None
-
-
-def _sum_j(totals_uj: Sequence[int | None]) -> float | None:
-    known = [total for total in totals_uj if total is not None]
-    return sum(known) / 1e6 if len(known) == len(totals_uj) else None
+        known = [total for total in totals if total is not None]
+        return sum(known) / 1e6 if known and len(known) == len(totals) else None
 
 
 def _is_package(zone: Path) -> bool:

@@ -19,6 +19,7 @@ def searches(
     *,
     say: Callable[[str], None] = lambda _: None,
     ask: Callable[[str], str] | None = None,
+    most: Callable[[SearchedFlag], int | None] = lambda _: None,
 ) -> tuple[SearchedFlag, ...]:
     """Return what is searched: what options ask for, or else what is proposed, with the changes of a person.
 
@@ -28,6 +29,7 @@ def searches(
         say: shows a line.
         ask: shows a question, and returns the line that a person types; None where nobody is asked. Then precision
             stays as it is, unless `known` allows it to vary: it may change what is learnt.
+        most: returns the size up to which a flag's values grow; None where they do not.
 
     Raises:
         StudyError: for an option that cannot be used, and where there is nothing to search.
@@ -38,7 +40,7 @@ def searches(
         if twice := [name for name in names if names.count(name) > 1]:
             raise StudyError(f"--search {twice[0]} is given more than once; write all its values in one option")
     elif ask:
-        chosen = _answered(known, say, ask)
+        chosen = _answered(known, say, ask, most)
     else:
         chosen = [search for search in proposed(known) if known.free_precision or not search.is_precision]
         if not (chosen or known.launch):
@@ -138,14 +140,19 @@ def _has_placeholder(known: Known, flag: str) -> bool:
     return f"{{{as_parameter(flag)}}}" in " ".join((*known.env.values(), *known.words))
 
 
-def _answered(known: Known, say: Callable[[str], None], ask: Callable[[str], str]) -> list[SearchedFlag]:
+def _answered(
+    known: Known,
+    say: Callable[[str], None],
+    ask: Callable[[str], str],
+    most: Callable[[SearchedFlag], int | None],
+) -> list[SearchedFlag]:
     """Return what is proposed, with the changes of a person, who also says whether the precision may vary.
 
     What cannot be used is asked again.
     """
     usual = {search.parameter: search for search in proposed(known)}
     kept = {name: search for name, search in usual.items() if not search.is_precision}
-    lines = shown(balanced(known, list(kept.values())), free=known.free_batch)
+    lines = shown(balanced(known, list(kept.values())), free=known.free_batch, most=most)
     for line in lines if kept else [nothing_known(known)]:
         say(line)
     varied = max(kept.values(), key=lambda search: len(search.values), default=None)
@@ -176,12 +183,19 @@ def _changed(kept: Mapping[str, SearchedFlag], texts: Sequence[str], known: Know
     return chosen
 
 
-def shown(searched: Sequence[SearchedFlag], *, free: bool, precision: Sequence[SearchedFlag] = ()) -> Iterator[str]:
+def shown(
+    searched: Sequence[SearchedFlag],
+    *,
+    free: bool,
+    most: Callable[[SearchedFlag], int | None],
+    precision: Sequence[SearchedFlag] = (),
+) -> Iterator[str]:
     """Yield a line for each flag that is searched or kept, the command's own value first.
 
     Args:
         searched: the flags.
         free: whether sizes may vary that change what is learnt.
+        most: returns the size up to which a flag's values grow; None where they do not.
         precision: flags of the precision that nobody was asked about, and that are left as they are.
     """
     for search in searched:
@@ -192,7 +206,8 @@ def shown(searched: Sequence[SearchedFlag], *, free: bool, precision: Sequence[S
             why = "  (kept: other values change what is learnt; --free-batch frees it)"
         elif search.changes_learning:
             why = "  (changes what is learnt)"
-        yield f"  {search}{why}"
+        size = most(search)
+        yield f"  {search}{f', then more while it pays (to {size})' if size else ''}{why}"
     if precision:
         named = " ".join(f"--search {search}" for search in precision)
         yield f"  left as it is, because precision may change what is learnt; to vary it, too: {named}"

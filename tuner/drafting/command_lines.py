@@ -12,8 +12,7 @@ from tuner.errors import StudyError
 from tuner.study import literal_word
 from tuner.trainers.command_options import LAUNCH_FACTS
 from tuner.trainers.presets import PRESETS
-from tuner.trainers.script_file import LAUNCHERS, program_place, script
-from tuner.trainers.template import fill, placeholders
+from tuner.trainers.template import LAUNCHERS, fill, placeholders, program_place, script
 
 RANKS = ("nproc_per_node", "num_processes", "devices", "num_devices", "gpus", "num_gpus", "n_gpus", "ngpus")
 WORLD = "world_size"

@@ -110,15 +110,15 @@ class Draft:
             own = {"own": search.typed} if isinstance(search.typed, int) else {}
             return {"ladder": "auto", "min": search.values[0], "max": search.values[-1], **own}
         needs = {"when": {self._workers: {"min": 1}}} if self._needs(search.parameter) else {}
-        return {"choices": list(search.ordered), **_growth(search), **needs}
+        grow = largest(search)
+        return {"choices": list(search.ordered), **({"grow": grow} if grow else {}), **needs}
 
 
-def _growth(search: SearchedFlag) -> dict[str, int]:
+def largest(search: SearchedFlag) -> int | None:
     """Return how far a range of sizes grows that no person has chosen: to four times its largest value."""
     sizes = [value for value in search.values if isinstance(value, int) and not isinstance(value, bool)]
-    if not search.grows or len(sizes) < max(2, len(search.values)):
-        return {}
-    return {"grow": 4 * max(sizes)}
+    is_range = search.grows and len(sizes) >= max(2, len(search.values))
+    return 4 * max(sizes) if is_range else None
 
 
 def draft(

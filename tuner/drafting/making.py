@@ -2,23 +2,24 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from tuner.drafting.asking import placed, searches, shown
 from tuner.drafting.command_lines import typed_command
-from tuner.drafting.draft import Draft, draft, searching
+from tuner.drafting.draft import Draft, draft, largest, searching
 from tuner.drafting.run_flags import known_of, shown_by, widened
-from tuner.drafting.searches import Known, nothing_varies
+from tuner.drafting.searches import Known, SearchedFlag, nothing_varies
 from tuner.drafting.watching import first_run
 from tuner.drafting.writing import launch_text, made_of, study_text, understood
 from tuner.errors import StudyError
 from tuner.export import write_files
 from tuner.probe import duration
-from tuner.study import NAME, exposed, load, read_mapping, written
+from tuner.study import NAME, StudySpec, exposed, load, read_mapping, written
 from tuner.trainers.presets import PRESETS
 
 STUDIES = Path("studies")
@@ -106,7 +107,7 @@ def made_study(
     name = wanted.name or typed.name
     file = wanted.file(name)
     if to_search and not wanted.force and made_of(file) == list(typed.typed):
-        say(f"{file} was made from this command, and is taken as it is; --force makes it anew")
+        say(f"{file} was made from this command, so it is used; --force replaces it")
         return _called(name, file)
     wanted.check_free(file)
     named = placed(wanted.search or [], Known(words=typed.words, env=typed.env, cores=1))
@@ -116,12 +117,20 @@ def made_study(
     if wanted.launch:
         text = launch_text(name, drafted, wanted.launch)
     else:
-        text = _watched_text(
-            name, drafted, wanted, say, ask=None if wanted.yes or wanted.search else ask, to_search=to_search
-        )
-    write_study(file, text, warn, say)
-    for line in _launched(file):
-        say(line)
+        asked = None if wanted.yes or wanted.search else ask
+        try:
+            text = _watched_text(name, drafted, wanted, folder, say, ask=asked, to_search=to_search)
+        except KeyboardInterrupt:
+            _remove(folder / "init")
+            say("nothing was kept; rerun to start again")
+            raise
+    spec = write_study(file, text, warn, say)
+    if spec.launch:
+        say(f"searched for {', '.join(spec.launch)}, your own value first; rules leave out what cannot run together:")
+        own = read_mapping(file).get("space", {})
+        for parameter, values in spec.space.items():
+            if parameter not in own:
+                say(f"  {parameter}={','.join(map(written, values.values))}")
     return _called(name, file)
 
 
@@ -129,47 +138,60 @@ def _watched_text(
     name: str,
     drafted: Draft,
     wanted: Wanted,
+    folder: Path,
     say: Callable[[str], None],
     *,
     ask: Callable[[str], str] | None,
     to_search: bool,
 ) -> str:
-    """Return the study file of a command, after watching it. Raises the errors of `made_study`."""
+    """Return the study file of a command, after watching it; its output goes to `folder`.
+
+    Raises the errors of `made_study`.
+    """
     say(f"watching the command for up to {duration(wanted.seconds)}, on {drafted.devices}")
-    for line in drafted.template.changes:
-        say(f"  {line}")
-    watched = first_run(name, drafted, wanted.runs / name / "init", wanted.seconds)
+    if changes := drafted.template.changes:
+        say("in place of your own words, probes alone have these; your script and your command stay:")
+        for line in changes:
+            say(f"  {line}")
+    watched = first_run(name, drafted, folder / "init", wanted.seconds)
     for line in understood(watched):
         say(line)
+
+    def most(search: SearchedFlag) -> int | None:
+        """Return the size up to which the values of a flag grow, by how the devices were used."""
+        return largest(*widened([search], watched.uses))
+
     known = known_of(drafted, watched, free_batch=wanted.free_batch, free_precision=wanted.free_precision)
     if not wanted.search:
         known = replace(known, launch=shown_by(known))
-    chosen = widened(searches(known, wanted.search or (), say=say, ask=ask), watched.uses)
+    chosen = widened(searches(known, wanted.search or (), say=say, ask=ask, most=most), watched.uses)
     drafted = searching(drafted, chosen, known)
     if to_search and not (drafted.varies or known.launch):
         raise StudyError(nothing_varies(drafted.searched, known))
     text = study_text(name, drafted, watched, launch=known.launch, free=wanted.free, needs_speed=to_search)
-    for line in () if ask else shown(drafted.searches, free=wanted.free_batch, precision=drafted.precision):
-        say(line)
+    if not ask:
+        for line in shown(drafted.searches, free=wanted.free_batch, most=largest, precision=drafted.precision):
+            say(line)
     return text
 
 
-def _launched(file: Path) -> Iterator[str]:
-    """Yield what the launches of a study file add to its own parameters."""
-    spec, own = load(str(file)), read_mapping(file)
-    if not spec.launch:
-        return
-    yield f"searched for {', '.join(spec.launch)}, your own value first; rules leave out what cannot run together:"
-    for name, parameter in spec.space.items():
-        if name not in own.get("space", {}):
-            yield f"  {name}={','.join(map(written, parameter.values))}"
+def _remove(folder: Path) -> None:
+    """Remove the files of a first run, and the folders above them that have nothing else."""
+    rmtree(folder, ignore_errors=True)
+    with suppress(OSError):
+        for above in (folder.parent, folder.parent.parent):
+            above.rmdir()
 
 
-def write_study(file: Path, text: str, warn: Callable[[str], None], say: Callable[[str], None]) -> None:
-    """Write a study file. It is its owner's alone where it holds a key, and elsewhere it has the mode of new files."""
+def write_study(file: Path, text: str, warn: Callable[[str], None], say: Callable[[str], None]) -> StudySpec:
+    """Return the study of a file, after writing it.
+
+    The file is its owner's alone where it holds a key, and elsewhere it has the mode of new files.
+    """
     path = file.resolve()
     write_files(path.parent, {path.name: text.encode()})
-    if keys := exposed(load(str(file))):
+    spec = load(str(file))
+    if keys := exposed(spec):
         warn("\n".join([*keys, f"only you can read {file}"]))
     else:
         umask = os.umask(0o077)
@@ -177,6 +199,7 @@ def write_study(file: Path, text: str, warn: Callable[[str], None], say: Callabl
         with suppress(OSError):
             path.chmod(0o666 & ~umask)
     say(f"wrote {file}")
+    return spec
 
 
 def _called(name: str, file: Path) -> str:

@@ -5,7 +5,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from itertools import dropwhile
+from pathlib import Path, PurePath
 from statistics import fmean
 
 from tuner.count import ProcessCounts, TrainingCounts
@@ -132,8 +133,8 @@ def watch(
     processes = tuple(read_processes(plan.slot.counts))
     training, found = counted.training if counted.reports else None, printed.found
     if (found is None and training is None) or exit_code not in {None, 0}:
-        complaint = _complaint(lines, exit_code, seconds, plan)
-        raise TrainerError(f"{complaint}; init rewrote {rewritten}" if rewritten else complaint)
+        instead = f"; in place of your own words, this run had {rewritten}" if rewritten else ""
+        raise TrainerError(f"{_complaint(lines, exit_code, seconds, plan)}{instead}")
     return Watched(
         found=None if training else found,
         training=training,
@@ -248,6 +249,8 @@ def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watche
         if program.endswith(".py"):
             way = f"write `python {program}` where Python starts it"
         raise TrainerError(f"no program {program} is found; {way}")
+    if missing := missing_script(drafted.command.words, trainer.folder):
+        raise TrainerError(f"there is no {missing} in {trainer.folder}; correct its name, or start tuner in its folder")
     variables = launch_variables(spec, source) | {"TUNER_COUNT_FLOPS": "1"}
     watched = run_in(
         Slot(devices=source.devices, out_dir=folder.resolve(), limits=spec.probe, variables=variables),
@@ -265,6 +268,14 @@ def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watche
     uses = tuple(used(watched.reports, watched.samples, source.devices))
     ranks = watched.training.ranks if watched.training else None
     return replace(watched, uses=uses, devices=devices_of(drafted.devices, ranks, uses))
+
+
+def missing_script(words: Sequence[str], folder: Path) -> str | None:
+    """Return the script that a command gives to Python, if it is not there; None where it is, or none is named."""
+    after = list(dropwhile(lambda word: word.startswith("-"), words[1:]))
+    is_python = re.fullmatch(r"python[\d.]*|torchrun", PurePath(words[0]).name) is not None
+    script = after[0] if is_python and after and after[0].endswith(".py") else None
+    return script if script and "{" not in script and not (folder / script).exists() else None
 
 
 def used(reports: Sequence[Progress], samples: Sequence[DeviceSample], devices: Sequence[Device]) -> list[Used]:

@@ -74,7 +74,8 @@ def listen(mailbox: Mailbox) -> None:
 
     threading.Thread(target=read, daemon=True).start()
     threading.Thread(target=wait, daemon=True).start()
-    signal.signal(signal.SIGTERM, lambda *_: mailbox.is_gone.set())  # scancel, and the end of a job's time
+    for number in (signal.SIGTERM, signal.SIGUSR2):  # scancel, and the end of a job's time
+        signal.signal(number, lambda *_: mailbox.is_gone.set())
 
 
 def sole(name: str, limit_s: float) -> socket.socket:

@@ -4,10 +4,10 @@ import math
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
-from io import TextIOWrapper
+from contextlib import suppress
+from dataclasses import replace
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from tuner.errors import TunerError
 from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Part, Word, refusal
@@ -16,9 +16,9 @@ from tuner.probe import Clock, DeviceSample, OutputLine, ProbePlan
 from tuner.probe.output import USUAL_BOUNDS, Log, unwritable
 from tuner.probe.own_files import Keeping, Protection, folders_of, protected
 from tuner.probe.process import prepare
-from tuner.probe.progress_files import CountFiles
-from tuner.study import open_anew
+from tuner.probe.progress_files import CountLine, MergedCounts
 
+Item = TypeVar("Item")
 LEAVE_S = 10.0
 """Seconds that the other nodes have to end after one has failed, so that the cause is heard and not only the echo."""
 QUIET_S = 5.0
@@ -72,22 +72,21 @@ class NodeProcesses:
         self._code, self._failed_s = 0, math.inf
         """The exit code of the first node that failed, and when it did."""
         self._refusal: TunerError | None = None
-        self._early: list[OutputLine] = []
+        self._lines: list[OutputLine] = []
+        """What `lines` returns next."""
         self._has_ended = False
         self._is_astray = False
         """Whether ranks of a lost node may still run."""
         self._unsettled = unsettled
         self._oom_kills = {watcher.host: watcher.oom_kills for watcher in watchers}
-        self._folder, self._each = plan.slot.counts, len(plan.slot.local_devices)
-        self._count_files = dict[str, TextIOWrapper]()
-        self._stack = ExitStack()
-        prepare(plan)
+        self._each = len(plan.slot.local_devices)
+        self._count_lines: deque[CountLine] = deque()
+        self._counts = MergedCounts(lambda: drained(self._count_lines)) if plan.is_counted else None
+        prepare(replace(plan, is_counted=False))
         try:
             self._log = Log(plan.slot.console)
         except OSError as error:
             raise unwritable(plan.slot.console, error) from error
-        self._stack.callback(self._log.close)
-        self._counts = CountFiles(plan.slot.counts, USUAL_BOUNDS.tail_bytes) if plan.is_counted else None
         self._protection = _protected(plan)
         for watcher in self.watchers:
             watcher.ask(Part(plan=plan, head=head))
@@ -100,13 +99,13 @@ class NodeProcesses:
     def _await_start(self, limit_s: float) -> None:
         """Wait until each node has started its part, or until `lost` says which one cannot be watched.
 
-        What nodes print meanwhile is kept for `lines`. Raises the error of a node that refuses.
+        Raises the error of a node that refuses.
         """
         for watcher in (watcher for watcher in self.watchers if watcher.is_gone):
             self._heard(Heard(watcher, self._clock.now(), {"kind": "gone"}))
         waiting = {watcher.number: watcher.host for watcher in self.watchers}
         for heard in until(self._inbox, self._clock, limit_s):
-            self._early += self._heard(heard)
+            self._heard(heard)
             if self._refusal:
                 raise self._refusal
             if heard.content["kind"] == "started":
@@ -117,46 +116,49 @@ class NodeProcesses:
 
     def lines(self, timeout_s: float) -> list[OutputLine]:
         """Return the new lines of all nodes; see `RunningTrainer.lines`. Raises the error of a node that gives up."""
-        lines, self._early = self._early, []
         with suppress(Empty):
-            lines += self._heard(self._inbox.get(timeout=timeout_s or 1e-3))
+            self._heard(self._inbox.get(timeout=timeout_s or 1e-3))
             while True:
-                lines += self._heard(self._inbox.get_nowait())
+                self._heard(self._inbox.get_nowait())
         if self._refusal:
             raise self._refusal
-        now_s = self._clock.now()
         self.lost = self.lost or self._silent(SILENT_S)
-        counted = self._counts.read() if self._counts else ()
+        for text in self._counts.read() if self._counts else ():
+            self._print(text, self._clock.now(), "progress")
         self._log.check()
-        return lines + [OutputLine(t_s=now_s - self._origin_s, text=text, stream="progress") for text in counted]
+        lines, self._lines = self._lines, []
+        return lines
+
+    def _print(self, text: str, at_s: float, stream: Literal["console", "progress"]) -> None:
+        self._lines.append(OutputLine(t_s=at_s - self._origin_s, text=text, stream=stream))
 
     def _silent(self, limit_s: float) -> str | None:
         running = [watcher for watcher in self.watchers if watcher.code is None]
         silent = [watcher.host for watcher in running if self._clock.now() - watcher.heard_s > limit_s]
         return f"{', '.join(silent)} has told nothing for {limit_s:g} s" if silent else None
 
-    def _heard(self, heard: Heard) -> list[OutputLine]:
-        """Return the line of a message in a list, or an empty list after noting what else it says."""
-        watcher, at_s = heard.watcher, heard.at_s - self._origin_s
+    def _heard(self, heard: Heard) -> None:
+        """Note what a message says."""
+        watcher = heard.watcher
         match heard.content:
             case _ if watcher not in self.watchers:
                 pass
             case {"kind": "line", "text": text, "stream": "progress"}:
-                return [OutputLine(t_s=at_s, text=on_our_clock(text, watcher.clock.behind_s), stream="progress")]
+                self._print(on_our_clock(text, watcher.clock.behind_s), heard.at_s, "progress")
             case {"kind": "line" | "srun" as kind, "text": text}:
                 watcher.recent.append(text)
                 self._log.write([f"{watcher.host}: {text}"])
-                return [OutputLine(t_s=at_s, text=text)] if kind == "line" or "error" in text else []
-            case _:
-                self._note(watcher, heard.content)
-        return []
+                if kind == "line" or "error" in text:
+                    self._print(text, heard.at_s, "console")
+            case content:
+                self._note(watcher, content)
 
     def _note(self, watcher: Watcher, content: Mapping[str, Any]) -> None:
-        """Note what a message says that has no line."""
+        """Note what a message without a line says."""
         behind_s = watcher.clock.behind_s
         match content:
             case {"kind": "count", "name": name, "text": text}:
-                self._keep_count(f"{watcher.number}-{name}", on_our_clock(text, behind_s))
+                self._count_lines.append(CountLine(f"{watcher.number}-{name}", on_our_clock(text, behind_s)))
             case {"kind": "samples", "samples": samples}:
                 for sample in samples:
                     moved = {"t_s": sample["t_s"] + behind_s, "device": watcher.number * self._each + sample["device"]}
@@ -173,16 +175,6 @@ class NodeProcesses:
                 self._is_astray = True
                 if not self._has_ended:
                     self.lost = self.lost or f"the watcher of {watcher.host} is gone ({watcher.last_error})"
-
-    def _keep_count(self, name: str, text: str) -> None:
-        """Write what a process has counted to a file of ours, from which all nodes' counts are merged."""
-        try:
-            if name not in self._count_files:
-                file = TextIOWrapper(open_anew(self._folder / name), encoding="utf-8", line_buffering=True)
-                self._count_files[name] = self._stack.enter_context(file)
-            self._count_files[name].write(f"{text}\n")
-        except OSError as error:
-            raise unwritable(self._folder / name, error) from error
 
     def _ended(self, watcher: Watcher, code: int) -> None:
         watcher.code = code
@@ -226,8 +218,10 @@ class NodeProcesses:
         if not self._has_ended:
             self.quiet = self.lost or self._silent(QUIET_S)
             self._has_ended = True
-            with self._stack:
+            try:
                 self._end_parts()
+            finally:
+                self._log.close()
             if self._protection and self._is_astray:
                 self._unsettled.append(self._protection)
             elif self._protection:
@@ -248,6 +242,11 @@ class NodeProcesses:
     def _is_heard(self, watcher: Watcher) -> bool:
         """Return whether a watcher has lately given a sign of life, so that an answer may come."""
         return self._clock.now() - watcher.heard_s <= SILENT_S
+
+
+def drained(queue: "deque[Item]") -> list[Item]:
+    """Return what a queue holds, and leave it empty."""
+    return [queue.popleft() for _ in range(len(queue))]
 
 
 def _protected(plan: ProbePlan) -> Protection | None:

@@ -13,7 +13,7 @@ from typing import Any
 from tuner.devices.cards import Occupancy, Occupant
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.nodes.messages import BEAT, Opening, Word, refusal
-from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits
+from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits, drained
 from tuner.nodes.remarks import with_nodes
 from tuner.nodes.watcher import Connect, Heard, Step, Watcher, end, until
 from tuner.probe import Clock, Device, DeviceSample, MonotonicClock, ProbePlan, ProbeResult
@@ -21,7 +21,18 @@ from tuner.probe.own_files import Protection
 from tuner.study import StudySpec
 
 ASK_S = 60.0
-"""Seconds that `scontrol` has to answer."""
+"""Seconds that SLURM has to answer."""
+
+
+def ask_slurm(*command: str) -> str:
+    """Run a command of SLURM and return what it prints. Raises DeviceError with what it says when it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=ASK_S)
+    except subprocess.CalledProcessError as error:
+        raise DeviceError(f"{command[0]} failed: {error.stderr.strip()}; see `scontrol ping`") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise DeviceError(f"{command[0]} does not answer: {error}; see `scontrol ping`") from error
+    return done.stdout
 
 
 def allocated(environ: Mapping[str, str], wanted: int) -> tuple[str, ...]:
@@ -29,12 +40,7 @@ def allocated(environ: Mapping[str, str], wanted: int) -> tuple[str, ...]:
     begin = f"submit with --launcher slurm, or begin with `salloc --nodes {wanted} --ntasks-per-node 1`"
     if (names := environ.get("SLURM_JOB_NODELIST")) is None:
         raise DeviceError(f"slurm.nodes is {wanted}, and this is no allocation of SLURM; {begin}")
-    command = ("scontrol", "show", "hostnames", names)
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=ASK_S)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise DeviceError(f"{' '.join(command)} fails: {error}") from error
-    hosts = tuple(done.stdout.split())
+    hosts = tuple(ask_slurm("scontrol", "show", "hostnames", names).split())
     if len(hosts) < wanted:
         raise DeviceError(f"slurm.nodes is {wanted}, and the allocation has {len(hosts)} node(s): {names}; {begin}")
     return hosts[:wanted]
@@ -175,8 +181,7 @@ class Nodes:
         if processes.lost:
             raise DeviceLostError(processes.lost)
         origin_s = self._clock.now() - t_s
-        new = [processes.samples.popleft() for _ in range(len(processes.samples))]
-        return [replace(sample, t_s=sample.t_s - origin_s) for sample in new]
+        return [replace(sample, t_s=sample.t_s - origin_s) for sample in drained(processes.samples)]
 
     def named(self, result: ProbeResult) -> ProbeResult:
         """Return the result of the last probe with what it says of its nodes."""

@@ -203,12 +203,15 @@ def end(watchers: Sequence[Watcher], clock: Clock) -> None:
     """End watchers and what they run, and wait for it."""
     for watcher in watchers:
         watcher.line.hang_up()
-    limit_s = USUAL_BOUNDS.term_grace_s + USUAL_BOUNDS.kill_s
-    for number in (signal.SIGTERM, signal.SIGKILL, None):
-        end_s = clock.now() + limit_s
+    _join(watchers, clock, USUAL_BOUNDS.term_grace_s + USUAL_BOUNDS.kill_s)
+    for number in (signal.SIGTERM, signal.SIGKILL):
         for watcher in watchers:
-            watcher.line.join(end_s - clock.now())
-        for watcher in watchers:
-            if number:
-                watcher.line.kill(number)
-        limit_s = USUAL_BOUNDS.term_grace_s
+            watcher.line.kill(number)
+        _join(watchers, clock, USUAL_BOUNDS.term_grace_s)
+
+
+def _join(watchers: Sequence[Watcher], clock: Clock, limit_s: float) -> None:
+    """Wait until watchers have ended, at most so long for all of them."""
+    end_s = clock.now() + limit_s
+    for watcher in watchers:
+        watcher.line.join(end_s - clock.now())

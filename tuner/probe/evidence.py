@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from tuner.probe.kinds import BREACH, KILLED, SESSION, FailureKind, by_priority
+from tuner.probe.kinds import BREACH, KILLED, RULES, SESSION, FailureKind
 from tuner.probe.output import MAX_LINE_BYTES, plain
 from tuner.probe.result import Failure
 from tuner.probe.units import BYTES_PER_MIB, MIB_PER_GIB
@@ -181,7 +181,6 @@ class Evidence:
 
     KILL_SEEN_S = 3.0
     """A killed process is named at most this many seconds after its death: the guard must see it in two looks."""
-    _RULES = tuple(by_priority())
     _DEAD_RANK = re.compile(
         r"^Process \S+-(?P<child>[0-9]{1,6}):$|^\[rank(?P<rank>[0-9]{1,6})\]: Traceback"
         r"|^-- Process (?P<spawned>[0-9]{1,6}) terminated with"
@@ -229,7 +228,7 @@ class Evidence:
         """Add one line of the output; `rank` is the rank that wrote it, where that is known."""
         self._tail.append(Clue(t_s, text))
         self._printed.feed(text, t_s, rank)
-        kind, rule = next(((kind, rule) for kind, rule in self._RULES if rule.pattern.search(text)), (None, None))
+        kind, rule = next(((kind, rule) for kind, rule in RULES if rule.pattern.search(text)), (None, None))
         is_certain = bool(self._DEAD_RANK.search(text)) or kind is FailureKind.GPU_OOM
         is_raised = rule is not None and bool(_EXCEPTION.search(text))
         is_fatal = is_certain or is_raised or bool(self._FATAL.search(text))
@@ -259,7 +258,7 @@ class Evidence:
 
     def _printed_failure(self) -> Failure | None:
         """Return the failure of the first rule whose lines show more than a consequence; None without one."""
-        for kind, rule in self._RULES:
+        for kind, rule in RULES:
             if (clues := self._clues.get(rule.name)) and not self._is_consequence(kind, rule.name, clues):
                 lines = [clue.text for clue in clues]
                 sized = [line for line in lines if _overshoot_mib(line) is not None]

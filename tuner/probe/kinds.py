@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -85,7 +84,5 @@ class FailureKind(StrEnum):
         return member
 
 
-def by_priority() -> Iterator[tuple[FailureKind, Rule]]:
-    """Yield every rule with its kind, the rule that wins over all others first."""
-    every = [(kind, rule) for kind in FailureKind for rule in kind.rules]
-    return iter(sorted(every, key=lambda row: row[1].name == SESSION))
+RULES = sorted(((kind, rule) for kind in FailureKind for rule in kind.rules), key=lambda row: row[1].name == SESSION)
+"""Every rule with its kind, the rule that wins over all others first."""

@@ -219,11 +219,10 @@ def mfu_pct(samples_per_s: float | None, flops_per_sample: float | None, devices
         flops_per_sample: the floating-point operations of a training step for each of its samples.
         devices: the devices of the ranks.
     """
-    peaks = [_peak(device.model) for device in devices]
+    peaks = [
+        next((peak for part, peak in BF16_TFLOPS.items() if re.search(rf"\b{part}\b", device.model)), None)
+        for device in devices
+    ]
     if samples_per_s is None or flops_per_sample is None or not peaks or None in peaks:
         return None
     return 100.0 * samples_per_s * flops_per_sample / (1e12 * sum(peak or 0.0 for peak in peaks))
-
-
-def _peak(model: str) -> float | None:
-    return next((peak for part, peak in BF16_TFLOPS.items() if re.search(rf"\b{part}\b", model)), None)

@@ -113,14 +113,10 @@ def _is_hidden(value: str) -> bool:
 NO_MASK = Mask({})
 
 
-BOM = "\ufeff"
-"""The byte order mark with which some programs begin a file; it is no text."""
-
-
 def record(text: str) -> dict[str, Any]:
     """Return the JSON object on a line of a trainer's messages, or an empty dictionary when there is none."""
     try:
-        message = json.loads(text.removeprefix(BOM))
+        message = json.loads(text)
     except (ValueError, RecursionError):
         return {}
     return message if isinstance(message, dict) else {}
@@ -222,7 +218,7 @@ class Tail:
         if begins_file and newline:
             self._first_line = lines.partition(b"\n")[0] + newline
         if begins_file:
-            lines = lines.removeprefix(codecs.BOM_UTF8)
+            lines = lines.removeprefix(codecs.BOM_UTF8)  # with which some programs begin a file; it is no text
         # bytes are split, not text: `str.splitlines` would also split at characters such as U+2028
         return [line.decode(errors="replace") for line in lines.splitlines()]
 

@@ -20,7 +20,6 @@ from functools import cache
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from threading import Event, Thread
-from typing import Protocol
 
 from tuner.probe import private_view
 from tuner.probe.units import BYTES_PER_MIB
@@ -37,10 +36,6 @@ _UPPER = "upper"
 """The folder that gets what is written in a view."""
 _WORK = "work"
 """The folder that an overlay needs beside it."""
-LIVES_EVERY_S = 2.0
-"""The seconds after which copies show again that their tuner lives."""
-MOST_COPIED_BYTES = 8192 * BYTES_PER_MIB
-"""The most that is copied of a training's folders where no view can be had; larger files stay unprotected."""
 
 
 def temporary_folders() -> tuple[Path, ...]:
@@ -59,7 +54,8 @@ class Keeping:
     """Whether a view may be tried."""
     user: int = field(default_factory=os.geteuid)
     group: int = field(default_factory=os.getegid)
-    most_copied_bytes: int = MOST_COPIED_BYTES
+    most_copied_bytes: int = 8192 * BYTES_PER_MIB
+    """The most that is copied where no view can be had; larger files stay unprotected."""
     ended_within_s: float = 30.0
     """After so many seconds without the tuner its trainer has ended: a file that is newer is the person's."""
 
@@ -76,39 +72,9 @@ class Keeping:
         return (status.st_uid, status.st_gid) == (self.user, self.group)
 
 
-class Protection(Protocol):
-    """Keeps some folders as they are while a command runs."""
-
-    @property
-    def prefix(self) -> tuple[str, ...]:
-        """The words to put before the command."""
-        ...
-
-    def close(self) -> None:
-        """Leave the folders as they were. Harmless to repeat."""
-        ...
-
-
-def protected(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = None) -> Protection | None:
-    """Return what keeps folders as they are; None where there is nothing to keep, or no way.
-
-    `out_dir` is the folder of the probe, which it may write into.
-    """
-    keeping = keeping or Keeping()
-    folders = [folder for folder in folders if not folder.is_relative_to(out_dir.resolve())]
-    if not folders:
-        return None
-    with suppress(OSError):
-        return View(folders, out_dir, keeping)
-    with suppress(OSError):
-        return Copies(folders, out_dir, keeping)
-    return None
-
-
 def warning(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = None) -> str | None:
     """Return what a person should know before the first probe; None where a view keeps all files as they are."""
-    keeping = keeping or Keeping()
-    folders = [folder for folder in folders if not folder.is_relative_to(out_dir.resolve())]
+    keeping, folders = keeping or Keeping(), _outside(folders, out_dir)
     if not folders:
         return None
     try:
@@ -122,6 +88,11 @@ def warning(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = No
         f"no private view of {folders[0]} can be had here, so its files are copied before each probe and put back; "
         f"new files of a probe stay{named}"
     )
+
+
+def _outside(folders: Sequence[Path], out_dir: Path) -> list[Path]:
+    """Return the folders that are not inside the probe's own."""
+    return [folder for folder in folders if not folder.is_relative_to(out_dir.resolve())]
 
 
 class View:
@@ -158,7 +129,7 @@ class View:
 class Copies:
     """Copies of the files of some folders. Those that have changed are put back when the command has ended."""
 
-    prefix = ()
+    prefix: tuple[str, ...] = ()
 
     def __init__(self, folders: Sequence[Path], out_dir: Path, keeping: Keeping) -> None:
         """Raises OSError where the copies cannot be made."""
@@ -170,8 +141,9 @@ class Copies:
         try:
             for number, (path, status) in enumerate(files.items()):
                 if path not in left_out:
-                    _copy(path, self._store.path / f"{number}")
-                    index[str(path)] = [number, *_state(status)]
+                    with suppress(FileNotFoundError):  # another program may have taken it away
+                        _copy(path, self._store.path / f"{number}")
+                        index[str(path)] = [number, *_state(status)]
             (self._store.path / "index").write_text(json.dumps(index))  # last: without it the copies are not complete
             self._show_life()
         except OSError:
@@ -180,7 +152,7 @@ class Copies:
         Thread(target=self._live, daemon=True).start()
 
     def _live(self) -> None:
-        while not self._is_over.wait(LIVES_EVERY_S):
+        while not self._is_over.wait(2.0):  # seconds
             with suppress(OSError):
                 self._show_life()
 
@@ -195,6 +167,22 @@ class Copies:
         with suppress(OSError):
             put_back(self._store.path)
         self._store.close()
+
+
+Protection = View | Copies
+"""Keeps some folders as they are while a command runs: `prefix` goes before its words, `close` comes after it."""
+
+
+def protected(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = None) -> Protection | None:
+    """Return what keeps folders as they are; None where there is nothing to keep, or no way.
+
+    `out_dir` is the folder of the probe, which it may write into.
+    """
+    keeping, folders = keeping or Keeping(), _outside(folders, out_dir)
+    for way in (View, Copies) if folders else ():
+        with suppress(OSError):
+            return way(folders, out_dir, keeping)
+    return None
 
 
 def _too_large(files: Mapping[Path, os.stat_result], most_bytes: int) -> list[Path]:
@@ -231,8 +219,9 @@ def _files(folders: Sequence[Path], out_dir: Path) -> Iterator[tuple[Path, os.st
             skipped = {name for name in inner if _CACHE.fullmatch(name) or Path(folder, name) == own} | _SKIPPED
             inner[:] = [name for name in inner if name not in skipped]
             for path in (Path(folder, name) for name in names):
-                if not path.is_symlink() and path.is_file():
-                    yield path, path.stat()
+                with suppress(FileNotFoundError):  # another program may take it away
+                    if stat.S_ISREG((status := path.lstat()).st_mode):
+                        yield path, status
 
 
 def _state(status: os.stat_result) -> list[int]:

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
@@ -14,21 +14,12 @@ from pydantic import TypeAdapter, ValidationError
 from tuner.count import Merger, ProcessCounts, TrainingCounts
 from tuner.probe.counting import EpochCounter, number
 from tuner.probe.evidence import quoted
-from tuner.probe.output import BOM, USUAL_BOUNDS, Tail, plain, record
+from tuner.probe.output import USUAL_BOUNDS, Tail, plain, record
 from tuner.probe.probe_plan import ProgressFile
 
 
-class FileRow(NamedTuple):
-    """One row of a file."""
-
-    number: int
-    """The place of the row in its file, from 1."""
-    values: dict[str, Any]
-    """Column → what the file holds there."""
-
-
 class TextRows:
-    """Reads a row from each line: JSON, or CSV whose first line names the columns.
+    """Reads a row from each line, column → value: JSON, or CSV whose first line names the columns.
 
     A line that is no JSON object is a row without values. CSV that is written anew with more columns is read anew.
     """
@@ -37,7 +28,9 @@ class TextRows:
         """`most_bytes` are read at once."""
         self._tail = Tail(path, most_bytes)
         self._is_csv = is_csv
-        self._starts = self._number = 0
+        self._starts = 0
+        self.number = 0
+        """The place in the file of the row that was read last, from 1."""
         self._columns: list[str] = []
 
     @property
@@ -45,24 +38,23 @@ class TextRows:
         """Whether the last call has left bytes unread."""
         return self._tail.left > 0
 
-    def read(self) -> Iterator[FileRow]:
+    def read(self) -> Iterator[dict[str, Any]]:
         """Yield the rows since the last call, at most a bounded number. Raises OSError."""
         lines = self._tail.read()
         if self._tail.starts != self._starts:
-            self._starts, self._number, self._columns = self._tail.starts, 0, []
+            self._starts, self.number, self._columns = self._tail.starts, 0, []
         for line in lines:
             if self._is_csv and not self._columns:
                 self._columns = _cells(line)
                 continue
-            self._number += 1
-            values = dict(zip(self._columns, _cells(line), strict=False)) if self._is_csv else record(line)
-            yield FileRow(self._number, values)
+            self.number += 1
+            yield dict(zip(self._columns, _cells(line), strict=False)) if self._is_csv else record(line)
 
 
 def _cells(line: str) -> list[str]:
     """Return the cells of a line of CSV; none where it is none."""
     try:
-        return next(csv.reader([line.removeprefix(BOM)]), [])
+        return next(csv.reader([line]), [])
     except csv.Error:
         return []
 
@@ -88,48 +80,44 @@ class ProgressFileReader:
         """Return the new messages as JSON texts: the iterations, and once each why there are none."""
         reports: list[dict[str, Any]] = []
         try:
-            reports = [report for row in self._new_rows() if (report := self._report(row))]
+            if rows := self._found():
+                reports = [report for row in rows.read() if (report := self._report(row, rows))]
         except OSError as error:
             self._complain("broken", str(error))
         messages, self._messages = [*self._messages, *reports[-1:]], []
         return [json.dumps(message) for message in messages]
 
-    def _new_rows(self) -> Iterator[FileRow]:
-        """Yield the rows since the last call, of the first file that has appeared."""
+    def _found(self) -> TextRows | None:
+        """Return the rows of the first file that has appeared; None before that."""
         if self._rows is None and (path := min(self._file.folder.glob(self._file.pattern), default=None)):
             self._name = path.name
             self._rows = TextRows(path, self._most_bytes, is_csv=self._file.format == "csv")
         if self._rows is None:
             self._complain("missing", "it has not appeared")
-            return
-        yield from self._rows.read()
+        return self._rows
 
-    def _report(self, row: FileRow) -> dict[str, Any] | None:
+    def _report(self, row: dict[str, Any], rows: TextRows) -> dict[str, Any] | None:
         """Return the message for a row; None for a row without a number in each of the wanted columns."""
-        if row.number == 1:
+        if rows.number == 1:
             self._counters = {name: EpochCounter(restart_drop=1) for name in ("iteration", "samples")}
-        report: dict[str, Any] = {"type": "iteration", "iteration": row.number}
+        report: dict[str, Any] = {"type": "iteration", "iteration": rows.number}
         for field, column in self._file.columns.items():
-            value = row.values.get(column)
+            value = row.get(column)
             if (read := number(value)) is None:
-                self._complain_of(row, column, value)
+                if column not in row:
+                    self._complain("column", f"it has no column {column!r}; found: {', '.join(row) or 'no columns'}")
+                elif value not in (None, ""):  # a row may leave a column empty
+                    self._complain("number", f"row {rows.number}: {value!r} in column {column!r} is no number")
                 return None
             report[field] = self._counters[field](read) if field in self._counters else read
         fields = [field for field in ("samples", "iteration") if field in self._file.columns]
         counter = self._counters.get(fields[0]) if fields else None
         doubt = counter and counter.doubt
-        if self._rows and self._rows.is_behind:
+        if rows.is_behind:
             doubt = "rows come faster than they are read"
         if doubt:
             report["doubt"] = f"{doubt} in progress_file {self._name}"
         return report
-
-    def _complain_of(self, row: FileRow, column: str, value: object) -> None:
-        """Report a value that cannot be used. A row may leave a column empty."""
-        if column not in row.values:
-            self._complain("column", f"it has no column {column!r}; found: {', '.join(row.values) or 'no columns'}")
-        elif value not in (None, ""):
-            self._complain("number", f"row {row.number}: {value!r} in column {column!r} is no number")
 
     def _complain(self, kind: str, detail: str) -> None:
         """Add a complaint of this kind, if it is the first one."""
@@ -179,11 +167,12 @@ class CountLines:
                 yield from (CountLine(name, text) for text in tail.read())
 
 
-class CountFiles:
-    """Merges what the processes of one probe count, from before their files exist to their last lines."""
+class MergedCounts:
+    """Merges what the processes of one probe count."""
 
-    def __init__(self, folder: Path, most_bytes: int) -> None:
-        self._lines = CountLines(folder, most_bytes)
+    def __init__(self, new_lines: Callable[[], Iterable[CountLine]]) -> None:
+        """`new_lines` returns the lines since its last call."""
+        self._new_lines = new_lines
         self._merger = Merger()
         self._said: str | None = None
         self._has_begun = self._paused = False
@@ -219,12 +208,20 @@ class CountFiles:
     def _feed(self) -> bool:
         """Return whether there are new lines; they are merged now."""
         has_new = self._paused = False
-        for name, text in self._lines.read():
+        for name, text in self._new_lines():
             if message := record(text):
                 self._merger.feed(name, message)
                 self._paused |= message.get("type") == "pause"
                 has_new = True
         return has_new
+
+
+class CountFiles(MergedCounts):
+    """Merges the files in which processes count, from before the files exist to their last lines."""
+
+    def __init__(self, folder: Path, most_bytes: int) -> None:
+        """`most_bytes` of a file are read at once."""
+        super().__init__(CountLines(folder, most_bytes).read)
 
 
 def read_processes(folder: Path) -> list[ProcessCounts]:

@@ -121,8 +121,8 @@ class DeviceSummary:
     device: str
     source: str
     """What measured utilisation: `nvml`, `process_cpu` or `busy_share`; sources are never compared."""
-    window_s: float
-    util_mean_pct: float | None
+    window_s: float = 0.0
+    util_mean_pct: float | None = None
     util_se_pct: float | None = None
     """Standard error of the mean."""
     util_edge_pct: float = 0.0

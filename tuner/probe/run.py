@@ -1,5 +1,6 @@
 """One probe from launch to result: start the trainer, watch it, end it, summarise."""
 
+import os
 import platform
 from collections.abc import Callable
 from dataclasses import replace
@@ -113,7 +114,7 @@ class _Probe:
         failure = self._watch.failure(
             end,
             exit_code=exit_code,
-            missing=[path.name for path in self._plan.expected if not _exists(path)],
+            missing=[path.name for path in self._plan.expected if not os.path.exists(path)],  # noqa: PTH110 - False also for what cannot be looked at
             measured=(result.window_s or 0.0) >= self._plan.slot.limits.window_seconds,
             oom_kills=oom_kills() - oom_kills_before,
             lost=self._recorder.lost,
@@ -128,8 +129,6 @@ class _Probe:
             DeviceSummary(
                 device=device.device,
                 source=device.source,
-                window_s=0.0,
-                util_mean_pct=None,
                 mem_peak_mib=device.mem_peak_mib,
                 mem_total_mib=device.mem_total_mib,
                 power_max_w=device.power_max_w,
@@ -241,11 +240,3 @@ class _Probe:
         newest = {rank: retries for rank, retries in known if retries is not None}
         counted = self._watch.training.alloc_retries if self._watch.training else None
         return sum(newest.values()) if newest else counted
-
-
-def _exists(path: Path) -> bool:
-    """Return whether a file exists. A file that cannot be looked at does not count."""
-    try:
-        return path.exists()
-    except OSError:
-        return False

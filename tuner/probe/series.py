@@ -62,9 +62,7 @@ class SamplingRecorder:
 
     def fresh(self) -> list[DeviceSample]:
         """Return the samples since the last call. Raises the error that has ended the recording, if any."""
-        if self._error is not None:
-            raise self._error
-        new = self._samples[self._used :]
+        new = self.samples()[self._used :]
         self._used += len(new)
         return new
 
@@ -84,20 +82,16 @@ class SamplingRecorder:
         tick, missed = math.ceil((clock.now() - origin_s) / interval_s), 0
         try:
             while self.lost is None and not self._stopped.wait(origin_s + tick * interval_s - clock.now()):
-                missed = 0 if self._read(clock.now() - origin_s, missed) else missed + 1
+                try:
+                    self._samples.extend(self.source.sample(clock.now() - origin_s))
+                    missed = 0
+                except DeviceError as error:
+                    missed += 1
+                    if isinstance(error, DeviceLostError) or missed >= self.MOST_MISSED:
+                        self.lost = str(error)
                 tick = next_tick(tick, clock.now() - origin_s, interval_s)
         except Exception as error:  # noqa: BLE001  samples() raises it: a dead recorder must not pass for idle devices
             self._error = error
-
-    def _read(self, t_s: float, missed: int) -> bool:
-        """Return whether a sample succeeded that is taken now; `missed` is the number of failures just before it."""
-        try:
-            self._samples.extend(self.source.sample(t_s))
-        except DeviceError as error:
-            if isinstance(error, DeviceLostError) or missed + 1 >= self.MOST_MISSED:
-                self.lost = str(error)
-            return False
-        return True
 
 
 def next_tick(tick: int, elapsed_s: float, interval_s: float) -> int:

@@ -122,9 +122,7 @@ class Sessions:
 class SessionRun:
     """One run of a session; a `RunningTrainer`."""
 
-    def __init__(
-        self, plan: ProbePlan, session: "_Session", clock: Clock, origin_s: float, stop_s: float = STOP_S
-    ) -> None:
+    def __init__(self, plan: ProbePlan, session: "_Session", clock: Clock, origin_s: float, stop_s: float) -> None:
         """Send the request for the run; the run's time 0 is `origin_s` on the clock.
 
         Raises OutputError when the run's console log cannot be opened.

@@ -14,8 +14,6 @@ def over(rule: Callable[[Sequence[float]], float], numbers: Iterable[float | Non
     return rule(known) if known else None
 
 
-USUAL_SCATTER = 0.1
-"""The usual scatter of the logarithm of a duration."""
 LEVEL_WEIGHT = 2
 """The weight of the usual scatter, in iterations: a few equal ones prove little."""
 
@@ -33,11 +31,12 @@ def last_level(durations_s: Sequence[float]) -> int:
     return groups[first].start if first else 0
 
 
-def _groups(durations_s: Sequence[float], shortest_s: float = 0.05) -> list[range]:
-    """Return the positions of neighbouring iterations, group by group. A rest below `shortest_s` is left out.
+def _groups(durations_s: Sequence[float]) -> list[range]:
+    """Return the positions of neighbouring iterations, group by group. A rest below 0.05 s is left out.
 
-    A group takes at least `shortest_s` and a hundredth of all, because reports may come in bursts.
+    A group takes at least 0.05 s and a hundredth of all, because reports may come in bursts.
     """
+    shortest_s = 0.05
     least_s = max(shortest_s, 0.01 * sum(durations_s))
     groups: list[range] = []
     begin, seconds = 0, 0.0
@@ -49,16 +48,16 @@ def _groups(durations_s: Sequence[float], shortest_s: float = 0.05) -> list[rang
     return [*groups, range(begin, len(durations_s))] if seconds >= shortest_s else groups
 
 
-def change_point(values: Sequence[float], *, least: float = math.log(1.25), chance: float = 0.001) -> int | None:
+def change_point(values: Sequence[float]) -> int | None:
     """Return the position at which the mean of some logarithms of durations changes most clearly; None if at none.
 
-    A change of less than `least` is left to the scatter. A clear change is one that pure scatter would show with a
-    probability of at most `chance`.
+    A change of less than a quarter is left to the scatter. A clear change is one that pure scatter would show with a
+    probability of at most a thousandth.
 
     The test is the likelihood ratio test for one change of a normal mean (Worsley, Journal of the American Statistical
     Association 74, 1979): the largest t statistic over all positions. Bonferroni's inequality bounds its probability.
-    The variance is moderated as in `tuner.probe.steady.standard_error`. A last value that is longer than the others may
-    be a pause, so this value alone is no level.
+    The variance is moderated as in `standard_error`, with a usual scatter of 0.1. A last value that is longer than the
+    others may be a pause, so this value alone is no level.
     """
     count = len(values)
     sums = list(accumulate(values, initial=0.0))
@@ -67,12 +66,12 @@ def change_point(values: Sequence[float], *, least: float = math.log(1.25), chan
     for place in range(1, count):
         before, after = sums[place] / place, (sums[-1] - sums[place]) / (count - place)
         inside = squares[-1] - place * before**2 - (count - place) * after**2
-        variance = (max(inside, 0.0) + LEVEL_WEIGHT * USUAL_SCATTER**2) / (count - 2 + LEVEL_WEIGHT)
+        variance = (max(inside, 0.0) + LEVEL_WEIGHT * 0.1**2) / (count - 2 + LEVEL_WEIGHT)
         t = abs(after - before) / math.sqrt(variance * (1 / place + 1 / (count - place)))
         is_pause = place == count - 1 and after > before
-        if abs(after - before) >= least and not is_pause and (best is None or t > best[0]):
+        if abs(after - before) >= math.log(1.25) and not is_pause and (best is None or t > best[0]):
             best = t, place
-    if best is None or (count - 1) * student_tail(best[0], count - 2 + LEVEL_WEIGHT) > chance:
+    if best is None or (count - 1) * student_tail(best[0], count - 2 + LEVEL_WEIGHT) > 0.001:
         return None
     return best[1]
 

@@ -262,16 +262,19 @@ Event = (
 Watcher = Callable[[Event], None]
 """Gets every event of a running study, for example to show it."""
 
-KINDS: dict[str, type[Event]] = {
-    re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in get_args(Event)
-}
-"""The word for each kind of event in a line of JSON."""
-_WORDS = {kind: word for word, kind in KINDS.items()}
+
+def word(kind: type[Event]) -> str:
+    """Return the word for a kind of event in a line of JSON, such as `case_ended`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+
+
+KINDS: dict[str, type[Event]] = {word(kind): kind for kind in get_args(Event)}
+"""Word → kind of event."""
 
 
 def to_json(event: Event, worker: str = "") -> str:
     """Return an event as a line of JSON; `worker` names the worker of a team that the event comes from."""
-    who = {"event": _WORDS[type(event)]} | ({"worker": worker} if worker else {})
+    who = {"event": word(type(event))} | ({"worker": worker} if worker else {})
     return json.dumps(who | to_jsonable_python(event, inf_nan_mode="null"))
 
 

@@ -72,30 +72,28 @@ class CaseWork:
         """Return how the work on the case ended; `probed` counts the trials that this command has made before."""
         target = self._job.target(self._spec)
         taken_back = self.study.take_back(self._probing.folder)
-        with self.study.read_once():
-            finished, facts = self.study.finished, self.study.facts
-            best = events.BestSoFar.of(self.study.case, self.study.records)
+        history = self.study.history()
         self._job.watcher(
             events.CaseStarted(
                 case=self._case.name,
-                finished=finished,
+                finished=history.finished,
                 target=target,
-                best=best,
+                best=events.BestSoFar.of(self.study.case, history.records),
                 saved=taken_back.stored,
                 to_repeat=taken_back.to_repeat,
-                changed=changes(facts, self._job.bench.facts) if facts else (),
+                changed=changes(history.facts, self._job.bench.facts) if history.facts else (),
             )
         )
         while asked := self._ask(target):
             result = self._probing.measure(asked)
             probed += 1
             self._confirmed += asked.confirms
-            has_run = result.failure is None or self.study.has_run
-            if ending := events.given_up(result, self.study.failing_streak, has_run=has_run):
+            history = self.study.history()
+            if ending := events.given_up(result, history.failing_streak, has_run=bool(history.complete)):
                 return self._outcome(ending, probed, result.failure)
         if self._job.interrupted():
             return self._outcome(events.Ending.INTERRUPTED, probed)
-        is_reached = target is not None and self.study.finished >= target
+        is_reached = target is not None and self.study.history().finished >= target
         if self.study.awaited:
             ending = events.Ending.ELSEWHERE
         elif not probed:
@@ -136,8 +134,9 @@ class CaseWork:
 def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
     """Return how the work on each case ended: at its target number of finished trials, those in the database included.
 
-    A case whose set-up is at fault ends early, and the next case begins. If other workers run the last trials of a
-    case, a job that waits for them returns to the case later: such a trial may fail, or another may be needed.
+    A case whose set-up is at fault ends early, and the next case begins, unless the first lacks a dependency.
+    If other workers run the last trials of a case, a job that waits for them returns to the case later: such a trial
+    may fail, or another may be needed.
     Raises StudyError, before any probe, where a case has nothing to search or more than its sampler can search.
     Raises StoreError, before any probe, where the case's study in the database differs from this study.
     Later errors are StoreError, OutputError or DeviceError: every finished trial is stored and no process is left.
@@ -150,6 +149,8 @@ def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
             break
         outcomes.append(_optimized(replace(job, wait=None), case))
         job.watcher(outcomes[-1].event)
+        if len(outcomes) == 1 and (failure := outcomes[0].failure) and failure.kind is FailureKind.MISSING_DEPENDENCY:
+            break  # the other cases have the same trainer
     if job.wait is None:
         return outcomes
     return [_waited_for(job, outcome) for outcome in outcomes]

@@ -11,6 +11,7 @@ from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerErr
 from tuner.running.events import BestSoFar, ProbeEnded, ProbeRunning, ProbeStarted
 from tuner.running.job import Job, Pulse
 from tuner.running.prober import run_in
+from tuner.search.choosing import History
 from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.store.case_study import Asked, CaseStudy, kept_probe, set_aside
 from tuner.study import Case, Config, Space, StudySpec, compare_with_default, same_launch
@@ -84,22 +85,21 @@ class Probing:
 
     def _run(self, asked: Asked, plan: probe.ProbePlan) -> _Judged:
         """Return the result and the verdict of a probe, which runs only if they are not known before."""
-        with self._study.read_once():
-            known = foregone(asked.config, self._study.frontier())
-            left = self._left(self._study.finished)
-            left_s = self._takes_s(left, max(self._study.running, 1))
-            torch_before = self._study.facts.get("torch")  # read now: later, nothing may come before the result is kept
-        if known:
+        history = self._study.history()  # later, nothing may come before the result is kept
+        if known := foregone(asked.config, history.frontier):
             failure, verdict = known
             return _Judged(probe.unlaunched(asked.config, failure, plan.digest), verdict, plan)
-        case = self._case.name
+        case, left = self._case.name, self._left(history.finished)
+        left_s = self._takes_s(left, history, max(history.running, 1))
         self._job.watcher(
             ProbeStarted(case=case, trial=asked.number, config=dict(asked.config), left=left, left_s=left_s)
         )
         result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
         result = probe.with_sure_speed(result, self._spec.needed)
         share = probe.mfu_pct(result.samples_per_s, plan.flops_per_sample, plan.slot.devices)
-        result = replace(result, mfu_pct=share, notes=(*result.notes, *_other_torch(torch_before, result)))
+        result = replace(
+            result, mfu_pct=share, notes=(*result.notes, *_other_torch(history.facts.get("torch"), result))
+        )
         if result.ok and (change := self._changes(result)):
             result = replace(result, failure=probe.other_training(change))
         return _Judged(result, self._judge(result, asked), plan)
@@ -131,7 +131,7 @@ class Probing:
             return None
         if same_launch(result.config, self._space.own):
             return None
-        if self._own_training is None and (newest := self._study.newest(self._space.own)):
+        if self._own_training is None and (newest := self._study.history().newest(self._space.own)):
             self._own_training = newest.probe.training
         if self._own_training is None:
             return None
@@ -143,7 +143,7 @@ class Probing:
         """Return the metrics of the default config at a result's rung; the result's own where it is the default."""
         if self._is_default(result.config):
             return probe.measured(result)
-        default = self._study.newest(self._space.default_at(self._space.rung(result.config)))
+        default = self._study.history().newest(self._space.default_at(self._space.rung(result.config)))
         return default.metrics if default else {}
 
     def _is_default(self, config: Config) -> bool:
@@ -158,29 +158,30 @@ class Probing:
             self._study.tell(asked, verdict, record)
         except StoreError as lost:
             raise set_aside(lost, asked.number, verdict, record, folder) from lost
-        with self._study.read_once():
-            finished = self._study.finished
-            ended = ProbeEnded.of(
+        history = self._study.history()
+        left = self._left(history.finished)
+        self._job.watcher(
+            ProbeEnded.of(
                 self._case,
                 asked,
                 result,
                 verdict,
-                leads=self._job.recording is None and self._study.leads(verdict.value),
-                best=BestSoFar.of(self._study.case, self._study.records),
-                finished=finished,
+                leads=self._job.recording is None and history.leads(verdict.value),
+                best=BestSoFar.of(self._study.case, history.records),
+                finished=history.finished,
                 target=target,
-                left_s=self._takes_s(self._left(finished), 1 + self._study.running),
+                left_s=self._takes_s(left, history, 1 + history.running),
             )
-        self._job.watcher(ended)
+        )
 
     def _left(self, finished: int) -> float | None:
         """Return the trials after which the search ends at the latest, but for confirmations; None without a limit."""
         target = self._job.target(self._spec)
         return None if target is None else float(max(0, target - finished))
 
-    def _takes_s(self, probes: float | None, workers: int) -> float | None:
+    def _takes_s(self, probes: float | None, history: History, workers: int) -> float | None:
         """Return the seconds of so many usual probes; None where unknown, or where probes take no time."""
-        usual_s = None if self._job.simulated else self._study.usual_s
+        usual_s = None if self._job.simulated else history.usual_s
         return None if probes is None or usual_s is None else probes * usual_s / workers
 
     def _stop(self, asked: Asked) -> probe.Stop:

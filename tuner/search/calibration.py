@@ -74,8 +74,7 @@ def of_ladder(space: Space) -> Strategy:
     configs, ladder = calibration_configs(space), str(space.ladder)
 
     def following(history: History) -> Config | None:
-        complete = [trial for trial in history.trials if trial.state == TrialState.COMPLETE]
-        if len({trial.params[ladder] for trial in complete}) >= 2:  # two points give a straight line
+        if len({trial.config[ladder] for trial in history.complete}) >= 2:  # two points give a straight line
             return None
         unfinished = [config for config in configs if not history.is_over(config)]
         return next(filter(history.is_new, unfinished), next(iter(unfinished), None))

@@ -1,20 +1,23 @@
 """Decides what a search probes next: choosers, asked in order, read what the study has probed so far."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
+from itertools import takewhile
 from operator import attrgetter
+from statistics import median
 from typing import NamedTuple
 
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial
 
-from tuner.records.trial import TrialRecord
+from tuner.probe import over
+from tuner.records.trial import COMPLETE, FAIL, RUNNING, TrialRecord
 from tuner.search.comparable import far_apart
-from tuner.search.frontier import Frontier
-from tuner.search.standing import Standing, ended, front, is_failure, leader, ways
-from tuner.search.trials import frontier, kept, meaningful, since_mended
+from tuner.search.frontier import Frontier, OutOfMemory
+from tuner.search.standing import Standing, best, broken, ended, front, incumbent, is_failure, leader, leads, ways
+from tuner.search.trials import kept, since_mended
 from tuner.study import Config, Space, launch_digest, same_launch
 
 MOST_READINGS = 4
@@ -24,7 +27,7 @@ MOST_READINGS = 4
 class History:
     """What a study has probed so far; the trials are read once.
 
-    A trial that ended before it had a whole config does not count.
+    A trial that ended before it had a whole config does not count where configs are chosen.
     """
 
     def __init__(self, study: Study, space: Space, *, asked: int | None = None) -> None:
@@ -43,36 +46,89 @@ class History:
         """The number that the next trial has."""
         return len(self.study.get_trials(deepcopy=False)) if self._asked is None else self._asked
 
-    @property
+    @cached_property
     def signs(self) -> tuple[float, ...]:
         """1 for each objective that is maximised, -1 for each that is minimised."""
         return tuple(-1.0 if direction == StudyDirection.MINIMIZE else 1.0 for direction in self.study.directions)
 
     @cached_property
-    def meaningful(self) -> list[FrozenTrial]:
-        """All trials but the failures of a trainer that was broken at first."""
-        return meaningful(self.trials)
+    def records(self) -> list[TrialRecord]:
+        """All trials, as everybody reads them."""
+        return list(map(kept, self.trials))
 
     @cached_property
-    def _trials(self) -> list[FrozenTrial]:
-        """The trials with a whole config."""
-        return [
-            trial
-            for trial in self.meaningful
-            if trial.params and (not kept(trial).retry or trial.params in self._space)
-        ]
+    def complete(self) -> list[TrialRecord]:
+        """The trials that have measured the objectives."""
+        return [trial for trial in self.records if trial.state == COMPLETE]
+
+    @property
+    def finished(self) -> int:
+        """The number of trials that have ended, without those that will be repeated, that confirm or that soak."""
+        return sum(not (trial.retry or trial.confirms or trial.soaks) for trial in ended(self.records))
+
+    @property
+    def running(self) -> int:
+        """The number of trials that this process or others run now."""
+        return sum(trial.state == RUNNING for trial in self.records)
+
+    @property
+    def failing_streak(self) -> int:
+        """How many trials in a row, counted back from the last ended one, failed without fault of their config."""
+        failed = (trial.state == FAIL and is_failure(trial.failure) for trial in reversed(ended(self.records)))
+        return sum(1 for _ in takewhile(bool, failed))
+
+    @property
+    def usual_s(self) -> float | None:
+        """The median of the seconds that complete probes took; None where none is known."""
+        return over(median, (trial.total_s for trial in self.complete))
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """What is known of the newest measurement beside its config: see `ProbeNumbers.facts`; empty without any."""
+        return self.complete[-1].probe.facts if self.complete else {}
+
+    @property
+    def incumbent(self) -> float | None:
+        """The best mean of an eligible config so far: see `standing.incumbent`. None with several objectives."""
+        return None if len(self.signs) > 1 else incumbent(self.records)
+
+    def leads(self, value: float | None) -> bool:
+        """Return whether one config alone is the best so far, and this is its mean; see `standing.leads`."""
+        return len(self.signs) == 1 and leads(self.records, value)
+
+    def best(self, defaults: Sequence[Config]) -> Standing | None:
+        """Return the best config so far; see `standing.best`."""
+        return best(self.records, defaults)
+
+    def newest(self, config: Config) -> TrialRecord | None:
+        """Return the newest complete trial of this config; None where there is none."""
+        return next((trial for trial in reversed(self.complete) if same_launch(trial.config, config)), None)
+
+    @cached_property
+    def _excused(self) -> set[int]:
+        """The numbers of the failures of a trainer that was broken at first: see `standing.broken`."""
+        return broken(ended(self.records))
+
+    @cached_property
+    def meaningful(self) -> list[FrozenTrial]:
+        """All trials but the failures of a trainer that was broken at first."""
+        return [trial for trial in self.trials if trial.number not in self._excused]
 
     @cached_property
     def _kept(self) -> list[TrialRecord]:
-        return list(map(kept, self._trials))
+        """The same trials, as far as they have a whole config."""
+        known = [trial for trial in self.records if trial.config and trial.number not in self._excused]
+        return [trial for trial in known if not trial.retry or trial.config in self._space]
 
     @cached_property
     def _probed(self) -> set[str]:
         return {trial.launch for trial in self._kept}
 
     @cached_property
-    def _frontier(self) -> Frontier:
-        return frontier(self._trials, self._space.ladder)
+    def frontier(self) -> Frontier:
+        """Where memory ends."""
+        short = (OutOfMemory(trial.config, trial.missing_gib) for trial in self._kept if trial.missing_gib > 0.0)
+        return Frontier(short, ladder=self._space.ladder)
 
     @cached_property
     def _ended(self) -> list[TrialRecord]:
@@ -85,12 +141,12 @@ class History:
     def is_new(self, config: Config) -> bool:
         """Check whether a config of the space has never been launched and may fit into memory."""
         known = launch_digest(config) in self._probed
-        return not known and self._frontier.beyond(config) is None and config in self._space
+        return not known and self.frontier.beyond(config) is None and config in self._space
 
     def is_over(self, config: Config) -> bool:
         """Check whether the config has been probed and needs no retry, or cannot fit into memory."""
-        over = any(not trial.retry and same_launch(trial.config, config) for trial in self._ended)
-        return over or self._frontier.beyond(config) is not None
+        is_probed = any(not trial.retry and same_launch(trial.config, config) for trial in self._ended)
+        return is_probed or self.frontier.beyond(config) is not None
 
     def due(self) -> TrialRecord | None:
         """Return the first failed trial that is marked for retry and has not been repeated."""
@@ -102,8 +158,8 @@ class History:
 
     def failed_before(self, config: Config) -> bool:
         """Check whether a probe of the config failed by itself and was marked for retry."""
-        same = (kept(trial) for trial in self.trials if same_launch(trial.params, config))
-        return any(trial.retry and is_failure(trial.failure) for trial in same)
+        failed = (trial for trial in self.records if trial.retry and is_failure(trial.failure))
+        return any(same_launch(trial.config, config) for trial in failed)
 
     def unconfirmed(self) -> Config | None:
         """Return the config to confirm; None where the best is confirmed. See `standing.leader`.

@@ -17,7 +17,7 @@ from tuner.errors import StudyError
 from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, free
 from tuner.search.design import distance
 from tuner.search.observed import Sibling
-from tuner.search.trials import distribution, kept
+from tuner.search.trials import distribution
 from tuner.study import Config, Parameter, SearchSpec, Space, Value
 
 
@@ -143,7 +143,7 @@ def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
     firsts = {case: config for case, config in nearest.items() if config in space}
 
     def choose(history: History, price: Price) -> Choice | None:
-        had = {kept(trial).origin for trial in history.trials}
+        had = {trial.origin for trial in history.records}
         new = [(case, config) for case, config in firsts.items() if case not in had and history.is_new(config)]
         if new and space.own and history.is_new(space.own):
             return Choice(config=space.own)

@@ -108,13 +108,13 @@ def standings(runs: Mapping[Key, Sequence[RunRecord]]) -> list[RaceStanding[Key]
 
 def means(runs: Mapping[Key, Sequence[RunRecord]], seconds: float) -> dict[Key, Mean]:
     """Return entrant → its mean score at a time, over the runs that count and have trained so long."""
-    found: dict[Key, Mean] = {}
+    mean_of: dict[Key, Mean] = {}
     for entrant, made in runs.items():
         at_time = (score_at(run.curve, seconds) for run in counted(made) if run.seconds >= seconds)
         if scores := [score for score in at_time if score is not None]:
             spread = variance(scores) if len(scores) > 1 else None
-            found[entrant] = Mean(value=fmean(scores), variance=spread, runs=len(scores))
-    return found
+            mean_of[entrant] = Mean(value=fmean(scores), variance=spread, runs=len(scores))
+    return mean_of
 
 
 def ahead(first: Mean, second: Mean) -> Lead | None:

@@ -46,7 +46,7 @@ def downwards(space: Space) -> list[Config]:
 
 def until_one_runs(history: History, price: Price) -> Done | None:
     """End a recovery once a config has succeeded."""
-    return Done(reason="a config has run") if eligible(all_kept(history.trials)) else None
+    return Done(reason="a config has run") if eligible(history.records) else None
 
 
 Siblings = Callable[[], Sequence[Sibling]]

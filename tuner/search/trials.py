@@ -3,20 +3,17 @@
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from itertools import takewhile
-from statistics import median
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from tuner.probe import over
 from tuner.records.case_record import StudyAttributes
 from tuner.records.schema import INELIGIBLE, MEMORY
 from tuner.records.trial import TrialRecord, read
-from tuner.search.frontier import Frontier, OutOfMemory
-from tuner.search.standing import broken, is_failure
+from tuner.search.standing import is_failure
 from tuner.search.verdict import SAYS_NOTHING, Verdict
-from tuner.study import LADDER, Config, Parameter, Space, Value, same_launch
+from tuner.study import Config, Parameter, Space, Value, same_launch
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:
@@ -55,23 +52,6 @@ def suggest(trial: Trial, space: Space) -> Config:
     return space.draw(pick)
 
 
-def frontier(trials: Sequence[FrozenTrial], ladder: str | None = LADDER) -> Frontier:
-    """Return where memory ends, from the trials that have a memory constraint.
-
-    `ladder`: the parameter whose values are the rungs.
-    """
-    return Frontier(
-        (OutOfMemory(trial.params, missing_gib) for trial in trials if (missing_gib := kept(trial).missing_gib) > 0.0),
-        ladder=ladder,
-    )
-
-
-def meaningful(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """Return the trials without the failures of a trainer that was broken at first: see `standing.broken`."""
-    excused = broken(all_kept(trials))
-    return [trial for trial in trials if trial.number not in excused]
-
-
 def since_mended(study: Study) -> list[FrozenTrial]:
     """Return the trials since the study's set-up was mended, or all where it never was.
 
@@ -79,16 +59,6 @@ def since_mended(study: Study) -> list[FrozenTrial]:
     """
     mended = StudyAttributes(study.user_attrs).mended
     return [trial for trial in study.get_trials(deepcopy=False) if trial.number >= mended]
-
-
-def usual_s(trials: Sequence[FrozenTrial]) -> float | None:
-    """Return the median of the seconds that complete probes took; None where none is known."""
-    return over(median, (kept(trial).total_s for trial in trials if trial.state == TrialState.COMPLETE))
-
-
-def has_failed(trial: FrozenTrial) -> bool:
-    """Check whether a trial failed by itself: neither the user nor the end of the tuner stopped it."""
-    return is_failure(kept(trial).failure)
 
 
 def kept(trial: FrozenTrial) -> TrialRecord:
@@ -108,22 +78,12 @@ def all_kept(trials: Iterable[FrozenTrial]) -> list[TrialRecord]:
     return [kept(trial) for trial in trials if trial.state.is_finished()]
 
 
-def finished(trials: Iterable[FrozenTrial]) -> int:
-    """Count the trials that have ended, without those that will be repeated, that confirm or that soak."""
-    ended = (kept(trial) for trial in trials if trial.state.is_finished())
-    return sum(not (trial.retry or trial.confirms or trial.soaks) for trial in ended)
-
-
-def running(trials: Iterable[FrozenTrial]) -> int:
-    """Count the trials that run now."""
-    return sum(trial.state == TrialState.RUNNING for trial in trials)
-
-
 def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
     """Count the failures in a row at the end of a config's trials, without failures that say nothing about a config."""
     ended = [trial for trial in trials if trial.state.is_finished() and same_launch(trial.params, config)]
     failed = takewhile(lambda trial: trial.state == TrialState.FAIL, reversed(ended))
-    return sum(has_failed(trial) and kept(trial).failure not in SAYS_NOTHING for trial in failed)
+    failures = (kept(trial).failure for trial in failed)
+    return sum(is_failure(failure) and failure not in SAYS_NOTHING for failure in failures)
 
 
 def tell(study: Study, trial: Trial, verdict: Verdict) -> None:

@@ -6,10 +6,9 @@ It makes what the database keeps of an ended trial, and ends trials whose proces
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,18 +21,16 @@ from tuner.errors import StoreError
 from tuner.probe import ProbePlan, ProbeResult, measured
 from tuner.records import schema
 from tuner.records.case_record import CaseRecord, StudyAttributes, encode
-from tuner.records.trial import INTERRUPTED, ProbeRecord, TrialRecord, attributes
+from tuner.records.trial import INTERRUPTED, ProbeRecord, attributes
 from tuner.search import trials
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why, free
-from tuner.search.frontier import Frontier
 from tuner.search.samplers import ask_for
-from tuner.search.standing import best, incumbent, leads
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease, is_held
 from tuner.store.opening import check_unchanged, open_study
 from tuner.store.storage import Neighbour
-from tuner.study import BatchFit, Config, Space, launch_digest, open_anew, same_launch
+from tuner.study import BatchFit, Config, Space, launch_digest, open_anew
 
 
 def kept_probe(result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, folder: Path) -> ProbeRecord:
@@ -141,10 +138,10 @@ _MARKS = {Why.CONFIRM: schema.CONFIRMS, Why.CALIBRATE: schema.CALIBRATES, Why.SO
 """Why a config was chosen → the attribute of the trial that says so."""
 
 
-def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[FrozenTrial]) -> Asked:
+def asked_for(trial: Trial, space: Space, choice: Choice, history: History) -> Asked:
     """Return a trial that has just begun, with its config; why it was chosen is stored in it.
 
-    `before` are the study's trials without this one.
+    `history` is that of before.
     """
     config = trials.suggest(trial, space)
     if choice.why in _MARKS:
@@ -155,8 +152,8 @@ def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[Froze
         number=trial.number,
         config=config,
         choice=choice,
-        attempt=1 + trials.failures_in_a_row(before, config),
-        repeats=any(trial.state == TrialState.COMPLETE and same_launch(trial.params, config) for trial in before),
+        attempt=1 + trials.failures_in_a_row(history.trials, config),
+        repeats=history.newest(config) is not None,
     )
 
 
@@ -166,7 +163,7 @@ def _expected_s(choice: Choice, history: History) -> float | None:
     An expectation above the usual is often wrong, and a probe that is cut off by the end of the time may still give a
     rough value.
     """
-    usual_s = trials.usual_s(history.trials)
+    usual_s = history.usual_s
     return usual_s and min(choice.takes_s or usual_s, usual_s)
 
 
@@ -175,8 +172,8 @@ def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float) -> 
 
     Before four trials have finished, no time is kept for them.
     """
-    next_s, usual_s = _expected_s(choice, history), trials.usual_s(history.trials)
-    if trials.finished(history.trials) < 4 or next_s is None or usual_s is None:
+    next_s, usual_s = _expected_s(choice, history), history.usual_s
+    if history.finished < 4 or next_s is None or usual_s is None:
         return True
     return left_s >= next_s + 2 * usual_s
 
@@ -186,7 +183,7 @@ Otherwise = TypeVar("Otherwise")
 
 
 class CaseStudy:
-    """The study of one case, and what its trials come to. A study that exists in the database is resumed.
+    """The study of one case, whose `history` says what its trials come to. One in the database is resumed.
 
     - `strategy` makes the strategy from the number of trials so far.
     - `objectives` are the names of a trial's values, in their order. With several objectives, the best is a Pareto
@@ -233,7 +230,6 @@ class CaseStudy:
         self._rival: float | None = None
         self._reported: dict[int, int] = {}
         self._trials: dict[int, Trial] = {}
-        self._known: list[FrozenTrial] | None = None
 
     def _transact(self, work: Callable[[], Answer], *, alone: bool = False, hurried: bool = False) -> Answer:
         return self._database.transact(work, alone=alone, hurried=hurried, again=self._forget)
@@ -258,29 +254,11 @@ class CaseStudy:
     def _trial(self, number: int) -> Trial:
         return Trial(self._study, self._database.storage.trial_id(self._name, number))
 
-    def _read(self, *states: TrialState) -> list[FrozenTrial]:
-        """Return the trials in the given states, or in any."""
-        known = self._transact(lambda: trials.since_mended(self._study)) if self._known is None else self._known
-        return [trial for trial in known if trial.state in states] if states else known
-
-    @contextmanager
-    def read_once(self) -> Iterator[None]:
-        """Read the trials now; all questions about them inside are answered from that."""
-        self._known = self._read()
-        try:
-            yield
-        finally:
-            self._known = None
-
-    @property
-    def finished(self) -> int:
-        """How many trials have ended, without those that will be repeated and those that confirm another trial."""
-        return trials.finished(self._read())
-
-    @property
-    def running(self) -> int:
-        """How many trials are leased, to this process or to others."""
-        return trials.running(self._read())
+    def history(self) -> History:
+        """Return what the study has probed so far, read now."""
+        history = History(self._study, self._space)
+        self._transact(lambda: (history.trials, history.signs))
+        return history
 
     @property
     def awaited(self) -> frozenset[int]:
@@ -296,61 +274,15 @@ class CaseStudy:
     def _neighbours(self) -> list[Neighbour]:
         return self._database.storage.neighbours(self._name.split("/", 1)[0], self._database.signs)
 
-    @property
-    def incumbent(self) -> float | None:
-        """The best mean of an eligible config so far: see `standing.incumbent`. None with several objectives."""
-        return None if self._several else incumbent(trials.all_kept(self._read()))
-
     def rival(self) -> float | None:
         """Return the incumbent while a probe runs: the one that was known last, where the database cannot be read."""
-        self._rival = self._meanwhile(lambda: self.incumbent, self._rival)
+        self._rival = self._meanwhile(lambda: self.history().incumbent, self._rival)
         return self._rival
-
-    def leads(self, value: float | None) -> bool:
-        """Return whether one config alone is the best so far, and this is its mean; see `standing.leads`."""
-        return not self._several and leads(trials.all_kept(self._read()), value)
-
-    @property
-    def records(self) -> list[TrialRecord]:
-        """The trials of the case, as the database keeps them."""
-        return trials.all_kept(self._read())
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        """What is known of the newest measurement beside its config: see `ProbeNumbers.facts`; empty without any."""
-        complete = self._read(TrialState.COMPLETE)
-        return trials.kept(complete[-1]).probe.facts if complete else {}
-
-    @property
-    def usual_s(self) -> float | None:
-        """The median of the seconds that complete probes took; None where none is known."""
-        return trials.usual_s(self._read())
-
-    @property
-    def has_run(self) -> bool:
-        """Whether a probe has measured the objective."""
-        return bool(self._read(TrialState.COMPLETE))
-
-    @property
-    def failing_streak(self) -> int:
-        """How many trials in a row, counted back from the last ended one, failed without fault of their config."""
-        ended = (trial for trial in reversed(self._read()) if trial.state.is_finished())
-        failed = (trial.state == TrialState.FAIL and trials.has_failed(trial) for trial in ended)
-        return sum(1 for _ in takewhile(bool, failed))
 
     @property
     def kept(self) -> StudyAttributes:
         """What the study keeps beside its trials: the rungs of an `auto` ladder, for example."""
         return self._transact(lambda: StudyAttributes(self._study.user_attrs))
-
-    def frontier(self) -> Frontier:
-        """Return what the study knows about where memory ends."""
-        return trials.frontier(self._read(), self.case.ladder)
-
-    def newest(self, config: Config) -> TrialRecord | None:
-        """Return the newest complete trial of this config; None where there is none."""
-        same = [trial for trial in self._read(TrialState.COMPLETE) if same_launch(trial.params, config)]
-        return trials.kept(same[-1]) if same else None
 
     def fix_rungs(self, make: Callable[[Sequence[FrozenTrial]], tuple[int, ...]]) -> tuple[int, ...]:
         """Return the rungs of an `auto` ladder. If the study has none, `make` makes them from the trials, for good."""
@@ -376,7 +308,7 @@ class CaseStudy:
             """Return what is kept or made, in one transaction."""
             if (kept := known(self.kept)) is not None:
                 return kept
-            if (made := make(self._read())) is not None:
+            if (made := make(self.history().trials)) is not None:
                 self._study.set_user_attr(name, form(made))
             return made
 
@@ -450,7 +382,7 @@ class CaseStudy:
             trial.set_user_attr(schema.LEASE, self._database.lease())
             if kept.ended:
                 self._study.set_user_attr(schema.ENDED, None)
-            return trial, asked_for(trial, self._space, choice, history.trials)
+            return trial, asked_for(trial, self._space, choice, history)
 
         answer = self._transact(leased, alone=True)
         if answer is None:
@@ -464,8 +396,8 @@ class CaseStudy:
 
         Where the time left holds the search's next probe, but no confirmations after it, the confirmation comes first.
         """
-        running, answer = trials.running(history.trials), None
-        if target is None or trials.finished(history.trials) + running < target:
+        running, answer = history.running, None
+        if target is None or history.finished + running < target:
             answer = self._strategy.choose(history, price)
         search = answer if isinstance(answer, Choice) else None
         if search and (search.why is not Why.SEARCH or _leaves_time_to_confirm(search, history, left_s)):
@@ -482,9 +414,10 @@ class CaseStudy:
 
         def ended() -> str | None:
             """Return why nothing is left, in one transaction."""
-            answer = self._strategy.choose(History(self._study, self._space), free)
+            history = self.history()
+            answer = self._strategy.choose(history, free)
             why = answer.reason if isinstance(answer, Done) else None
-            if keep and not self.running:
+            if keep and not history.running:
                 self._study.set_user_attr(schema.ENDED, why)
             return why
 
@@ -535,14 +468,14 @@ class CaseStudy:
 
     def _say_which_is_best(self) -> None:
         """Keep in the study what the best is, where Optuna's best trial has another value; for other tools."""
-        known = trials.all_kept(trials.since_mended(self._study))
-        chosen = best(known, self.case.defaults)
-        highest = max((trial.value for trial in known if trial.value is not None), default=None)
-        said = None
+        history = self.history()
+        chosen = history.best(self.case.defaults)
+        highest = max((trial.value for trial in history.complete if trial.value is not None), default=None)
+        text = None
         if chosen is not None and chosen.value != highest:
-            said = (
+            text = (
                 f"trial {chosen.trial}, {chosen.value:.6g}: the mean of {chosen.readings} measurement(s) that count; "
                 "the highest single value may be by chance, of a session, or of a config that may not be the best"
             )
-        if said != self._study.user_attrs.get(schema.BEST_IS):
-            self._study.set_user_attr(schema.BEST_IS, said)
+        if text != self._study.user_attrs.get(schema.BEST_IS):
+            self._study.set_user_attr(schema.BEST_IS, text)

@@ -14,9 +14,9 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.errors import StoreError
 from tuner.records.case_record import StudyAttributes, as_of_now, comparable, known_case
 from tuner.records.schema import IDENTITY, MENDED, storable
-from tuner.search.observed import NEAREST, Observed, Sibling
+from tuner.search.observed import Observed, Sibling
 from tuner.search.standing import best
-from tuner.search.trials import all_kept, kept
+from tuner.search.trials import kept
 from tuner.store.database import Database
 from tuner.store.leases import Lease, is_held, lives_at
 from tuner.study import Case, is_expansion, most_similar, refers
@@ -136,7 +136,7 @@ def _changes(known: object, now: object, where: str = "") -> Iterator[str]:
 def siblings(
     database: Database, study: str, case: Case, identity: Mapping[str, Any], script: str | None = None
 ) -> list[Sibling]:
-    """Return up to `NEAREST` cases with a best config from which a case learns; equal devices have measured them.
+    """Return up to three cases with a best config from which a case learns; equal devices have measured them.
 
     First come similar cases of the same study, the most similar one first. Then come the cases of other studies that
     measured the same script, the newest first. Raises StoreError.
@@ -170,8 +170,8 @@ def siblings(
             return storage.get_all_trials(cases[name][0], deepcopy=False)
 
         own = (sibling(name, trials(f"{prefix}{name}")) for name in most_similar(case, candidates))
-        others = (sibling(name, known) for name in alike if measured_scripts(known := trials(name)) == {script})
-        return list(islice(filter(None, chain(own, others)), NEAREST))
+        elsewhere = (sibling(name, known) for name in alike if measured_scripts(known := trials(name)) == {script})
+        return list(islice(filter(None, chain(own, elsewhere)), 3))
 
     return database.transact(found)
 
@@ -184,10 +184,11 @@ def measured_scripts(trials: Iterable[FrozenTrial]) -> set[str | None]:
 def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:
     """Return what a case's trials show, by the first objective; None where no config may be the best."""
     trials = list(trials)
-    best_config = best(all_kept(trials))
+    records = list(map(kept, trials))
+    best_config = best(records)
     if best_config is None:
         return None
-    costs = [(trial.params, cost) for trial in trials if (cost := kept(trial).cost)]
+    costs = [(trial.config, trial.cost) for trial in records if trial.cost]
     measured = Observed(trials).measured.values()
     readings = [(config.config, value.number, value.error) for config in measured for value in config.values]
     return Sibling(case=case, best=dict(best_config.trials[-1].config), costs=costs, readings=readings)

@@ -27,28 +27,15 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
+from tuner import study
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe import HEAD, NODE_RANK, SCORE_GROUP, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
-from tuner.study import (
-    Case,
-    Config,
-    Expression,
-    TrainerSpec,
-    Value,
-    config_digest,
-    escaped,
-    expanded,
-    masked_trainer,
-    quoted,
-    values_in,
-    written,
-)
+from tuner.study import Case, Config, Expression, TrainerSpec, Value
 from tuner.trainers.base import STANDARD, Trainer, checked, device_names, interpreter, programs
 from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, Labels
 from tuner.trainers.config_files import changed, copy_name, with_copies
 from tuner.trainers.presets import PRESETS
-from tuner.trainers.script_file import script
-from tuner.trainers.template import Reference, fill, flags, placeholders
+from tuner.trainers.template import Reference, fill, flags, placeholders, script
 
 
 def loader_queue(config: Config) -> int:
@@ -67,10 +54,13 @@ def loader_queue(config: Config) -> int:
 _launched = partial(fill, to_launch=True)
 
 
-@cache
-def _expression(text: str) -> Expression:
-    """Return an expression, read once: a search asks for its value of each config."""
-    return Expression(text)
+_expression = cache(Expression)
+"""Reads an expression once: a search asks for its value of each config."""
+
+
+def _counted(config: Mapping[str, object], ranks: int) -> dict[str, object]:
+    """Return what arithmetic counts with: a config, and the ranks."""
+    return {**config, **dict.fromkeys(COUNTS, ranks)}
 
 
 class CommandTrainer(Trainer):
@@ -128,7 +118,7 @@ class CommandTrainer(Trainer):
             bars = PRESETS["lightning"].env  # with these, rich draws a running bar where there is no terminal
             env = {name: text for name, text in env.items() if bars.get(name) != text}
         else:
-            env = {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": escaped(str(slot.progress))}
+            env = {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": study.escaped(str(slot.progress))}
         copies = self.copies(config)
         folder = None if slot.to_train else slot.out_dir
         named = {name: (folder or copy_name(self._cwd / name).parent) / copy_name(Path(name)).name for name in copies}
@@ -136,7 +126,7 @@ class CommandTrainer(Trainer):
             config=config,
             argv=with_copies(
                 _launched(self._options.command, values),
-                {escaped(name): escaped(str(path)) for name, path in named.items()},
+                {study.escaped(name): study.escaped(str(path)) for name, path in named.items()},
             ),
             cwd=self._cwd,
             env=env,
@@ -154,7 +144,7 @@ class CommandTrainer(Trainer):
             flops_per_sample=self._options.flops_per_sample,
             progress_file=self._progress_file(case, slot),
             expected=tuple(slot.out_dir / name for name in self._options.expected),
-            session_key=self.session_key(case, config) or "/".join((self.name, case.name, config_digest(config))),
+            session_key=self.session_key(case, config) or "/".join((self.name, case.name, study.config_digest(config))),
         )
 
     def copies(self, config: Config) -> dict[str, str]:
@@ -166,7 +156,7 @@ class CommandTrainer(Trainer):
         texts: dict[str, str] = {}
         for name, keys in self._options.files.items():
             path = self._cwd / name
-            values = values_in(path)
+            values = study.values_in(path)
             wanted = {place: config[parameter] for parameter, place in keys.items() if parameter in config}
             if any(values.get(place) != value for place, value in wanted.items()):
                 texts[name] = changed(path, wanted)
@@ -177,7 +167,7 @@ class CommandTrainer(Trainer):
         if not self._options.session:
             return None
         fixed = sorted(self._options.session_parameters & config.keys())
-        return "/".join((self.name, case.name, *(f"{name}={written(config[name])}" for name in fixed)))
+        return "/".join((self.name, case.name, *(f"{name}={study.written(config[name])}" for name in fixed)))
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
         """Return the plan of a run of the session, which leaves no files and reports by `tuner.progress` alone."""
@@ -201,7 +191,7 @@ class CommandTrainer(Trainer):
             return None
         begins = [words[0] for words in (self._options.command, self._options.session) if words]
         programs = {
-            word: expanded(_launched((word,), {})[0], os.environ) for word in begins if not placeholders([word])
+            word: study.expanded(_launched((word,), {})[0], os.environ) for word in begins if not placeholders([word])
         }
         return next((word for word, program in programs.items() if not self._finds(program)), None)
 
@@ -245,8 +235,8 @@ class CommandTrainer(Trainer):
         computed = " ".join(f"{name}={text}" for name, text in sorted(self._options.computed.items()))
         arithmetic = {"samples_per_iteration": self._options.samples_per_iteration, "computed": computed}
         counted = {name: text for name, text in arithmetic.items() if text}
-        command = " ".join(map(quoted, self._options.command))
-        return {"name": self.name, **masked_trainer({"command": command, "env": env}), **counted}
+        command = " ".join(map(study.quoted, self._options.command))
+        return {"name": self.name, **study.masked_trainer({"command": command, "env": env}), **counted}
 
     def check_value(self, parameter: str, value: Value) -> None:
         """Refuse words that arithmetic counts with, and flags that are not true or false."""
@@ -266,9 +256,8 @@ class CommandTrainer(Trainer):
 
     def refusal(self, config: Config, ranks: int) -> str | None:
         """Return why a number cannot be computed from a config, or is no whole number above 0; None where all can."""
-        counts = dict.fromkeys(COUNTS, ranks)
         try:
-            values = {**self.with_computed(config, ranks), **counts}
+            values = _counted(self.with_computed(config, ranks), ranks)
             for name, text in self._arithmetic.items():
                 self._number(name, text, values)
         except ConfigRefusedError as error:
@@ -283,15 +272,14 @@ class CommandTrainer(Trainer):
 
     def _computed(self, name: str, config: Config, slot: Slot) -> float | None:
         """Return the number that an option computes; None where the option is empty or a parameter does not count."""
-        counts = dict.fromkeys(COUNTS, len(slot.devices))
-        return self._number(name, self._arithmetic[name], {**self.with_computed(config, len(slot.devices)), **counts})
+        ranks = len(slot.devices)
+        return self._number(name, self._arithmetic[name], _counted(self.with_computed(config, ranks), ranks))
 
     def with_computed(self, config: Config, ranks: int) -> dict[str, object]:
         """Return a config with the values that are computed from it. Raises ConfigRefusedError for a broken number."""
-        counts = dict.fromkeys(COUNTS, ranks)
         completed: dict[str, object] = dict(config)
         for name, text in self._options.computed.items():
-            number = self._number(name, text, {**config, **counts})
+            number = self._number(name, text, _counted(config, ranks))
             if number is not None and not number.is_integer():
                 raise ConfigRefusedError(f"{name} {text!r} is {number:g}, which is no whole number")
             if number is not None:

@@ -38,19 +38,18 @@ def copy_name(path: Path) -> Path:
 
 def with_copies(words: Sequence[str], copies: Mapping[str, Path | str]) -> tuple[str, ...]:
     """Return the words of a command with the names of files replaced: the file as the command names it → its copy."""
-    return tuple(_with_copy(word, copies) for word in words)
+
+    def named(word: str) -> str:
+        """Return a word with the copy in place of a file that it names."""
+        copied = (f"{word.removesuffix(name)}{copy}" for name, copy in copies.items() if is_named(name, [word]))
+        return next(copied, word)
+
+    return tuple(map(named, words))
 
 
 def is_named(name: str, words: Sequence[str]) -> bool:
     """Return whether a word of a command names a file, as a whole or behind `=`, so that a copy can take its place."""
     return any(word == name or word.endswith(f"={name}") for word in words)
-
-
-def _with_copy(word: str, copies: Mapping[str, Path | str]) -> str:
-    for name, copy in copies.items():
-        if is_named(name, [word]):
-            return f"{word.removesuffix(name)}{copy}"
-    return word
 
 
 def _set(path: Path, content: Any, keys: str, value: Value) -> None:

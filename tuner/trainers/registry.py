@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
 
 from tuner.errors import TrainerError
 from tuner.study import NODES, PATIENCE, Parameter, StudySpec, TrainerSpec
@@ -19,25 +18,16 @@ OWN = frozenset({NODES, PATIENCE})
 """The parameters that the tuner itself reads, whatever the trainer."""
 
 
-class SplitParameters(NamedTuple):
-    """The parameters of a study, by what its trainer does with them."""
-
-    varied: tuple[str, ...]
-    """Those that the trainer varies, in the study's order."""
-    declined: dict[str, str]
-    """Those that it does not vary → why."""
-
-
-def split_parameters(trainer: Trainer, names: Iterable[str]) -> SplitParameters:
-    """Return which parameters of a study its trainer varies, and which it declines.
+def declined(trainer: Trainer, names: Iterable[str]) -> dict[str, str]:
+    """Return the parameters of a study that its trainer does not vary → why.
 
     Raises TrainerError for a parameter that the trainer does not know. Raises it also for a parameter that the trainer
     needs (a placeholder of its command) and the study does not have.
     """
     wanted = tuple(names)
     known = trainer.accepts | OWN
-    declined = {name: trainer.declines[name] for name in wanted if name in trainer.declines and name not in known}
-    unknown = [name for name in wanted if name not in known | declined.keys()]
+    refused = {name: trainer.declines[name] for name in wanted if name in trainer.declines and name not in known}
+    unknown = [name for name in wanted if name not in known | refused.keys()]
     if unknown:
         raise TrainerError(
             f"{trainer.name} has no parameter {', '.join(unknown)}; it takes {', '.join(sorted(known))}. "
@@ -50,7 +40,7 @@ def split_parameters(trainer: Trainer, names: Iterable[str]) -> SplitParameters:
             f"{trainer.name} asks for {', '.join(unfilled)}, which is no parameter of the study's space; put it there, "
             f"or name one of: {', '.join(placeholders)}"
         )
-    return SplitParameters(tuple(name for name in wanted if name in known), declined)
+    return refused
 
 
 def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
@@ -58,11 +48,11 @@ def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
 
     Raises TrainerError for a parameter that this trainer does not know.
     """
-    declined = split_parameters(trainer, spec.space).declined
+    refused = declined(trainer, spec.space)
     idle = {name: f"no config has {condition}" for name, condition in spec.build_space().idle.items()}
     if PATIENCE in spec.space and spec.pruner.name != "hyperband_patient":
         idle[PATIENCE] = "no probe is pruned" if spec.pruner.name == "none" else f"the pruner is {spec.pruner.name}"
-    return idle | declined
+    return idle | refused
 
 
 def check_values(trainer: Trainer, parameters: Iterable[Parameter]) -> None:

@@ -13,11 +13,11 @@ from tests_space import USUAL
 
 from tuner.records.schema import COST, ERROR, FAILURE, MEASURED_ON, MEMORY, WARM
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S, ProbeRecord, cost
-from tuner.search.choosing import Price, free
+from tuner.search.choosing import History, Price, free
 from tuner.search.frontier import Frontier
 from tuner.search.gain.chooser import GainSampler
 from tuner.search.samplers import ask_for
-from tuner.search.trials import distribution, frontier, suggest
+from tuner.search.trials import distribution, suggest
 from tuner.study.space import PATIENCE, Config, Parameter, Space
 
 SPACE = Space(
@@ -184,7 +184,7 @@ def test_no_config_beyond_a_known_end_of_memory_is_asked_for() -> None:
         config = search.step()
         assert before.beyond(config) is None
         failures += int(config["num_envs"]) > FITS
-        before = frontier(search.study.trials)
+        before = History(search.study, SPACE).frontier
     assert failures <= 4
     best = search.sampler.best(search.study)
     assert best is not None

@@ -22,7 +22,6 @@ from tuner.search.memory_growth import SPARE, SURE, Lasts
 from tuner.search.observed import Observed
 from tuner.search.resource_model import inherited
 from tuner.search.standing import leader, with_newest_soaks
-from tuner.search.trials import all_kept
 from tuner.study import Config, Space, Value, ladder_of, launch_digest, launched, without_keys
 from tuner.tools.soaking.whole_training import WholeTraining
 from tuner.trainers.base import Trainer
@@ -245,7 +244,7 @@ class SoakChooser:
 
         Done where the best config has passed, or no rung is left that may pass.
         """
-        trials = all_kept(history.trials)
+        trials = history.records
         soaked = newest_soaks(trials, self._training)
         known = {launch: soak for launch, soak in soaked.items() if soak.suffices(self._settings)}
         refused = [soak for soak in known.values() if not soak.passed]

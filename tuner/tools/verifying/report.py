@@ -52,12 +52,12 @@ def report(findings: Findings) -> Iterator[str]:
 
 def _verdict(findings: Findings, last: Slowdown) -> str:
     """Return the verdict as a sentence; `last` is the slowdown of the best."""
-    *others, best = findings.subjects
+    *own, best = findings.subjects
     allowed = f"{findings.at_least:g} times its speed in the study"
     match findings.verdict:
-        case Exit.SLOWER if others:
-            is_too = findings.slowdown(others[0]).is_below(findings.at_least)
-            return f"slower: {best.name} is below {allowed}, and {others[0].name} is {'too' if is_too else 'not'}"
+        case Exit.SLOWER if own:
+            is_too = findings.slowdown(own[0]).is_below(findings.at_least)
+            return f"slower: {best.name} is below {allowed}, and {own[0].name} is {'too' if is_too else 'not'}"
         case Exit.SLOWER:
             return f"slower: {best.name} is below {allowed}"
         case Exit.UNKNOWN if last.is_below(findings.at_least):

@@ -1,7 +1,7 @@
 """Measures a person's own command and the best of a study again, in turns, and says whether their speeds still hold."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
 from statistics import fmean
@@ -16,9 +16,6 @@ from tuner.search.standing import Standing
 from tuner.search.verdict import settled
 from tuner.study import Case, Config, launch_digest
 from tuner.tools.verifying.slowdown import Reading, Slowdown, scatter
-
-LEAST_RUNS = 4
-"""The fewest runs in all, however long they take: fewer do not show how far runs scatter."""
 
 
 class Exit(IntEnum):
@@ -84,11 +81,12 @@ def subjects(view: CaseView, own: Config | None) -> list[Subject]:
         raise StudyError(f"the study has no speed of {view.name}'s best, so no slowdown of it can be measured")
     measured = {standing.launch: standing for standing in view.configs if not standing.is_warm}
     first = measured.get(launch_digest(own)) if own else view.default
-    known = [] if first is None or (metric == SAMPLES_PER_S and not first.samples_per_s) else [first]
-    others = [Subject(name="your command" if own else "the default", then=then, metric=metric) for then in known]
-    if others and others[0].then.launch == best.launch:
-        return [replace(others[0], name=f"{others[0].name} (the best)")]
-    return [*others, Subject(name="the best", then=best, metric=metric)]
+    subject, name = partial(Subject, metric=metric), "your command" if own else "the default"
+    if first is None or (metric == SAMPLES_PER_S and not first.samples_per_s):
+        return [subject(name="the best", then=best)]
+    if first.launch == best.launch:
+        return [subject(name=f"{name} (the best)", then=first)]
+    return [subject(name=name, then=first), subject(name="the best", then=best)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,18 +137,19 @@ class Verification:
     """The verification of one case: a few runs that the study does not keep."""
 
     def __init__(self, job: Job, case: Case, view: CaseView, budget: Budget, say: Callable[[str], None]) -> None:
-        """`budget`: the time in which all runs are to end, but the first `LEAST_RUNS`; `say` shows a line."""
+        """`budget`: the time in which all runs are to end, but the first four; `say` shows a line."""
         self._job, self._case, self._budget, self._say = job, case, budget, say
         self.subjects = subjects(view, job.bench.space_for(case).own)
 
     def run(self, at_least: float) -> Findings | None:
         """Return what the runs show, which alternate between the configs; None where the user stopped them.
 
+        There are four at least, however long they take: fewer do not show how far runs scatter.
         Raises TrainerError where a run fails, or trains something else than in the study.
         """
         findings = Findings(subjects=self.subjects, at_least=at_least)
         taken_s = 0.0
-        while findings.rounds * len(self.subjects) < LEAST_RUNS or (
+        while findings.rounds * len(self.subjects) < 4 or (
             not findings.is_fine and self._budget.allows(taken_s / findings.rounds)
         ):
             turn = self.subjects if findings.rounds % 2 == 0 else self.subjects[::-1]

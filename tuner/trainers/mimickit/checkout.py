@@ -51,57 +51,52 @@ def dependencies(python: str, engine_config: str) -> Dependencies:
     return Dependencies(python=python, modules=(*simulator, *always), limits=limits)
 
 
-SET_ROOT = "set MIMICKIT_ROOT, or trainer.root in the study file, to the root of a MimicKit checkout"
+def checkout_at(root: str) -> Path:
+    """Return a folder with MimicKit's `mimickit/run.py` and `args/`.
+
+    Raises TrainerError saying what is missing there and what to set.
+    """
+    path, remedy = Path(root).expanduser().resolve(), "set MIMICKIT_ROOT, or trainer.root in the study file"
+    missing = [part for part in ("args", "mimickit/run.py") if not (path / part).exists()]
+    if not root or missing:
+        lack = f"{path} is no MimicKit checkout: it has no {missing[0]}" if root else "the study gives mimickit no root"
+        raise TrainerError(f"{lack}; {remedy}, to the root of a MimicKit checkout")
+    return path
 
 
-@dataclass(frozen=True, slots=True)
-class Checkout:
-    """A folder with MimicKit's `mimickit/run.py` and `args/`."""
+def cases(root: Path) -> list[Case]:
+    """List the case of every `args/*.txt`, by file name; a case whose files cannot be read says so."""
+    return [_case(root, path.relative_to(root)) for path in sorted((root / "args").glob("*.txt"))]
 
-    root: Path
 
-    @classmethod
-    def at(cls, root: str) -> "Checkout":
-        """Return the checkout at `root`. Raises TrainerError saying what is missing there and what to set."""
-        if not root:
-            raise TrainerError(f"mimickit needs a root and the study gives none; {SET_ROOT}")
-        path = Path(root).expanduser().resolve()
-        for part in ("args", "mimickit/run.py"):
-            if not (path / part).exists():
-                raise TrainerError(f"{path} is no MimicKit checkout: it has no {part}; {SET_ROOT}")
-        return cls(path)
+def read(path: Path) -> str:
+    """Return the text of a file. Raises TrainerError when it is not there or not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise TrainerError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise TrainerError(
+            f"{path} is not UTF-8 (byte {error.start}); save it as UTF-8 or take it out of the checkout"
+        ) from error
 
-    def cases(self) -> list[Case]:
-        """List the case of every `args/*.txt`, by file name; a case whose files cannot be read says so."""
-        return [self._case(path.relative_to(self.root)) for path in sorted((self.root / "args").glob("*.txt"))]
 
-    def read(self, path: str | Path) -> str:
-        """Return the text of a file, relative to the root. Raises TrainerError when it is not there or not UTF-8."""
-        try:
-            return (self.root / path).read_text(encoding="utf-8")
-        except OSError as error:
-            raise TrainerError(f"{self.root / path} cannot be read: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise TrainerError(
-                f"{self.root / path} is not UTF-8 (byte {error.start}); save it as UTF-8 or take it out of the checkout"
-            ) from error
-
-    def _case(self, path: Path) -> Case:
-        """Return the case of an argument file, whose path is relative to the root."""
-        try:
-            text, unread = self.read(path), ""
-        except TrainerError as error:
-            text, unread = "", str(error)
-        first = {key: values[0] for key, values in parse(text).items() if values}
-        mode, agent = first.get("mode", "train"), first.get("agent_config")
-        lost = f"{self.root} has no file {agent}" if agent and not (self.root / agent).is_file() else ""
-        return Case(
-            name=path.stem.removesuffix("_args"),
-            mode=mode,
-            trainable=mode == "train" and (agent is not None or bool(unread)),
-            fault=unread or lost,
-            options={"arg_file": path.as_posix()} | {key: first.get(key, "") for key in FILES},
-        )
+def _case(root: Path, path: Path) -> Case:
+    """Return the case of an argument file, whose path is relative to the root."""
+    try:
+        text, unread = read(root / path), ""
+    except TrainerError as error:
+        text, unread = "", str(error)
+    first = {key: values[0] for key, values in parse(text).items() if values}
+    mode, agent = first.get("mode", "train"), first.get("agent_config")
+    lost = f"{root} has no file {agent}" if agent and not (root / agent).is_file() else ""
+    return Case(
+        name=path.stem.removesuffix("_args"),
+        mode=mode,
+        trainable=mode == "train" and (agent is not None or bool(unread)),
+        fault=unread or lost,
+        options={"arg_file": path.as_posix()} | {key: first.get(key, "") for key in FILES},
+    )
 
 
 EPOCHS = "update_epochs"
@@ -191,7 +186,7 @@ def _changes(
     agent: dict[Any, Any], variant: Variant, config: Mapping[str, Value], source: str
 ) -> list[tuple[dict[Any, Any], str, Any]]:
     """Return each mapping and key whose value has to change, with the new value."""
-    epoch_keys = _epoch_keys(agent)
+    epoch_keys = [key for key in agent if isinstance(key, str) and key.endswith("_epochs")]  # a network each
     batch_keys = [key for key in map(_batch_key, epoch_keys) if key in agent]
     epochs = _chosen(agent, epoch_keys, config, EPOCHS, source)
     batch_sizes = _chosen(agent, batch_keys, config, BATCH_SIZE, source)
@@ -203,11 +198,6 @@ def _changes(
         *((model, key, variant.nets.get(net, net)) for key, net in nets.items()),
     ]
     return [(mapping, key, value) for mapping, key, value in wanted if mapping[key] != value]
-
-
-def _epoch_keys(agent: Mapping[Any, Any]) -> list[str]:
-    """Return the keys with numbers of epochs, one for each network that learns by itself."""
-    return [key for key in agent if isinstance(key, str) and key.endswith("_epochs")]
 
 
 def _batch_key(epoch_key: str) -> str:

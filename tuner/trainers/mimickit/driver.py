@@ -28,10 +28,6 @@ FromRank0 = Callable[[Callable[[], Any]], Any]
 """A function that calls its argument on rank 0 and returns the answer on every rank."""
 
 
-LOOK_S = 1.0
-"""The ranks ask about this often, in seconds, whether to leave a run. An exchange takes far less than a millisecond."""
-
-
 CALLED = {
     "run:load_args": ("argv",),  # first, because `run` imports those simulators that must come before torch
     "run:set_rand_seed": ("args",),
@@ -179,8 +175,9 @@ class Left(Exception):  # noqa: N818 - it is no error
 class Leave:
     """Makes all ranks of one run leave it at the same point, soon after the tuner has seen enough.
 
-    The ranks ask after each iteration and, from the second iteration on, about every `LOOK_S` seconds inside it. All
-    ranks make the same updates, so each rank counts its updates to know when to ask.
+    The ranks ask after each iteration and, from the second iteration on, about every second inside it: an exchange
+    takes far less than a millisecond. All ranks make the same updates, so each rank counts its updates to know when to
+    ask.
     """
 
     def __init__(self, from_rank_0: FromRank0, stopped: Callable[..., bool]) -> None:
@@ -194,7 +191,8 @@ class Leave:
 
     def after_iteration(self) -> bool:
         """Return whether to leave now."""
-        stopped, self._each = self._from_rank_0(lambda: (self._stopped(), self._pace()))
+        updates_per_s = self.updates / (time.monotonic() - self._began_s)
+        stopped, self._each = self._from_rank_0(lambda: (self._stopped(), max(1, round(updates_per_s))))
         return stopped
 
     def before_update(self) -> None:
@@ -202,9 +200,6 @@ class Leave:
         self.updates += 1
         if self.updates % self._each == 0 and self._from_rank_0(partial(self._stopped, midway=True)):
             raise Left
-
-    def _pace(self) -> int:
-        return max(1, round(LOOK_S * self.updates / (time.monotonic() - self._began_s)))
 
 
 LEAST_S = 3.0
@@ -215,11 +210,6 @@ of 2 to 5 points of utilisation on an H200, however many iterations ran.
 """
 LEAST_SHARE_OF_REST = 0.5
 """Each iteration runs updates for at least this share of the rest of the iteration's time."""
-LEAST_PARTS = 2
-"""Each iteration after the first runs at least this many parts of its updates.
-
-The first iteration runs a single part. Two different numbers of parts show whether updates grow with the parts.
-"""
 MOST_FOR_ONE = 10
 """A second of updates stands for at most this many seconds of training: what its two ends add counts as often."""
 MOST_SHARE = 2 / 3
@@ -271,7 +261,8 @@ class Thinning:
     def enough(self) -> int:
         """Return how many parts the next iteration should run."""
         wanted_s = max(LEAST_S, LEAST_SHARE_OF_REST * self._rest_s)
-        least = max(LEAST_PARTS, math.ceil(self._parts / MOST_FOR_ONE))
+        # the first iteration runs one part: two different numbers show whether updates grow with the parts
+        least = max(2, math.ceil(self._parts / MOST_FOR_ONE))
         parts = max(least, math.ceil(self._taken * wanted_s / (self._ended_s - self._began_s)))
         return parts if self._goes_by_parts and parts <= MOST_SHARE * self._parts else self._parts
 

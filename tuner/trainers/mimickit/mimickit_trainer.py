@@ -61,13 +61,13 @@ class MimicKitTrainer(base.Trainer):
 
         Raises TrainerError when the root is no checkout of MimicKit. A case with an unusable file says so itself.
         """
-        there = checkout.Checkout.at(self._spec.root)
-        engine = self._options.engine_config
-        if engine and not (there.root / engine).is_file():
+        root, engine = checkout.checkout_at(self._spec.root), self._options.engine_config
+        if engine and not (root / engine).is_file():
             raise TrainerError(
-                f"trainer.options.engine_config: {there.root} has no file {engine}; name a file below this root"
+                f"trainer.options.engine_config: {root} has no file {engine}; name a file below this root"
             )
-        return [replace(case, options={**case.options, "engine_config": self._engine(case)}) for case in there.cases()]
+        cases = checkout.cases(root)
+        return [replace(case, options={**case.options, "engine_config": self._engine(case)}) for case in cases]
 
     def check_value(self, parameter: str, value: Value) -> None:
         """Raise TrainerError for a value that no agent file can take."""
@@ -85,10 +85,10 @@ class MimicKitTrainer(base.Trainer):
 
         Raises TrainerError when the case's agent file cannot be used with this config.
         """
-        there = checkout.Checkout.at(self._spec.root)
+        root = checkout.checkout_at(self._spec.root)
         if not (base_agent := case.options["agent_config"]):
             raise TrainerError(f"case {case.name}: {case.fault or 'its argument file names no agent_config'}")
-        shipped = there.read(base_agent)
+        shipped = checkout.read(root / base_agent)
         agent_file, train_dir = slot.out_dir / "agent.yaml", slot.out_dir / "train"
         samples_per_iter = (
             base.num_envs(self.name, config) * len(slot.devices) * checkout.steps_per_iter(shipped, base_agent)
@@ -108,7 +108,7 @@ class MimicKitTrainer(base.Trainer):
                 *(() if slot.to_train else of_a_probe),
                 *("--out_dir", str(train_dir)),
             ),
-            cwd=there.root,
+            cwd=root,
             env={"PYTHONUNBUFFERED": "1", **slot.variables},
             programs=base.programs(self._spec.python),
             files={agent_file: checkout.adapted(shipped, config, base_agent)},
@@ -144,7 +144,7 @@ class MimicKitTrainer(base.Trainer):
         """Return how many environments fit into the replay buffer of the case's agent; None if its file is unusable."""
         base_agent = case.options["agent_config"]
         try:
-            return checkout.ladder_end(checkout.Checkout.at(self._spec.root).read(base_agent), base_agent)
+            return checkout.ladder_end(checkout.read(checkout.checkout_at(self._spec.root) / base_agent), base_agent)
         except TrainerError:
             return None
 

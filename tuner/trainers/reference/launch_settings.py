@@ -3,7 +3,7 @@
 import argparse
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
@@ -169,17 +169,10 @@ def team_settings(parser: argparse.ArgumentParser, given: argparse.Namespace) ->
     gpus = [device for device in given.devices if device != "cpu"]
     if gpus and len(set(gpus)) < len(given.devices):
         parser.error(f"--devices {' '.join(given.devices)}: give distinct GPUs, or cpu once per rank")
+    as_given = {field.name: vars(given)[field.name] for field in fields(TeamSettings) if field.name in given}
+    units = given.hidden_units or default_hidden_units(given.devices[0])
     return TeamSettings(
-        method=CASES[given.case],
-        devices=tuple(given.devices),
-        master_port=given.master_port,
-        nodes=given.nodes,
-        node_rank=given.node_rank,
-        head=given.head,
-        num_envs=given.num_envs,
-        hidden_units=given.hidden_units or default_hidden_units(given.devices[0]),
-        env_mib=given.env_mib,
-        seed=given.seed,
+        **{**as_given, "method": CASES[given.case], "devices": tuple(given.devices), "hidden_units": units}
     )
 
 

@@ -16,8 +16,6 @@ STEPS = 2
 """The optimizer steps to see."""
 BLOCK = 512
 """The bytes in which torch's allocator hands out memory (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize)."""
-CAPABILITY = (9, 0)
-"""The compute capability that the script finds: that of an H100."""
 
 
 def install(path):
@@ -176,8 +174,8 @@ def _redirection(torch, memory):
             """Return what `Tensor.to` returns: converted on the fake CPU, and moved."""
             to_card = card_in([*args[1:], *kwargs.values()])
             kwargs.pop("device", None)
-            rest = [value for value in args[1:] if card_in([value]) is None]
-            types = [value for value in (*rest, *kwargs.values()) if isinstance(value, torch.dtype)]
+            settings = [value for value in args[1:] if card_in([value]) is None]
+            types = [value for value in (*settings, *kwargs.values()) if isinstance(value, torch.dtype)]
             types += [value.dtype for value in args[1:] if isinstance(value, torch.Tensor)]
             made = function(args[0], types[0]) if types else args[0]
             return made if to_card is None else memory.moved(made, to_card)
@@ -211,8 +209,8 @@ def _pretend_cuda(torch):
     cuda = torch.cuda
     free = 80 << 30
     answers = {"is_available": True, "device_count": 1, "current_device": 0, "is_bf16_supported": True}
-    answers["is_current_stream_capturing"] = False
-    answers.update(get_device_capability=CAPABILITY, get_device_name="NVIDIA H100", is_initialized=True)
+    answers.update(get_device_capability=(9, 0), get_device_name="NVIDIA H100")
+    answers.update(is_initialized=True, is_current_stream_capturing=False)
     answers.update(memory_allocated=0, max_memory_allocated=0, memory_reserved=0, max_memory_reserved=0)
     answers.update(mem_get_info=(free, free), current_stream=_Nothing(), default_stream=_Nothing())
     answers["get_device_properties"] = SimpleNamespace(
@@ -220,9 +218,8 @@ def _pretend_cuda(torch):
     )
     for name, answer in answers.items():
         setattr(cuda, name, lambda *_, answer=answer, **__: answer)
-    for name in ("synchronize", "set_device", "empty_cache", "manual_seed", "manual_seed_all", "init", "_lazy_init"):
-        setattr(cuda, name, _doing_nothing())
-    for name in ("reset_peak_memory_stats", "reset_max_memory_allocated", "set_per_process_memory_fraction"):
+    idle = "synchronize set_device empty_cache manual_seed manual_seed_all init _lazy_init reset_peak_memory_stats"
+    for name in (idle + " reset_max_memory_allocated set_per_process_memory_fraction").split():
         setattr(cuda, name, _doing_nothing())
     cuda.Event = cuda.Stream = _Nothing
     cuda.stream = lambda *_: _Nothing()

@@ -9,8 +9,6 @@ import sys
 
 from tuner_inside.tell import guarded
 
-WANTED = "TUNER_COUNT_FLOPS"
-"""The environment variable that asks for it: one run of the person's own command is enough."""
 STEP = 5
 """The step that is counted is the one after so many: the first ones prepare themselves."""
 
@@ -21,8 +19,8 @@ class Flops:
     def __init__(self):
         self.counted = None
         """The operations of one step; None where they are not known."""
-        self.is_over = not os.environ.get(WANTED)
-        """Whether nothing is left to count."""
+        self.is_over = not os.environ.get("TUNER_COUNT_FLOPS")
+        """Whether nothing is left to count, as where nobody asks: one run of the person's own command is enough."""
         self.mode = None
 
 

@@ -2,15 +2,11 @@
 
 import sys
 
-MOST_DEPTH = 4
-"""Structures inside structures are followed so many levels down."""
-MAIN_INPUTS = ("input_ids", "inputs_embeds")
-"""Names of the inputs of a language model: pictures beside them have leading dimensions of their own."""
 PICTURE_DIMENSIONS = 3
 """A single picture has a channel, a height and a width."""
 
 
-def first_tensor(value, depth=MOST_DEPTH, dimensions=1):
+def first_tensor(value, depth=4, dimensions=1):
     """Return the first tensor with so many dimensions in a structure of lists and dictionaries; None without one."""
     if is_tensor(value):
         return value if value.dim() >= dimensions else None
@@ -105,7 +101,8 @@ def _parts(value):
     if isinstance(value, (str, bytes, int, float, type(None))):
         return ()
     if hasattr(value, "values") and callable(value.values) and hasattr(value, "keys"):
-        return (*(value[name] for name in MAIN_INPUTS if name in value), *value.values())
+        main = ("input_ids", "inputs_embeds")  # of a language model: pictures have leading dimensions of their own
+        return (*(value[name] for name in main if name in value), *value.values())
     if isinstance(value, (list, tuple)):
         return value
     return tuple(vars(value).values()) if hasattr(value, "__dict__") and not callable(value) else ()

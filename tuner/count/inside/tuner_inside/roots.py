@@ -5,8 +5,6 @@ import sys
 
 MOST_CANDIDATES = 16
 """Modules beyond so many are not asked for their inputs."""
-GROUPS = ("process_group", "data_parallel_group", "seq_data_parallel_group")
-"""Names of the process group of a wrapper whose ranks train on samples of their own: torch's, and DeepSpeed's."""
 DATA = ("dp", "data", "replicate", "shard")
 """Parts of the names of a mesh's dimensions whose ranks train on samples of their own."""
 
@@ -67,8 +65,9 @@ def ranks(module):
 
 
 def _by_wrapper(group, module):
+    """Ask the process group of a wrapper, torch's or DeepSpeed's, whose ranks train on samples of their own."""
     for part in [module, *children([module])] if module is not None else []:
-        for name in GROUPS:
+        for name in ("process_group", "data_parallel_group", "seq_data_parallel_group"):
             own = getattr(part, name, None)
             if own is not None and hasattr(own, "size"):
                 return group.get_rank(own)

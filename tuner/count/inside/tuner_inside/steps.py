@@ -20,14 +20,6 @@ TOLD_EVERY_S = 0.2
 """A record is written at most so often, in seconds: a few times a second."""
 FIRST_STEPS = 12
 """Each of the first steps is told, because they show what is trained."""
-LOADER_COUNTS = ("rows", "batches", "feeds", "passes", "wait_s", "size", "each")
-"""What is told of the loaders."""
-MOST_LEVELS = 6
-"""So many levels of modules are tried, from the outermost one down, until one of them is called."""
-MOST_GONE = 8
-"""So many optimizers may come and go, however few steps they make: to look for what one trains takes 50 ms."""
-LEAST_STEPS = 10
-"""Beyond that, each makes so many steps, or nothing is counted."""
 COUNTS = ("steps", "rows", "forwards", "backwards", "joint", "again", "repeats", "unlearnt")
 """The counts of a tally that are told. They go on where another optimizer becomes the main one.
 
@@ -213,7 +205,7 @@ class Now:
             self.tallies[id(optimizer)] = tally
             is_gone = main is not None and main.optimizer() is None
             self.gone += is_gone
-            if self.gone > MOST_GONE and main.steps < LEAST_STEPS * self.gone:
+            if self.gone > 8 and main.steps < 10 * self.gone:  # to look for what one trains takes 50 ms
                 raise RuntimeError("the training makes a new optimizer every few steps")
             if main is None or is_gone or tally.size >= main.size:
                 self.main, Pace.due_s = tally, 0.0
@@ -270,12 +262,12 @@ def after_step(optimizer, *_):
 def _worked_through(tally, optimizer, now_s):
     """Tell what was counted where it is time, and look for the trained module in the first steps.
 
-    Where no call of the outermost modules was seen, the modules one level further in are watched instead.
+    Where no call of the outermost modules was seen, the modules one level further in are watched instead, up to six.
     """
     if tally is not _now.begun:
         _now.begun = tally
         _begin(tally, optimizer)
-    elif tally.first is None and tally.level < MOST_LEVELS and not tally.rows:
+    elif tally.first is None and tally.level < 6 and not tally.rows:
         tally.level += 1
         tally.watch_only(children(_living(tally.modules)))
     if not flops.is_over:
@@ -308,7 +300,8 @@ def _tell(tally, now_s):
         "flops": flops.counted,
     }
     if loaders.feeds:
-        counts["loader"] = {name: getattr(loaders, name) for name in LOADER_COUNTS}
+        names = ("rows", "batches", "feeds", "passes", "wait_s", "size", "each")
+        counts["loader"] = {name: getattr(loaders, name) for name in names}
     if environments.training:
         counts["environments"] = {"steps": environments.training, "rollouts": environments.rollouts}
     tell("count", **counts, **seen())

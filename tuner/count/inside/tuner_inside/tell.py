@@ -8,10 +8,6 @@ import time
 
 FOLDER = "TUNER_COUNT"
 """The environment variable that names the folder of the files."""
-PAUSE_TOLD_EVERY_S = 1.0
-"""A pause is told at most so often, in seconds."""
-MODE = 0o600
-"""Only the owner reads the files, because a command line may hold a key."""
 
 _file = {"pid": 0, "path": "", "paused_s": 0.0}
 off = set()
@@ -40,16 +36,17 @@ def tell(kind, **fields):
 
 
 def tell_pause():
-    """Tell that the process lives though it does not train now: it evaluates, or begins to save. It may do so often."""
+    """Tell, once a second, that the process lives though it does not train now: it evaluates, or begins to save."""
     now_s = time.monotonic()
-    if now_s - _file["paused_s"] >= PAUSE_TOLD_EVERY_S:
+    if now_s - _file["paused_s"] >= 1.0:
         _file["paused_s"] = now_s
         tell("pause")
 
 
 def _write(record):
     line = json.dumps(record, default=str).encode("utf-8", "replace") + b"\n"
-    descriptor = os.open(_file["path"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, MODE)
+    # for its owner alone: a command line may hold a key
+    descriptor = os.open(_file["path"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(descriptor, line)  # one write, so that threads do not mix their lines
     finally:

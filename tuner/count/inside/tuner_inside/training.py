@@ -12,8 +12,6 @@ from tuner_inside.tell import around, guarded, tell_pause
 
 LOSS_STEPS = 8
 """The losses of so many steps are kept, and so are the sums of so many inputs."""
-MIB = 2.0**20
-"""Bytes."""
 
 
 class Training:
@@ -144,7 +142,7 @@ def seen():
     }
     if torch.cuda.is_initialized():
         stats = torch.cuda.memory_stats_as_nested_dict()
-        counts["reserved_mib"] = stats.get("reserved_bytes", {}).get("all", {}).get("peak", 0) / MIB
+        counts["reserved_mib"] = stats.get("reserved_bytes", {}).get("all", {}).get("peak", 0) / 2.0**20
         counts["alloc_retries"] = stats.get("num_alloc_retries", 0)
     if training.steps <= 2 * LOSS_STEPS:
         counts.update(losses=_sums(training.losses), inputs=_sums(training.inputs))

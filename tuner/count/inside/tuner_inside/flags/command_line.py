@@ -5,17 +5,6 @@ from itertools import islice
 
 from tuner_inside.tell import guarded, tell
 
-MAX_PARSES = 50
-"""A script that parses its command line more often is not looked at any longer."""
-CALLERS = 4
-"""One of so many callers mentions `argv`, where a parser that gets no words gets an empty command line."""
-PASSING = ("argparse", "tuner_inside")
-"""Packages whose own functions lie between a parser and the code that uses it."""
-SECRET = ("key", "token", "secret", "passw", "credential", "auth")
-"""Parts of the names of flags whose values are not told."""
-LEAST_KEY = 20
-"""A text of so many characters without a space, a path or a point may be a key."""
-
 guard = guarded("flags")
 _told = {"program": None, "parses": 0, "options": {}}
 _leftovers = []
@@ -25,7 +14,7 @@ def callers():
     """Yield the frames of the code that uses a parser, the nearest first."""
     frame = sys._getframe(1)
     while frame is not None:
-        if package(frame) not in PASSING:
+        if package(frame) not in ("argparse", "tuner_inside"):  # their functions lie between a parser and its user
             yield frame
         frame = frame.f_back
 
@@ -43,7 +32,7 @@ def is_part(words, line):
 
 def is_own(words):
     """Return whether words are the command line, with words added or taken away, or what another parse left of it."""
-    if _told["parses"] >= MAX_PARSES:
+    if _told["parses"] >= 50:  # a script that parses more often is not looked at any longer
         return False
     if words is None or any(words is leftover for leftover in _leftovers):
         return True
@@ -52,7 +41,8 @@ def is_own(words):
     line = sys.argv[1:]
     if words:
         return is_part(words, line) or (bool(line) and is_part(line, words))
-    return any("argv" in frame.f_code.co_names for frame in islice(callers(), CALLERS))
+    # where a parser that gets no words gets an empty command line, one of its nearest callers mentions `argv`
+    return any("argv" in frame.f_code.co_names for frame in islice(callers(), 4))
 
 
 def keep_leftover(words):
@@ -78,9 +68,9 @@ def tell_options(parser, options):
 
 def _masked(option):
     """Return an option without its value, where its name or its value is that of a key."""
-    value = option["value"]
-    is_named = any(word in option["names"][0].lower() for word in SECRET)
-    is_key = isinstance(value, str) and len(value) >= LEAST_KEY and not set(value) & set(" /.,=:")
+    value, secret = option["value"], ("key", "token", "secret", "passw", "credential", "auth")
+    is_named = any(word in option["names"][0].lower() for word in secret)
+    is_key = isinstance(value, str) and len(value) >= 20 and not set(value) & set(" /.,=:")
     return dict(option, value=None) if is_named or is_key else option
 
 

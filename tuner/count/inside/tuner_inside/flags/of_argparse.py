@@ -6,10 +6,6 @@ import sys
 from tuner_inside.flags.command_line import callers, guard, is_own, keep_leftover, mark_typed, package, tell_options
 from tuner_inside.flags.options import each, option
 
-LIBRARIES = ("fire", "hydra")
-"""Packages that parse flags of their own with argparse before they parse the script's."""
-ASKING = ("Help", "Version", "PrintConfig", "ConfigLoad")
-"""Parts of the names of actions that set nothing."""
 SUPPRESS = "==SUPPRESS=="
 """The dest of an action without a value."""
 
@@ -52,7 +48,8 @@ class _Parse:
     def __init__(self, parser, args):
         self.parser = parser
         self.inner = []
-        self.is_own = not _running and package(next(callers())) not in LIBRARIES and is_own(args)
+        # these packages parse flags of their own with argparse before they parse the script's
+        self.is_own = not _running and package(next(callers())) not in ("fire", "hydra") and is_own(args)
         if _running:
             _running[0].inner.append(parser)
         _running.append(self)
@@ -89,7 +86,8 @@ def _is_off(action):
 
 def _of_action(action, values, off):
     """Return the option that an action is, as a list: empty for one that only asks, such as the help."""
-    if action.dest == SUPPRESS or any(part in type(action).__name__ for part in ASKING):
+    asking = ("Help", "Version", "PrintConfig", "ConfigLoad")  # parts of the names of actions that set nothing
+    if action.dest == SUPPRESS or any(part in type(action).__name__ for part in asking):
         return []
     names = [name for name in action.option_strings if not name.endswith("+")]
     negative = [name for name in names if action.nargs in {0, "?"} and _is_negative(name, names)]

@@ -5,8 +5,6 @@ from itertools import islice
 
 MAX_CHOICES = 256
 """A longer list of choices is not told."""
-MAX_TEXT = 4000
-"""Characters; a longer text is not told."""
 
 
 def option(names, value, switch=False, off=(), choices=None, typed=False):
@@ -49,7 +47,7 @@ def plain(value, choices=None):
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if isinstance(value, str):
-        return str(value) if len(value) <= MAX_TEXT else None
+        return str(value) if len(value) <= 4000 else None
     return value if type(value) in (bool, int, float) else None
 
 
