@@ -97,7 +97,7 @@ def test_status_says_why_a_case_ended_by_itself(tuner: Tuner, tmp_path: Path) ->
     tuner("optimize", "--study", study, "--n-trials", 1)
     assert "walk: nothing left" not in tuner("status", "--study", study)[1]
     tuner("optimize", "--study", study, "--n-trials", 9)
-    why = "walk: nothing left that is worth a probe: every config has been probed or cannot fit"
+    why = "walk: no further probe pays: every config has been probed or cannot fit"
     assert why in tuner("status", "--study", study)[1].splitlines()
 
 

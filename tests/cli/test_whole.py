@@ -17,13 +17,13 @@ ROWS = [replace(summary(BEST), case="amp_walk", probe_s=600.0), replace(summary(
     ("endings", "left"),
     [
         ([Ending.EXHAUSTED, Ending.INTERRUPTED], "2 left: amp_run, add_walk"),
-        ([Ending.ALREADY, Ending.TARGET, Ending.EXHAUSTED], "none is left"),
+        ([Ending.ALREADY, Ending.TARGET, Ending.EXHAUSTED], "all are done"),
     ],
 )
 def test_what_all_cases_took_and_which_are_left(endings: list[Ending], left: str) -> None:
     outcomes = [CaseOutcome(case=case, ending=one, probed=1) for case, one in zip(CASES, endings, strict=False)]
     assert of_all(CASES, outcomes, [*ROWS, replace(ROWS[0], case="other")], 2) == (
-        f"2 of 3 cases in 15 min 00 s, 1,800 device-seconds; {left}"
+        f"2 of 3 cases in 15 min 00 s on 2 devices; {left}"
     )
 
 

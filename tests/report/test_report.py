@@ -89,7 +89,7 @@ def test_a_stranger_reads_when_the_best_was_found(cases: dict[str, CaseFacts]) -
     assert when_found(cases["deepmimic_pi_plus_ppo"]) == (
         "Trial #6 first measured the best config, after 2,079 device-seconds (36 % of all). "
         "The rest made sure that no other config is better. "
-        "Nothing left that is worth a probe: 98% sure that no config is 1% better than the best."
+        "No further probe pays: 98% sure that no config is 1% better than the best."
     )
 
 

@@ -220,5 +220,5 @@ def of_all(cases: Sequence[Case], outcomes: Sequence[CaseOutcome], rows: Sequenc
     begun = [row for row in rows if row.case in wanted]
     taken_s = sum(row.probe_s for row in begun)
     left = [case.name for case in cases if case.name not in ended]
-    still = f"{len(left)} left: {', '.join(left)}" if left else "none is left"
+    still = f"{len(left)} left: {', '.join(left)}" if left else "all are done"
     return f"{len(begun)} of {len(cases)} cases in {in_use(taken_s, devices)}; {still}"

@@ -148,7 +148,8 @@ def _watched_text(
 
     Raises the errors of `made_study`.
     """
-    say(f"watching the command for up to {duration(wanted.seconds)}, on {drafted.devices}")
+    on = re.sub(r"cpu:(\d+)", r"the CPU, as \1 rank(s)", drafted.devices)
+    say(f"watching the command for up to {duration(wanted.seconds)}, on {on}")
     if changes := drafted.template.changes:
         say("in place of your own words, probes alone have these; your script and your command stay:")
         for line in changes:

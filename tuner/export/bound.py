@@ -19,7 +19,7 @@ class Bound(StrEnum):
     def limit(self) -> str:
         """What limits a case of this class, in a few words."""
         return {"memory-bound": "the memory's bandwidth", "compute-bound": "the arithmetic of the cards"}.get(
-            self, "what feeds the devices" if self is Bound.HOST else "no part alone"
+            self, "the host, which feeds the devices" if self is Bound.HOST else "no part alone"
         )
 
 

@@ -44,7 +44,7 @@ def _longest(text: str) -> int:
     return max(map(len, re.findall("`+", text)), default=0)
 
 
-EXHAUSTED = "nothing left that is worth a probe"
+EXHAUSTED = "no further probe pays"
 
 
 def in_words(config: Mapping[str, Value], total_batch: float | None = None) -> str:
@@ -88,7 +88,7 @@ def trials(row: "CaseSummary") -> str:
 
 def in_use(seconds: float, devices: int) -> str:
     """Return for how long probes have used some devices."""
-    return f"{duration(seconds)}, {seconds * devices:,.0f} device-seconds"
+    return f"{duration(seconds)} on {devices} device{'s' if devices > 1 else ''}"
 
 
 def no_best(*cases: str) -> str:

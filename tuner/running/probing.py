@@ -250,6 +250,7 @@ class Probing:
         )
         is_competing = self._job.purpose.competing and not asked.repeats and not self._is_default(asked.config)
         if is_hopeless and is_competing and (so_far.window_s or 0.0) >= self._spec.probe.window_seconds:
-            return probe.Answer(probe.Next.PRUNED, f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)")
+            why = f"behind the others; stopped after iteration {so_far.iterations} ({self._spec.pruner.name})"
+            return probe.Answer(probe.Next.PRUNED, why)
         rival = self._study.rival() if is_competing else None
         return settled(so_far, objectives, self._spec.probe, rival)
