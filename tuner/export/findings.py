@@ -151,7 +151,7 @@ def gain_text(row: CaseSummary) -> str:
     if row.objective in SPEEDS:
         return f"{times} over a training" if row.gain.overall else times
     points = f"{row.gain.after - row.gain.before:+.1f} points"
-    return f"{points}, {times} the samples/s" if times else points
+    return f"{points}, {row.gain.times:.2g} times as fast" if row.gain.times else points
 
 
 def _choice(row: CaseSummary) -> Iterator[CaseFinding]:
