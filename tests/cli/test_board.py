@@ -102,7 +102,7 @@ def test_a_speed_has_the_gain_that_the_end_tells_and_none_where_it_tells_none() 
         later = replace(ended(), values=(1260.0,), best=best)
         events = [replace(study(), objectives=("samples_per_s",)), begun(), later, probe(left_s=60.0)]
         line = shown(*events, width=80)[0]
-        assert line == f"walk 3/24 | at most 1 min 00 s left, best 1260 samples/s{gained}"
+        assert line == f"walk 3/24 | about 1 min 00 s left, best 1260 samples/s{gained}"
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_a_probe_shows_its_phase_its_devices_and_its_config(event: ProbeRunning 
 
 def test_the_time_left_stands_first_as_far_as_it_is_known() -> None:
     assert "left" not in shown(study(), begun(), probe())[0]
-    assert shown(study(), begun(), probe(left_s=600.0))[0].endswith("at most 10 min 00 s left, no best yet")
-    assert shown(study(), begun(), probe(left_s=600.0), running())[0].endswith("at most 8 min 56 s left, no best yet")
+    assert shown(study(), begun(), probe(left_s=600.0))[0].endswith("about 10 min 00 s left, no best yet")
+    assert shown(study(), begun(), probe(left_s=600.0), running())[0].endswith("about 8 min 56 s left, no best yet")
 
 
 def test_what_a_probe_did_is_gone_with_its_end() -> None:

@@ -60,7 +60,7 @@ def test_the_place_in_the_search_and_the_time_left_are_told(plan: ProbePlan) -> 
     result = replace(measured(plan, 61.25), samples_per_s=15000.4)
     line = told(result, leads=True, finished=3, target=24, left_s=210.0)
     assert line.startswith("#7 (trial 3 of 24) num_envs=32: ok 61.2, 15000 samples/s, best so far (")
-    assert line.endswith("(20.0 s; at most 3 min 30 s left)")
+    assert line.endswith("(20.0 s; about 3 min 30 s left)")
     assert told(result, finished=24, target=24, left_s=0.0).endswith("samples/s (20.0 s)")
     assert told(result, finished=3).endswith("samples/s (20.0 s)")
 

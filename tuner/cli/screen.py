@@ -83,8 +83,8 @@ def _rank(event: events.ProbeEnded) -> str:
 
 
 def _left(event: events.ProbeEnded) -> str:
-    """Return after how long the search ends at the latest."""
-    return f"; at most {duration(event.left_s)} left" if event.left_s else ""
+    """Return after how long the search probably ends."""
+    return f"; about {duration(event.left_s)} left" if event.left_s else ""
 
 
 def numbers(objectives: tuple[float, ...], error: float | None, samples_per_s: float | None) -> str:
@@ -165,7 +165,7 @@ class Bars:
         return f"best {figure(best.value)} {unit}{times}"
 
     def _tell_left(self, probe: events.ProbeStarted, spent_s: float) -> None:
-        left = "" if probe.left_s is None else f"at most {duration(max(probe.left_s - spent_s, 1.0))} left, "
+        left = "" if probe.left_s is None else f"about {duration(max(probe.left_s - spent_s, 1.0))} left, "
         self._show("case", probe.case, text=f"{left}{self._best.get(probe.case, '')}")
 
     def _show(self, kind: str, name: str, **fields: Any) -> None:

@@ -124,7 +124,7 @@ class ProbeStarted:
     trial: int
     config: dict[str, Value]
     left: float | None
-    """The trials after which the search ends at the latest, this one included; None where it has no limit."""
+    """The trials after which the search probably ends, this one included; None where nothing tells."""
     left_s: float | None
     """The seconds of these trials; None where they are unknown."""
 
@@ -181,7 +181,7 @@ class ProbeEnded:
     counts: bool
     """Whether the trial counts towards `target`."""
     left_s: float | None
-    """The seconds after which the search ends at the latest, sooner once no probe would pay; None where unknown."""
+    """The seconds after which the search probably ends, as it said when the probe began; None where unknown."""
 
     @classmethod
     def of(

@@ -89,7 +89,7 @@ class Probing:
         if known := foregone(asked.config, history.frontier):
             failure, verdict = known
             return _Judged(probe.unlaunched(asked.config, failure, plan.digest), verdict, plan)
-        case, left = self._case.name, self._left(history.finished)
+        case, left = self._case.name, asked.choice.left
         left_s = self._takes_s(left, history, max(history.running, 1))
         self._job.watcher(
             ProbeStarted(case=case, trial=asked.number, config=dict(asked.config), left=left, left_s=left_s)
@@ -159,7 +159,7 @@ class Probing:
         except StoreError as lost:
             raise set_aside(lost, asked.number, verdict, record, folder) from lost
         history = self._study.history()
-        left = self._left(history.finished)
+        left = self._left_after(asked, history.finished, target)
         self._job.watcher(
             ProbeEnded.of(
                 self._case,
@@ -174,10 +174,12 @@ class Probing:
             )
         )
 
-    def _left(self, finished: int) -> float | None:
-        """Return the trials after which the search ends at the latest, but for confirmations; None without a limit."""
-        target = self._job.target(self._spec)
-        return None if target is None else float(max(0, target - finished))
+    def _left_after(self, asked: Asked, finished: int, target: int | None) -> float | None:
+        """Return the probes until the search probably ends; None where nothing tells, as before its first value."""
+        if asked.choice.left is not None:
+            return max(0.0, asked.choice.left - 1.0)
+        ends_by_itself = self._spec.search.sampler == "gain"
+        return None if ends_by_itself or target is None else max(0, target - finished)
 
     def _takes_s(self, probes: float | None, history: History, workers: int) -> float | None:
         """Return the seconds of so many usual probes; None where unknown, or where probes take no time."""

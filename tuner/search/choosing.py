@@ -245,6 +245,8 @@ class Choice:
     """The case whose best config this is, where the config comes from another case."""
     takes_s: float | None = None
     """The expected seconds of the probe, where the chooser expects any."""
+    left: float | None = None
+    """The trials after which the search probably ends, this trial included; None where nothing tells."""
 
 
 class Done(NamedTuple):

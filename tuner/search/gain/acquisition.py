@@ -202,6 +202,11 @@ class Acquisition:
         off = np.square(self._alone.left_out_predictions().mean - known.values) - np.square(known.errors)
         return float(np.sqrt(max(np.median(off[-10:]), 0.0))) / self._scale
 
+    @property
+    def left(self) -> float | None:
+        """The probes until the search ends, as far as its predictions tell now; None while no config has run."""
+        return None if self.best is None else expected_gain.probes_left(self._threat)
+
     def is_as_good(self, config: Config, price: Price) -> bool:
         """Check whether the best gains less in training than one more measurement of it takes."""
         (place,) = self._pool.places([config_digest(config)])

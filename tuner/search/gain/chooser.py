@@ -60,7 +60,7 @@ class Gain:
         if place is None:
             return None
         config = self._with_patience(self._pool.configs[place], history.number)
-        return Choice(config=config, takes_s=acquisition.takes_s(place, price))
+        return Choice(config=config, takes_s=acquisition.takes_s(place, price), left=acquisition.left)
 
     def settle(self, history: History, price: Price) -> Choice | None:
         """Choose the user's own config or the best, where two readings of it are too far apart to tell a gain."""

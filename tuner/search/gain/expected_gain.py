@@ -195,6 +195,17 @@ def knowledge_gradient(
     return gain
 
 
+def probes_left(threats: Floats) -> float:
+    """Return how many more probes a search usually makes, by the probabilities that configs clearly beat the best.
+
+    The search must learn about so
+    many of these configs that the others together have a probability of at most 0.02. One probe often settles several
+    configs, and the last ones take some more probes: 1.5, and 0.2 for each config to learn about, fitted to searches
+    on two recorded tables (`benchmarks/results/search.md`).
+    """
+    return 1.5 + 0.2 * int(np.count_nonzero(np.cumsum(np.sort(threats)) > 0.02))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Goal:
     """How well a search must know the best config."""
