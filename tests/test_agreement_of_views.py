@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 from tuner.cli.case_tables import summary_table
 from tuner.cli.main import app
 from tuner.errors import StoreError
-from tuner.export.case_view import CaseView, ConfigRow
+from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader, connect
+from tuner.export.summary import ConfigRow
 from tuner.export.tables import best_by_case
 from tuner.export.wording import with_error
 from tuner.report.facts import CaseFacts, gather, verdict
@@ -31,7 +32,7 @@ STUDY = {
     "space": {"num_envs": {"ladder": [8, 16]}, "batch": {"choices": [1, 2]}},
 }
 
-COLUMNS: Sequence[str] = ("case", "status", "value", "config", "speed", "trial", "counts")
+COLUMNS: Sequence[str] = ("case", "status", "value", "config", "speed", "trial", "counts", "gain")
 
 Told = dict[str, Any]
 trials = st.fixed_dictionaries(

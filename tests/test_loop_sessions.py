@@ -63,7 +63,7 @@ def best(folder: Path) -> dict[str, object]:
 
 def test_all_are_probed_warm_and_the_best_again_cold(tmp_path: Path) -> None:
     outcome, _, probed = optimized(tmp_path, busy)
-    assert outcome.ending is Ending.TARGET
+    assert (outcome.ending, outcome.probed, outcome.confirmed) == (Ending.TARGET, 6, 1)
     assert [warm for _, warm in probed] == [True] * 5 + [False]
     assert probed[-1][0] == probed[0][0]
     assert best(tmp_path)["warm"] is False

@@ -13,7 +13,7 @@ from tuner.devices.rapl import COUNTERS
 from tuner.drafting.making import Wanted, made_study
 from tuner.drafting.outcome import Told, told
 from tuner.errors import StudyError
-from tuner.export import SpeedGain, StudyReader, connect, export_study, gain, in_use, over_training, prepare_folder
+from tuner.export import SpeedGain, StudyReader, connect, export_study, gain, in_use, prepare_folder
 from tuner.export.recorded_table import Table
 from tuner.export.tables import all_trials
 from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober
@@ -143,11 +143,8 @@ class Result:
 
         It is that of the whole training where the pauses of both are known, otherwise that of the steps.
         """
-        view = self.study.cases[0] if self.study.cases else None
-        if view is None or view.default is None or view.best is None:
-            return None
-        times = gain(view, view.default)
-        return times and (over_training(times, view.default, view.best) or times)
+        found = gain(self.study.cases[0]) if self.study.cases else None
+        return SpeedGain(found.times, found.error) if found and found.times else None
 
     def trials(self) -> "pd.DataFrame":
         """Return a row per trial, with the columns of `trials.tsv`."""

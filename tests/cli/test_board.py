@@ -96,12 +96,13 @@ def test_a_case_shows_its_trials_and_its_best_with_the_error() -> None:
     assert shown(study(), begun(), encoding="ascii") == ["walk 2/24 no best yet"]
 
 
-def test_a_speed_is_compared_with_that_of_the_first_config() -> None:
-    first = replace(ended(), values=(300.0,), best=BestSoFar(value=300.0, error=1.0, trial=0))
-    later = replace(ended(), values=(1260.0,), best=BestSoFar(value=1260.0, error=9.0, trial=1))
-    events = [replace(study(), objectives=("samples_per_s",)), begun(), first, later, probe(left_s=60.0)]
-    line = shown(*events, width=80)[0]
-    assert line == "walk 3/24 | about 1 min 00 s left, best 1260 samples/s (4.2 times)"
+def test_a_speed_has_the_gain_that_the_end_tells_and_none_where_it_tells_none() -> None:
+    known = BestSoFar(value=1260.0, error=9.0, trial=1, times=4.2)
+    for best, gained in ((known, " (4.2 times)"), (replace(known, times=None), "")):
+        later = replace(ended(), values=(1260.0,), best=best)
+        events = [replace(study(), objectives=("samples_per_s",)), begun(), later, probe(left_s=60.0)]
+        line = shown(*events, width=80)[0]
+        assert line == f"walk 3/24 | about 1 min 00 s left, best 1260 samples/s{gained}"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from rich.console import Console
 from tests_summary import BEST, summary
 
 from tuner.cli.case_tables import fits, print_tables, summary_table
-from tuner.export.case_view import CaseSummary
+from tuner.export.summary import CaseSummary
 
 
 def test_a_best_with_several_measurements_says_so() -> None:
@@ -52,7 +52,7 @@ def test_a_terminal_of_80_columns_shows_each_config_whole_below_the_table() -> N
 
 
 def test_a_wide_terminal_shows_each_config_in_the_table() -> None:
-    *table, bottom = printed(140, *ROWS)
+    *table, bottom = printed(150, *ROWS)
     assert any("│ num_envs=512 agent_variant=hiutil update_epochs=20 │" in line for line in table)
     assert bottom.startswith("└")
 
@@ -82,4 +82,4 @@ def test_trials_are_counted_by_what_became_of_them() -> None:
     table = summary_table(
         [summary(None), replace(summary(None), ok=0), replace(summary(None), failed=3, interrupted=2)]
     )
-    assert list(table.columns[-1].cells) == ["1 ok", "", "1 ok, 3 failed, 2 interrupted"]
+    assert list(table.columns[-2].cells) == ["1 ok", "", "1 ok, 3 failed, 2 interrupted"]

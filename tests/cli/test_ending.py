@@ -10,27 +10,61 @@ from tests_loop import bench, spec
 from tests_summary import BEST, summary
 
 from tuner.cli.case_tables import print_tables
-from tuner.cli.ending import closing, gain_text, gains_table, whereabouts
+from tuner.cli.ending import closing, gains_table, whereabouts
+from tuner.export import Gain, gain_text
 from tuner.export.bound import Bound, Profile
-from tuner.export.case_view import CaseSummary
+from tuner.export.summary import CaseSummary
 from tuner.study.cases import Case
 
 CASES = [Case(name="walk"), Case(name="run")]
 
 
+GAIN = Gain(
+    before=58.0,
+    before_error=None,
+    after=87.0,
+    after_error=None,
+    times=1.5,
+    error=None,
+    overall=False,
+    in_sessions=False,
+)
+
+
 def compared(objective: str = "min_avg_util", **facts: object) -> CaseSummary:
     """Return a case whose best has 87 beside a default of 58."""
-    default = replace(BEST, value=58.0, config={"num_envs": 64}, times=0.5, beside_best=(58.0, 87.0))
-    return replace(summary(BEST), objective=objective, default=default, **facts)  # pyright: ignore[reportArgumentType]
+    default = replace(BEST, value=60.0, config={"num_envs": 64}, measured="warm")
+    return replace(summary(BEST), **{"objective": objective, "default": default, "gain": GAIN, **facts})  # pyright: ignore[reportArgumentType]
 
 
 def test_a_gain_is_a_factor_of_speeds_and_points_of_anything_else() -> None:
-    assert gain_text(compared()) == "+29.0 points, 2.0 times the samples/s"
+    assert gain_text(compared()) == "+29.0 points, 1.5 times the samples/s"
     assert gain_text(compared("samples_per_s")) == "1.5 times"
     assert gain_text(summary(BEST)) == ""
     assert gain_text(summary(None)) == ""
     own = compared()
     assert gain_text(replace(own, best=own.default)) == "it is the best"
+    assert gain_text(replace(own, gain=None)) == "unknown"
+    assert gain_text(compared("samples_per_s", gain=replace(GAIN, overall=True))) == "1.5 times over a training"
+
+
+def test_a_gain_of_sessions_is_told_with_their_values_and_a_line_has_that_of_the_plain_command(tmp_path: Path) -> None:
+    row = compared("samples_per_s", gain=replace(GAIN, after=93.0, in_sessions=True))
+    cells = [next(iter(column.cells)) for column in gains_table([row]).columns]
+    assert cells[1:3] == ["93.0", "58.0"]
+    lines = list(closing(bench(tmp_path, spec()), CASES[:1], [row]))
+    assert any("sessions" in line and "87.0" in line for line in lines)
+    unknown = replace(row, gain=None)
+    assert [next(iter(column.cells)) for column in gains_table([unknown]).columns][2:4] == ["", "unknown"]
+    assert any("unknown" in line for line in closing(bench(tmp_path, spec()), CASES[:1], [unknown]))
+
+
+def test_the_fastest_that_learns_what_the_default_does_has_a_row_of_its_own() -> None:
+    row = compared(fastest=replace(BEST, trial=9, value=60.0, times=4.0))
+    _, second = zip(*(column.cells for column in gains_table([row]).columns), strict=True)
+    assert second[0] == "walk, fastest"
+    assert "4.0 times" in second[3]
+    assert second[-1] == "#9"
 
 
 @pytest.mark.parametrize("width", [80, 140])
@@ -41,8 +75,8 @@ def test_the_table_has_a_line_a_case_with_the_best_beside_its_default(width: int
         print_tables(console, gains_table([compared("samples_per_s"), hung]))
     head, walk, run = (line.split() for line in shown.get().splitlines())
     assert head == ["case", "best", "samples_per_s", "default", "gain", "trials"]
-    assert walk == ["walk", "87.0", "58.0", "1.5", "times", "1", "of", "1", "ok"]
-    assert (run[:2], run[-4:]) == (["run", "hang"], ["0", "of", "3", "ok"])
+    assert walk == ["walk", "87.0", "58.0", "1.5", "times", "1", "ok"]
+    assert (run[:2], run[-4:]) == (["run", "hang"], ["1", "pruned,", "2", "failed"])
 
 
 def test_one_doubt_follows_what_the_best_is_and_what_limits_it(tmp_path: Path) -> None:

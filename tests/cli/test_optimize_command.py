@@ -74,9 +74,8 @@ def test_where_samples_are_unknown_iterations_compare_what_changes_no_iteration(
     code, out, _ = tuner("optimize", "--n-trials", "2", "--", *train)
     assert code == 0
     own, best = (line for line in out.splitlines() if line.startswith(("your command: ", "the best: ")))
-    assert own.endswith(" iterations/s")
-    assert "iterations/s, " in best
-    assert re.search(r", [\d.]+ ± [\d.]+ times as many, by \d runs$", best)
+    assert " iterations/s" in own
+    assert re.search(r", [\d.]+ ± [\d.]+ times as many$", best)
     assert "samples are not counted" in out
     assert "--workers 2" in out.rstrip().splitlines()[-1]
 

@@ -11,7 +11,7 @@ from tuner.cli.screen import line
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.result import ProbeResult
-from tuner.running.events import ProbeEnded
+from tuner.running.events import BestSoFar, ProbeEnded
 from tuner.search.choosing import Choice, Why
 from tuner.search.verdict import judge
 from tuner.store.case_study import Asked
@@ -29,6 +29,7 @@ def told(
     bound: str = ">= 10",
     origin: str | None = None,
     leads: bool = False,
+    best: BestSoFar | None = None,
     confirms: bool = False,
     finished: int = 1,
     target: int | None = None,
@@ -39,7 +40,7 @@ def told(
     asked = Asked(number=7, config=result.config, choice=choice)
     verdict = judge(result, *(objectives or ("min_avg_util",)), constraints=[read_constraint("samples_per_s", bound)])
     event = ProbeEnded.of(
-        CASE, asked, result, verdict, leads=leads, best=None, finished=finished, target=target, left_s=left_s
+        CASE, asked, result, verdict, leads=leads, best=best, finished=finished, target=target, left_s=left_s
     )
     text, _ = line(event) or ("", "")
     return text.strip()
@@ -62,6 +63,14 @@ def test_the_place_in_the_search_and_the_time_left_are_told(plan: ProbePlan) -> 
     assert line.endswith("(20.0 s; about 3 min 30 s left)")
     assert told(result, finished=24, target=24, left_s=0.0).endswith("samples/s (20.0 s)")
     assert told(result, finished=3).endswith("samples/s (20.0 s)")
+
+
+def test_another_reading_of_the_best_has_its_mean_and_is_not_called_the_best_so_far(plan: ProbePlan) -> None:
+    result = replace(measured(plan, 61.25), samples_per_s=15000.4)
+    line = told(result, leads=True, best=BestSoFar(value=61.5, error=0.2, trial=7, readings=2))
+    assert "61.5 ± 0.2 of 2 (" in line
+    assert "best so far" not in line
+    assert "best so far" in told(result, leads=True, best=BestSoFar(value=61.25, error=0.2, trial=7))
 
 
 def test_what_does_not_count_towards_the_target_has_no_place(plan: ProbePlan) -> None:

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.export.bound import Bound, Profile
-from tuner.export.case_view import CaseSummary, CaseView, ConfigRow, summary
+from tuner.export.case_view import CaseView
 from tuner.export.findings import Sureness, Topic, beside_table, findings, result
 from tuner.export.reader import StudyReader, connect
+from tuner.export.summary import CaseSummary, ConfigRow, summary
 from tuner.probe import Change
 from tuner.records.case_record import CaseRecord, RunRecord, StudyAttributes
 from tuner.records.trial import ProbeRecord, TrialRecord
@@ -170,6 +171,8 @@ def test_the_best_is_compared_with_configs_that_were_measured_in_the_same_way(da
     assert "39.5" in said
     assert "learns what the default does; no race has told" in said
     assert row.fastest == row.default
+    assert row.gain is not None
+    assert (row.gain.before, row.gain.after, row.gain.times, row.gain.in_sessions) == (32.4, 39.5, 0.2, True)
     assert "7.1 points above" in str(result(row))
 
 
@@ -182,7 +185,7 @@ def test_a_config_that_only_sessions_measured_is_not_compared_with_one_that_they
     database.add(case, {"num_envs": 128, "agent_variant": "hiutil"}, utils=(33.0,), samples_per_s=3_000.0)
     (row,) = StudyReader(connect(database.url), "pi_plus").rows
     assert row.best is not None
-    assert (row.best.trial, row.best.vs_default, row.faster) == (1, None, None)
+    assert (row.best.trial, row.best.vs_default, row.faster, row.gain) == (1, None, None, None)
     assert "points" not in str(result(row))
 
 

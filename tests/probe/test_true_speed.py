@@ -1,5 +1,6 @@
 """Outputs whose counts make no sense: samples/s are right, or unknown with the reason."""
 
+import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -43,6 +44,15 @@ def unknown(result: ProbeResult, *facts: str) -> bool:
 
 def line(number: int) -> str:
     return f"it {number} samples {64 * number}"
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_machine_that_becomes_quiet_is_no_earlier_run_where_steps_are_counted_inside(counted: bool) -> None:
+    times = [*range(10, 40), *(40.0 + 0.05 * step for step in range(80)), *range(45, 60)]
+    reports = [{"iteration": number, "samples": 8 * number, "counted": counted} for number in range(len(times))]
+    lines = [(float(t_s), json.dumps(report)) for t_s, report in zip(times, reports, strict=True)]
+    result, _ = probe(lines, on_cpu=True, exit_at_s=61.0, iterations=len(lines), warmup_iterations=1)
+    assert (result.samples_per_s is not None) is counted
 
 
 def with_old_lines(every: int) -> Lines:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tuner.probe import Change
+from tuner.probe import Change, DeviceSummary
 from tuner.records.trial import ProbeRecord, TrialRecord
-from tuner.search.comparable import unlike
+from tuner.search.comparable import agreeing, unlike
 
 STEPS = 100
 
@@ -49,3 +49,29 @@ def test_a_speed_that_changed_cannot_be_compared_with_one_that_has_not_come_so_f
     assert unlike(later(32, 151, 9.0), [changed]) is None
     assert unlike(later(64, 75, 9.0), [changed]) is None  # as many samples
     assert unlike(later(32, 10, 1.0), [counting(1, 32, change=Change(50, 8.0, 1.2))]) is None
+
+
+def reading(number: int, speed: float, *, others_pct: float = 0.0) -> TrialRecord:
+    device = DeviceSummary(
+        device="cpu:0", source="process_cpu", window_s=9.0, util_mean_pct=50.0, others_mean_pct=others_pct
+    )
+    return counting(number, samples_per_s=speed, samples_per_s_se=1.0, devices=(device,))
+
+
+@pytest.mark.parametrize(
+    ("speeds", "others_pct", "counted"),
+    [
+        ([32.0, 145.0], [49.0, 0.0], [1]),  # the disturbed one is contradicted
+        ([140.0, 145.0], [49.0, 0.0], [0, 1]),  # and here it is not
+        ([32.0, 145.0], [49.0, 49.0], [0, 1]),
+        ([32.0, 145.0], [0.0, 0.0], [0, 1]),
+        ([32.0, 145.0, 141.0], [0.0, 0.0, 0.0], [1, 2]),  # a third reading settles it
+        ([32.0, 145.0, 70.0], [0.0, 0.0, 0.0], [0, 1, 2]),
+    ],
+)
+def test_a_reading_that_is_contradicted_does_not_count(
+    speeds: list[float], others_pct: list[float], counted: list[int]
+) -> None:
+    pairs = enumerate(zip(speeds, others_pct, strict=True))
+    readings = [reading(number, speed, others_pct=others) for number, (speed, others) in pairs]
+    assert [trial.number for trial in agreeing(readings)] == counted

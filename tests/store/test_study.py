@@ -140,9 +140,9 @@ def test_plain_optuna_finds_a_case_by_its_name_and_reads_which_value_is_the_best
     for value in (50.0, 60.0):
         probe(study, ok(value))
     plain = optuna.load_study(study_name="demo/amp_walk", storage=url)
-    best = study.history().best(study.defaults)
-    assert best is not None
-    assert plain.best_value == best.value == 60.0
+    first = study.history().best(study.case.defaults)
+    assert first is not None
+    assert plain.best_value == first.value == 60.0
     assert not plain.user_attrs.get(BEST_IS)
 
 

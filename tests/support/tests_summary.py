@@ -1,6 +1,6 @@
 """The summary of a case, for tests of the closing messages."""
 
-from tuner.export.case_view import CaseSummary, ConfigRow
+from tuner.export.summary import CaseSummary, ConfigRow
 
 BEST = ConfigRow(
     trial=3,

@@ -8,7 +8,18 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Column, Table
 
-from tuner.export import CaseSummary, CaseView, ConfigRow, Row, StudyReader, front_row, in_words, trials, with_error
+from tuner.export import (
+    CaseSummary,
+    CaseView,
+    ConfigRow,
+    Row,
+    StudyReader,
+    front_row,
+    gain_text,
+    in_words,
+    trials,
+    with_error,
+)
 
 
 def print_tables(console: Console, *tables: Table) -> None:
@@ -72,11 +83,12 @@ def summary_table(rows: Iterable[CaseSummary]) -> Table:
     """Return a table with one row per case, and one more where another config is faster with the same training."""
     shown = list(rows)
     best = " ".join(["best", *dict.fromkeys(row.objective for row in shown)])
-    table = Table("case", "status", best, "config", "samples/s", "trial", "trials")
+    table = Table("case", "status", best, "config", "samples/s", "trial", "trials", "gain")
     for row in shown:
-        table.add_row(row.case, row.status, *(_best_cells(row.best) if row.best else [""] * 4), trials(row))
+        cells = _best_cells(row.best) if row.best else [""] * 4
+        table.add_row(row.case, row.status, *cells, trials(row), gain_text(row))
         if row.fastest:
-            table.add_row(f"{row.case}, fastest", "trains as default", *_best_cells(row.fastest), "")
+            table.add_row(f"{row.case}, fastest", "trains as default", *_best_cells(row.fastest), "", "")
     return table
 
 

@@ -9,7 +9,19 @@ from rich.table import Column, Table
 
 from tuner.cli.hints import at_the_top
 from tuner.cli.options import beside_here
-from tuner.export import SPEEDS, CaseSummary, Topic, figure, findings, in_words, shared, with_error
+from tuner.export import (
+    SPEEDS,
+    CaseSummary,
+    Topic,
+    figure,
+    findings,
+    gain_text,
+    in_words,
+    measured_otherwise,
+    shared,
+    trials,
+    with_error,
+)
 from tuner.study import Case
 
 if TYPE_CHECKING:
@@ -20,48 +32,43 @@ DOUBTS = (Topic.REPLAY, Topic.DOUBT, Topic.CHOICE, Topic.DEVICES, Topic.FASTER, 
 
 
 def gains_table(rows: Sequence[CaseSummary]) -> Table:
-    """Return a table with one row per case: its default, its best, and how much the best gains."""
+    """Return a table with one row per case: its default, its best, and how much the best gains.
+
+    Both are as they were measured in the same way, so that the columns agree with the gain.
+    """
     objective = " ".join(dict.fromkeys(row.objective for row in rows))
     is_speed = objective in SPEEDS
     heads = ["case", f"best {objective}", "default", "gain", *([] if is_speed else ["samples/s"]), "trials"]
     table = Table(*(Column(head) for head in heads), box=None, pad_edge=False, header_style="bold")
     for row in rows:
         speed = [] if is_speed else [_speed(row)]
-        best = _measured(row) if row.best else row.status
-        default = "" if row.default is None else with_error(row.default.value, row.default.error)
-        table.add_row(row.case, best, default, gain_text(row), *speed, f"{row.ok} of {_ended(row)} ok")
+        table.add_row(row.case, *_measured(row), gain_text(row), *speed, trials(row))
+        if row.fastest:
+            own = [] if is_speed else [figure(row.fastest.samples_per_s or 0.0)]
+            times = f", {row.fastest.times:.1f} times the samples/s" if row.fastest.times else ""
+            value = with_error(row.fastest.value, row.fastest.error)
+            table.add_row(f"{row.case}, fastest", value, "", f"trains as default{times}", *own, f"#{row.fastest.trial}")
     return table
 
 
-def _ended(row: CaseSummary) -> int:
-    return row.ok + row.pruned + row.failed + row.interrupted
-
-
-def _measured(row: CaseSummary) -> str:
-    return with_error(row.best.value, row.best.error) if row.best else ""
+def _measured(row: CaseSummary) -> tuple[str, str]:
+    """Return the values of the best and of the default, the latter only where the two can be compared."""
+    if row.best is None:
+        return row.status, ""
+    if gain := row.gain:
+        return with_error(gain.after, gain.after_error), with_error(gain.before, gain.before_error)
+    is_best = row.default is not None and row.default.config == row.best.config
+    return (best := with_error(row.best.value, row.best.error)), best if is_best else ""
 
 
 def _speed(row: CaseSummary) -> str:
     return figure(row.best.samples_per_s) if row.best and row.best.samples_per_s else ""
 
 
-def gain_text(row: CaseSummary) -> str:
-    """Return how much the best gains over its default: a factor of speeds, else points; empty where it is unknown."""
-    best, default = row.best, row.default
-    if best is None or default is None or default.beside_best is None:
-        return ""
-    if default.config == best.config:
-        return "it is the best"
-    before, after = default.beside_best
-    if row.objective in SPEEDS:
-        return f"{after / before:.1f} times" if before else ""
-    times = f", {1.0 / default.times:.1f} times the samples/s" if default.times else ""
-    return f"{after - before:+.1f} points{times}"
-
-
 def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[CaseSummary]) -> Iterator[str]:
     """Yield what each case's best is, what cases without a best need, what limits a single case, and one doubt."""
     yield from shared((row.case, in_words(row.best.config, row.best.total_batch)) for row in rows if row.best)
+    yield from shared((row.case, text) for row in rows if (text := measured_otherwise(row)))
     known = [(row, finding) for row in rows for finding in findings(row)]
     failed = [(row.case, str(found)) for row, found in known if found.topic is Topic.RESULT and row.without_success]
     yield from shared(failed)

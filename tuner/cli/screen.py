@@ -40,7 +40,8 @@ def line(event: events.Event) -> Line | None:
             text = f"case {fitted(event.case, event.parameter, event.why)}"
         case events.CaseEnded():
             why = f": {event.why}" if event.why else ""
-            text, style = f"case {event.case}: {event.ending}, {event.probed} trial(s) this time{why}", "bold"
+            again = f", {event.confirmed} of them to confirm" if event.confirmed else ""
+            text, style = f"case {event.case}: {event.ending}, {event.probed} trial(s) this time{again}{why}", "bold"
         case _:
             return None
     return text, style
@@ -64,14 +65,21 @@ def _begun(event: events.CaseStarted) -> str:
 
 def _trial(event: events.ProbeEnded) -> str:
     """Return the line of a probe that has ended."""
-    best = ", best so far" if event.leads else ""
     number = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
     why = "".join(f"{';' if event.values or place else ':'} {note}" for place, note in enumerate(event.notes))
     took = duration(event.seconds) + (", by the plain command" if event.confirms else "")
     took += f", from {event.origin}" if event.origin else ""
     place = f" (trial {event.finished} of {event.target})" if event.counts else ""
-    outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{number}{best}{why}"
+    outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{number}{_rank(event)}{why}"
     return f"#{event.trial}{place} {outcome} ({took}{_left(event)})"
+
+
+def _rank(event: events.ProbeEnded) -> str:
+    """Return that the config is the best so far, or its mean where it was the best and has been measured again."""
+    best = event.best
+    if best and best.trial == event.trial and best.readings > 1:
+        return f", confirmed: mean {with_error(best.value, best.error)} of {best.readings}"
+    return ", best so far" if event.leads else ""
 
 
 def _left(event: events.ProbeEnded) -> str:
@@ -103,8 +111,6 @@ class Bars:
         self._rows: dict[tuple[str, str], TaskID] = {}
         self._probed: dict[str, events.ProbeStarted] = {}
         self._best: dict[str, str] = {}
-        self._first: dict[str, float] = {}
-        """The first value of each case: that of the person's own command, or of a default."""
         self._ended: set[str] = set()
         self._devices: dict[str, Sequence[str]] = {}
         self._objective = ""
@@ -144,21 +150,18 @@ class Bars:
 
     def _show_case(self, event: events.CaseStarted | events.ProbeEnded) -> None:
         """Show a case's best so far, and how many of its trials are done."""
-        if isinstance(event, events.ProbeEnded) and event.values:
-            self._first.setdefault(event.case, event.values[0])
         self._best[event.case] = number = self._best_of(event)
         self._show(
             "case", event.case, description=event.case, completed=event.finished, total=event.target, text=number
         )
 
     def _best_of(self, event: events.CaseStarted | events.ProbeEnded) -> str:
-        """Return a case's best so far; of a speed how many times as fast as the first config that ran here."""
+        """Return a case's best so far; of a speed its gain over the default, as the end tells it."""
         if (best := event.best) is None:
             return "no best yet"
         if (unit := SPEEDS.get(self._objective)) is None:
             return f"best {self._objective} {with_error(best.value, best.error)} (#{best.trial})"
-        first = self._first.get(event.case)
-        times = f" ({best.value / first:.1f} times)" if first and best.value > first else ""
+        times = "" if best.times is None else f" ({best.times:.3g} times)"
         return f"best {figure(best.value)} {unit}{times}"
 
     def _tell_left(self, probe: events.ProbeStarted, spent_s: float) -> None:

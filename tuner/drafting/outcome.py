@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tuner.count import TrainingCounts, differences
 from tuner.drafting.command_lines import literal_text, retyped, typed_command
 from tuner.drafting.writing import made_of
-from tuner.export import SPEEDS, CaseView, SpeedGain, doubts, figure, gain, over_training, with_error
+from tuner.export import SPEEDS, CaseView, Gain, doubts, figure, gain, with_error
 from tuner.probe import over, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
@@ -42,8 +42,8 @@ def told(bench: Workbench, view: CaseView, command: Sequence[str]) -> Told:
         limit = _limited(own) if own else ()
         doubt = [f"  not sure: {view.loaded}"] if view.loaded else []
         return Told((mine, _stays(own, best, view), *limit, *doubt))
-    times = gain(view, own) if own else None
-    faster = f", {_gain(times, own, best)}" if own and times else ""
+    gained = gain(view, own) if own else None
+    faster = f", {_gain(gained)}" if own and gained and gained.times else ""
     changes = _changed_values(bench, trainer, view, own_values)
     same = _trainings(own, best) if own else ()
     to_copy = _to_copy(bench, view, command)
@@ -58,11 +58,13 @@ def _changed_values(bench: Workbench, trainer: CommandTrainer, view: CaseView, o
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best, ranks)
     whys = dict.fromkeys(trainer.learning, "; this changes what is learnt")
     whys |= dict.fromkeys(after.keys() - best.keys(), "; the total batch stays")
+    typed = {each.name: each.own for each in bench.space_for(Case(name=view.name)).parameters}
     for name in {**before, **after}:
         if name not in before:
-            yield f"  {name}: {after[name]}; it had no effect before"
+            if after[name] != typed.get(name):  # as typed, it is no change
+                yield f"  {name}: {after[name]} (not used before)"
         elif name not in after:
-            yield f"  {name}: has no effect any more"
+            yield f"  {name}: {before[name]} (not used any more)"
         elif str(before[name]) != str(after[name]):
             yield f"  {name}: {before[name]} → {after[name]}{whys.get(name, '')}"
 
@@ -186,12 +188,10 @@ def _stays(own: Standing | None, best: Standing, view: CaseView) -> str:
     return f"{why}; your command stays as it is"
 
 
-def _gain(times: SpeedGain, own: Standing, best: Standing) -> str:
+def _gain(gained: Gain) -> str:
     """Return a gain in words: that of the whole training, where the pauses of both configs are known."""
-    overall, runs = over_training(times, own, best), f"by {best.readings + own.readings} runs"
-    if overall is None:
-        return f"{with_error(*times, 2)} times as many, {runs}"
-    return f"{with_error(*overall, 2)} times as many over the whole training, {runs}"
+    over = " over the whole training" if gained.overall else ""
+    return f"{with_error(gained.times or 0.0, gained.error, 2)} times as many{over}"
 
 
 def _speed(config: Standing | None, view: CaseView) -> str:
@@ -200,9 +200,13 @@ def _speed(config: Standing | None, view: CaseView) -> str:
         return "not measured"
     if view.objective in SPEEDS:
         digits = 0 if config.value >= 1000.0 else None
-        return f"{with_error(config.value, config.told_error, digits)} {SPEEDS[view.objective]}"
+        return f"{with_error(config.value, config.told_error, digits)} {SPEEDS[view.objective]}{_runs(config)}"
     speed = "" if config.samples_per_s is None else f", {figure(config.samples_per_s)} samples/s"
-    return f"{config.value:.1f} {view.objective}{speed}"
+    return f"{config.value:.1f} {view.objective}{speed}{_runs(config)}"
+
+
+def _runs(config: Standing) -> str:
+    return f" (mean of {config.readings})" if config.readings > 1 else ""
 
 
 def _of_peak(measured: Standing | None) -> str:

@@ -7,11 +7,11 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from tuner.export.bound import Bound, Profile, bound
+from tuner.export.bound import Profile
 from tuner.probe import LOADED, SAMPLES_PER_S, duration, over
 from tuner.records.case_record import RECORDED, CaseRecord, RunRecord, StudyAttributes, newest_scored
 from tuner.records.schema import INELIGIBLE
-from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord, pooled
+from tuner.records.trial import INTERRUPTED, OK, PRUNED, TrialRecord, pooled
 from tuner.search.comparable import unlike
 from tuner.search.scores import ahead, counted, means
 from tuner.search.standing import (
@@ -27,7 +27,7 @@ from tuner.search.standing import (
     ways,
 )
 from tuner.search.standing import rival as find_rival
-from tuner.study import LADDER, Config, grouped, launch_digest, launched, rung_of
+from tuner.study import Config, grouped, launch_digest, launched, rung_of
 
 NO_TRIALS = "no_trials"
 BUSY = ("min_avg_util", "min_avg_sm")
@@ -149,11 +149,13 @@ class CaseView:
 
         The two ways may read differently, so one of each says nothing. None where there is no such pair.
         """
-        best = self.best
-        if best is None or standing.is_warm == best.is_warm:
-            return BesideBest(standing, best) if best else None
-        config, best = self._in_sessions.get(standing.launch), self._in_sessions.get(best.launch)
-        return BesideBest(config, best) if config and best else None
+        return self._alike(standing, self.best) if self.best else None
+
+    def _alike(self, standing: Standing, best: Standing) -> "BesideBest | None":
+        if standing.is_warm == best.is_warm:
+            return BesideBest(standing, best)
+        config, rival = self._in_sessions.get(standing.launch), self._in_sessions.get(best.launch)
+        return BesideBest(config, rival) if config and rival else None
 
     @cached_property
     def _in_sessions(self) -> Standings:
@@ -169,14 +171,14 @@ class CaseView:
     def default(self) -> Standing | None:
         """The default config of the best's rung; where it was not measured, the one that was measured first.
 
-        The latter is the user's own command where `tuner init` wrote the study.
+        Of a command it is always the latter: the user's own values.
         """
-        measured = {standing.launch: standing for standing in self.configs}
-        at_rung = self.default_for(self.best.config) if self.best else {}
-        if at_rung and (default := measured.get(launch_digest(at_rung))):
-            return default
         defaults = {launch_digest(config) for config in self.kept.defaults}
-        return next((standing for launch, standing in measured.items() if launch in defaults), None)
+        first = next((standing for standing in self.configs if standing.launch in defaults), None)
+        if self.best is None or self.kept.trainer_name == "command":
+            return first
+        at_rung = launch_digest(self.default_for(self.best.config))
+        return next((standing for standing in self.configs if standing.launch == at_rung), first)
 
     def unlike_best(self, standing: Standing | None) -> str | None:
         """Return why the speed of a config cannot be compared with that of the best; None where it can."""
@@ -227,27 +229,22 @@ class CaseView:
     def vs_default(self, standing: Standing) -> float | None:
         """Return the ratio of a config's samples/s to those of the default config at its rung.
 
-        None where one of the two is unknown, or where they were not measured in the same way. A default with several
-        probes counts with their mean, also the probes that the pruner stopped.
+        None where one of the two is unknown, or where they cannot be compared. A default that has only been pruned
+        counts with the mean of its probes.
         """
-        config = self.default_for(standing.config)
-        default = launched(config) if config else None
-        for way in dict.fromkeys((standing.is_warm, True)):
-            own = standing if way == standing.is_warm else self._in_sessions.get(standing.launch)
-            ran = (trial for trial in self._ran if trial.warm == way and launched(trial.config) == default)
-            speeds = [trial.samples_per_s or 0.0 for trial in ran]
-            if own and own.samples_per_s and any(speeds):
-                return own.samples_per_s / fmean(speeds)
-        return None
-
-    @cached_property
-    def _ran(self) -> list[TrialRecord]:
-        """The trials whose samples/s are known."""
-        return [
-            trial
-            for trial in ended(self.trials)
-            if trial.probe.status in {OK, PRUNED} and trial.samples_per_s is not None
-        ]
+        default = launched(self.default_for(standing.config))
+        if known := next((each for each in self.configs if each.config == default), None):
+            pair = self._alike(known, standing)
+            if pair is None or unlike(known.trials, standing.trials):
+                return None
+            own, speeds = pair.best, [pair.config.samples_per_s or 0.0]
+        else:
+            ran = (trial for trial in ended(self.trials) if launched(trial.config) == default)
+            pruned = [trial for trial in ran if trial.status == PRUNED]
+            is_warm = bool(pruned) and pruned[-1].warm
+            own = standing if standing.is_warm == is_warm else self._in_sessions.get(standing.launch)
+            speeds = [trial.samples_per_s or 0.0 for trial in pruned if trial.warm == is_warm]
+        return own.samples_per_s / fmean(speeds) if own and own.samples_per_s and any(speeds) else None
 
     @property
     def largest_ok(self) -> int | None:
@@ -258,7 +255,7 @@ class CaseView:
     @cached_property
     def counts(self) -> Counter[str]:
         """How many trials ended how: status → number. A trial that ran but may not be the best is `ineligible`."""
-        return Counter(_end(trial) for trial in ended(self.trials))
+        return Counter(end_of(trial) for trial in ended(self.trials))
 
     @property
     def finished(self) -> int:
@@ -308,138 +305,6 @@ class BesideBest(NamedTuple):
     best: Standing
 
 
-def _end(trial: TrialRecord) -> str:
+def end_of(trial: TrialRecord) -> str:
     """Return how a trial ended; one that ran but may not be the best is `ineligible`."""
     return INELIGIBLE if trial.probe.ineligible is not None else trial.status or INTERRUPTED
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConfigRow:
-    """A measured config, as scripts read it."""
-
-    trial: int
-    """The newest of its trials."""
-    value: float
-    """The first objective: the mean of all trials that count."""
-    error: float | None
-    """The standard error of `value`."""
-    readings: int
-    """The number of trials that `value` is the mean of."""
-    config: Config
-    """The config without the pruner's patience."""
-    samples_per_s: float | None
-    vs_default: float | None
-    """The ratio of samples/s to the default config at the same rung; None where the default was not measured."""
-    changes_learning: tuple[str, ...]
-    """The parameters that change what is learnt and whose values differ from the default's."""
-    total_batch: float | None = None
-    """The samples of one step of the optimizer on all ranks together, where the study says it."""
-    measured: str = "cold"
-    """`warm` where only sessions have measured the config."""
-    times: float | None = None
-    """Its samples/s in multiples of those of the best, both measured in the same way."""
-    beside_best: tuple[float, float] | None = None
-    """Its value and that of the best, both measured in the same way; None where they were not."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CaseSummary:
-    """The state of one case, as scripts read it. The counts are numbers of trials."""
-
-    case: str
-    status: str
-    """`ok` if there is a best; otherwise the commonest failure, `pruned` or `no_trials`."""
-    objective: str
-    """The first objective."""
-    best: ConfigRow | None
-    ok: int
-    pruned: int
-    """The trials that the pruner stopped."""
-    failed: int
-    interrupted: int
-    running: int
-    measured_on: Mapping[str, int]
-    """Devices → the number of trials that they measured, as far as the devices are known."""
-    instead_of: ConfigRow | None = None
-    """The config with the highest value, if the best is as good within the standard error."""
-    unconfirmed: ConfigRow | None = None
-    """The config that the plain command must measure before the best is sure: the best itself, or a stronger one."""
-    default: ConfigRow | None = None
-    """The default config of the best's rung or, where it was not measured, of another rung."""
-    faster: ConfigRow | None = None
-    """The rival: a config that makes far more samples/s than the best."""
-    fastest: ConfigRow | None = None
-    """The fastest config that learns what the default does, where the study looks for busy devices; else None."""
-    race: str | None = None
-    """What a race has told of the best and the `fastest`, as a sentence; None where it has not run both."""
-    doubts: tuple[str, ...] = ()
-    """Why some measurements cannot be compared, as sentences."""
-    profile: Profile | None = None
-    """How busy the parts of the devices were with the best config."""
-    bound: Bound | None = None
-    """What limits the best config; None where the profile does not tell."""
-    probe_s: float = 0.0
-    """The seconds of all probes."""
-    left_out: int = 0
-    """The trials that do not count: another program added them, or their records are damaged."""
-    ladder: str | None = LADDER
-    """The parameter whose values are the rungs; None where there is no ladder."""
-    replay_of: str | None = None
-    """The table that stood in for trainer and devices; None for a real run."""
-
-    @property
-    def without_success(self) -> bool:
-        """Whether trials have ended, but none of them may be the best."""
-        return self.best is None and self.status not in {NO_TRIALS, INTERRUPTED}
-
-
-def summary(case: CaseView) -> CaseSummary:
-    """Return the state of a case, as scripts read it."""
-    counts, chosen = case.counts, case.chosen
-    failed = sum(count for status, count in counts.items() if status not in {OK, INELIGIBLE, PRUNED, INTERRUPTED})
-    where = (trial.measured_on for trial in ended(case.trials) if _end(trial) in {OK, INELIGIBLE} and trial.measured_on)
-    return CaseSummary(
-        case=case.name,
-        status=case.status,
-        objective=case.objectives[0],
-        ladder=case.kept.ladder,
-        best=_row(case, case.best),
-        ok=counts[OK] + counts[INELIGIBLE],
-        pruned=counts[PRUNED],
-        failed=failed,
-        interrupted=counts[INTERRUPTED],
-        running=sum(trial.state == RUNNING for trial in case.trials),
-        measured_on=dict(Counter(where)),
-        instead_of=_row(case, chosen.instead_of if chosen else None),
-        unconfirmed=_row(case, chosen.unconfirmed if chosen else None),
-        default=_row(case, case.default),
-        faster=_row(case, case.rival),
-        fastest=_row(case, case.fastest_as_default),
-        race=case.race_of_both,
-        doubts=case.doubts,
-        profile=case.profile,
-        bound=bound(case.profile) if case.profile else None,
-        probe_s=case.probe_s,
-        left_out=case.left_out,
-        replay_of=case.replay_of,
-    )
-
-
-def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
-    """Return a measured config as scripts read it; None where there is none."""
-    pair = case.alike(standing) if standing and not case.unlike_best(standing) else None
-    speed, best_speed = (pair.config.samples_per_s, pair.best.samples_per_s) if pair else (None, None)
-    return standing and ConfigRow(
-        trial=standing.trial,
-        value=standing.value,
-        error=standing.told_error,
-        readings=standing.readings,
-        config=standing.config,
-        samples_per_s=standing.samples_per_s,
-        vs_default=case.vs_default(standing),
-        changes_learning=case.changes_learning(standing.config),
-        total_batch=standing.trials[-1].probe.total_batch,
-        measured="warm" if standing.is_warm else "cold",
-        times=speed / best_speed if speed and best_speed else None,
-        beside_best=(pair.config.value, pair.best.value) if pair else None,
-    )

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tuner.export.bound import advice
-from tuner.export.case_view import CaseSummary, ConfigRow
+from tuner.export.speed_gain import Gain
+from tuner.export.summary import CaseSummary, ConfigRow
 from tuner.export.wording import SPEEDS, in_words, remedy, with_error
 from tuner.probe import SAMPLES_PER_S, Blame, FailureKind
 from tuner.study import rung_of
@@ -64,7 +65,7 @@ def findings(row: CaseSummary) -> list[CaseFinding]:
 
 def beside_table(row: CaseSummary) -> list[CaseFinding]:
     """Return what a table of the study's cases does not show: the result, too, if it needs words."""
-    needs_words = row.without_success or (row.best and row.best.changes_learning)
+    needs_words = row.without_success or (row.best and row.best.changes_learning) or measured_otherwise(row)
     return [finding for finding in findings(row) if finding.topic is not Topic.RESULT or needs_words]
 
 
@@ -104,24 +105,53 @@ def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
     if default.config == best.config:
         return f"; it is {name}"
     name += f", #{default.trial}"
-    if default.beside_best is None:
+    if (gain := row.gain) is None:
         way = "in sessions" if default.measured == "warm" else "by the plain command"
         is_alike = default.measured == best.measured
         why = ", which cannot be compared with the best" if is_alike else f" {way}, which has not measured the best"
         return f"; {name}, has {with_error(default.value, default.error)}{why}"
-    default_value, best_value = default.beside_best
+    where = f", as sessions have measured both: {_both(gain)}" if gain.in_sessions else ""
     if row.objective in SPEEDS:
-        return f", {best_value / default_value:.2f} times {name}{_where(row, default)}" if default_value else ""
-    points = best_value - default_value
-    text = f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} {name}{_where(row, default)}"
-    vs_rung = best.vs_default if rung == best_rung else None
-    ratio = vs_rung or (1.0 / default.times if default.times else None)
-    return text if ratio is None else f"{text}, at {ratio:.2f} times its samples/s"
+        return "" if gain.times is None else f", {_times(gain)} {name}{where}"
+    points = gain.after - gain.before
+    text = f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} {name}"
+    return f"{text}{where}" if gain.times is None else f"{text}, at {gain.times:.2f} times its samples/s{where}"
 
 
-def _where(row: CaseSummary, compared: ConfigRow) -> str:
-    """Return where the best and another config were compared, if not where the best's value comes from."""
-    return ", in sessions" if row.best and compared.measured != row.best.measured else ""
+def _times(gain: Gain) -> str:
+    over = " over a whole training" if gain.overall else ""
+    return f"{with_error(gain.times or 0.0, gain.error, 2)} times{over}"
+
+
+def _both(gain: Gain) -> str:
+    return f"{with_error(gain.before, gain.before_error)} → {with_error(gain.after, gain.after_error)}"
+
+
+def measured_otherwise(row: CaseSummary) -> str:
+    """Return that the default was measured in another way than the best; empty where it was not."""
+    best, default = row.best, row.default
+    if best and row.gain and row.gain.in_sessions:
+        value = f"{with_error(best.value, best.error)} {row.objective}"
+        return f"the gain is as sessions have measured both; by the plain command alone the best reaches {value}"
+    if best and default and row.gain is None and default.measured != best.measured:
+        ways = {"warm": "sessions alone have", "cold": "the plain command alone has"}
+        return f"the gain is unknown: {ways[default.measured]} measured the default, and not the best"
+    return ""
+
+
+def gain_text(row: CaseSummary) -> str:
+    """Return in a few words how much the best gains over its default; empty where there is no default."""
+    if row.best is None or row.default is None:
+        return ""
+    if row.default.config == row.best.config:
+        return "it is the best"
+    if row.gain is None:
+        return "unknown"
+    times = "" if row.gain.times is None else f"{row.gain.times:.3g} times"
+    if row.objective in SPEEDS:
+        return f"{times} over a training" if row.gain.overall else times
+    points = f"{row.gain.after - row.gain.before:+.1f} points"
+    return f"{points}, {times} the samples/s" if times else points
 
 
 def _choice(row: CaseSummary) -> Iterator[CaseFinding]:
@@ -158,8 +188,9 @@ def _faster(row: CaseSummary) -> Iterator[CaseFinding]:
         yield CaseFinding(topic=Topic.FASTER, text=text)
     if rival:
         reads = f"{with_error(rival.value, rival.error)} {row.objective}"
-        if rival.beside_best and (where := _where(row, rival)):
-            reads = f"{rival.beside_best[0]:.1f} {row.objective}{where}, where the best has {rival.beside_best[1]:.1f}"
+        if rival.beside_best and row.best and rival.measured != row.best.measured:
+            value, of_best = rival.beside_best
+            reads = f"{value:.1f} {row.objective}, in sessions, where the best has {of_best:.1f}"
         text = (
             f"#{rival.trial} makes {rival.times or 0.0:.1f} times the best's samples/s, at {reads}, with "
             f"{in_words(rival.config)}"

@@ -12,7 +12,8 @@ from sqlalchemy import Connection, Engine, NullPool, Row, create_engine, inspect
 from sqlalchemy.exc import DBAPIError
 
 from tuner.errors import EmptyStoreError, StoreError
-from tuner.export.case_view import CaseSummary, CaseView, summary
+from tuner.export.case_view import CaseView
+from tuner.export.summary import CaseSummary, summary
 from tuner.records import schema
 from tuner.records.case_record import CaseRecord, StudyAttributes
 from tuner.records.schema import STEPS, STUDIES, TRIALS, Rows, of_study, read_json

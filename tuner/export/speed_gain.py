@@ -1,6 +1,7 @@
-"""How many times as fast the best config of a case is as another one, with its error, and why this may not hold."""
+"""What the best config of a case gains over another one, with its error, and why this may not hold."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import hypot, sqrt
 from statistics import fmean
 from typing import NamedTuple
@@ -19,17 +20,63 @@ class SpeedGain(NamedTuple):
     """The standard error of `times`; None where it is unknown."""
 
 
-def gain(view: CaseView, own: Standing) -> SpeedGain | None:
-    """Return how many times as fast the best config of a case is as another one; None where that is unknown.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gain:
+    """What the best gains over its default or the user's own command, both measured in the same way.
 
-    Where one of the two has run several times, a run of the other is taken to scatter as much.
+    Terminal, live view, report and scripts tell this gain and no other.
     """
-    best = view.best
-    if best is None or view.unlike_best(own) or view.failed_again:
+
+    before: float
+    """The first objective of the config with which the best is compared."""
+    before_error: float | None
+    after: float
+    """That of the best."""
+    after_error: float | None
+    times: float | None
+    """How many times as fast the best is; None where a speed is unknown."""
+    error: float | None
+    """The standard error of `times`; None where it is unknown."""
+    overall: bool
+    """Whether `times` is that of a whole training, its pauses included; otherwise it is that of its steps."""
+    in_sessions: bool
+    """Whether sessions have measured both, although the value of the best comes from the plain command."""
+
+
+def gain(view: CaseView, own: Standing | None = None) -> Gain | None:
+    """Return what the best of a case gains over another config, otherwise over `view.default`.
+
+    None where it is unknown, and where the two are the same config.
+    """
+    best, own = view.best, own or view.default
+    if best is None or own is None or own.launch == best.launch or view.unlike_best(own) or view.failed_again:
         return None
-    is_speed = view.objective in SPEEDS
+    pair = view.alike(own)
+    if pair is None:
+        return None
+    speed = _of_speeds(pair.best, pair.config, is_value=view.objective in SPEEDS)
+    overall = _over_training(speed, pair.config, pair.best) if speed else None
+    times, error = overall or speed or (None, None)
+    return Gain(
+        before=pair.config.value,
+        before_error=pair.config.told_error,
+        after=pair.best.value,
+        after_error=pair.best.told_error,
+        times=times,
+        error=error,
+        overall=overall is not None,
+        in_sessions=pair.best.is_warm and not best.is_warm,
+    )
+
+
+def _of_speeds(best: Standing, own: Standing, *, is_value: bool) -> SpeedGain | None:
+    """Return how many times as fast the best is; None where a speed is unknown.
+
+    Where one of the two has run several times, a run of the other is taken to scatter as much. `is_value`: whether the
+    first objective is the speed.
+    """
     (fast, fast_error), (slow, slow_error) = (
-        (config.value, config.told_error) if is_speed else (config.samples_per_s, config.told_speed_error)
+        (config.value, config.told_error) if is_value else (config.samples_per_s, config.told_speed_error)
         for config in (best, own)
     )
     if not fast or not slow:
@@ -42,7 +89,7 @@ def gain(view: CaseView, own: Standing) -> SpeedGain | None:
     return SpeedGain(times, times * hypot(*(max(share, scatter / sqrt(count)) for share, count in shares)))
 
 
-def over_training(times: SpeedGain, own: Standing, best: Standing) -> SpeedGain | None:
+def _over_training(times: SpeedGain, own: Standing, best: Standing) -> SpeedGain | None:
     """Return a gain of steps as that of a whole training; None where the pauses of one of the two are unknown."""
     before, after = _step_share(own), _step_share(best)
     if not before or not after:
@@ -68,13 +115,14 @@ def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> 
         yield "neither of the two saw an evaluation or another long pause; a whole training may gain more or less"
 
 
-def whole_training(times: SpeedGain, own: Standing, best: Standing, name: str) -> Iterator[str]:
+def whole_training(gained: Gain, own: Standing, best: Standing, name: str) -> Iterator[str]:
     """Yield the gain of a whole training, its steps and its pauses, where these are known of both configs."""
-    if overall := over_training(times, own, best):
+    if gained.overall and gained.times:
         before, after = (100 * (_step_share(config) or 0.0) for config in (own, best))
         shares = f"steps are {before:.0f} % of the time of {name} and {after:.0f} % of that of the best"
-        gained = f"over the whole training the best is {with_error(*overall, 2)} times as fast as {name}"
-        yield "; ".join([gained, shares, *_pauses(own, best)[:1]])
+        times = with_error(gained.times, gained.error, 2)
+        faster = f"over the whole training the best is {times} times as fast as {name}"
+        yield "; ".join([faster, shares, *_pauses(own, best)[:1]])
 
 
 def _pauses(own: Standing, best: Standing) -> list[str]:

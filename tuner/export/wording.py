@@ -3,10 +3,13 @@
 import re
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
-from tuner.export.case_view import CaseSummary
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, FailureKind, duration
 from tuner.study import Value, grouped, written
+
+if TYPE_CHECKING:
+    from tuner.export.summary import CaseSummary
 
 _CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Control characters without tab and line break (Unicode's `Cc`), and those that change the direction of writing."""
@@ -77,7 +80,7 @@ def with_error(value: float, error: float | None, decimals: int | None = None) -
     return f"{value:.{decimals}f}" if error is None else f"{value:.{decimals}f} ± {error:.{decimals}f}"
 
 
-def trials(row: CaseSummary) -> str:
+def trials(row: "CaseSummary") -> str:
     """Return the number of trials of a case by how they ended; empty where there are none."""
     ends = ("ok", "pruned", "failed", "interrupted", "running")
     return ", ".join(f"{number} {end}" for end in ends if (number := getattr(row, end)))

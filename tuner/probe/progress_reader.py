@@ -76,7 +76,9 @@ class ProgressReader:
         """Why the samples may be wrong: something that was counted once made no sense, so no later count is trusted."""
         self._pause: Pause | None = None
         """What the lines since the last report tell of."""
-        self._reports = self._counts_inside = False
+        self.counts_inside = False
+        """Whether iterations and samples are counted inside the training."""
+        self._reports = False
         self._highest: dict[tuple[int | None, str], float] = {}
 
     @property
@@ -93,7 +95,7 @@ class ProgressReader:
         match = next(filter(None, (pattern.search(line.text) for pattern in self._scores)), None)
         self._note_score(line.t_s, match and match[SCORE_GROUP])
         fields = self._printed(line.text)
-        if fields is None or self._counts_inside:
+        if fields is None or self.counts_inside:
             self._note_pause(line.text)
             return None
         if self._counts_lines:
@@ -104,15 +106,15 @@ class ProgressReader:
         """Return the report of a message: what the trainer reports itself goes before what is counted inside."""
         if message.get("doubt"):
             self._suspect(str(message["doubt"]))
-        begins_anew = bool(message.get(COUNTED)) and not self._reports and not self._counts_inside
+        begins_anew = bool(message.get(COUNTED)) and not self._reports and not self.counts_inside
         if begins_anew:
-            self._counts_inside, self.doubt = True, None
+            self.counts_inside, self.doubt = True, None
             self._highest.clear()
-        elif message.get(COUNTED) and not self._counts_inside:
+        elif message.get(COUNTED) and not self.counts_inside:
             return None
         if not message.get(COUNTED):
             self._reports = self._reports or "iteration" in message
-        if self._counts_inside:
+        if self.counts_inside:
             self._pause = _pause(message.get("pause"))
         return self._report(message, line, begins_anew=begins_anew)
 

@@ -109,6 +109,8 @@ class Window:
     """Whether some batches may come from the queue that the loader filled before the first iteration."""
     change: Change | None = None
     """The change of the speed at which the window begins; None where it begins for another reason."""
+    is_counted: bool = False
+    """Whether the iterations were counted inside the training, where nothing of an earlier run is."""
     origin: Mark | None = None
     """The trainer's first mark, which lies before the window; None where it is unknown."""
 
@@ -168,7 +170,7 @@ class Window:
     def has_jumps(self) -> bool:
         """Whether iterations came ten times as fast for a while, as lines of an earlier run do."""
         speeds = [block.value for block in self.paces()]
-        return len(speeds) >= self.LEAST_SPANS and max(speeds) >= self.JUMP * median(speeds)
+        return not self.is_counted and len(speeds) >= self.LEAST_SPANS and max(speeds) >= self.JUMP * median(speeds)
 
     @property
     def _counted(self) -> "Window":

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ConfigDict, with_config
 from sqlalchemy import Row
 
-from tuner.probe import METRICS, MOST, DeviceSummary, FailureKind, ProbeNumbers, error_of_mean, over
+from tuner.probe import BUSY_PCT, METRICS, MOST, DeviceSummary, FailureKind, ProbeNumbers, error_of_mean, over
 from tuner.records import schema
 from tuner.records.schema import read_json, record_of, storable
 from tuner.study import Config, launch_digest, without_keys
@@ -247,6 +247,11 @@ class TrialRecord:
     def delayed(self) -> float:
         """The share of the time in which a rank waited for a processor that other programs used; 0 if unknown."""
         return (over(max, (device.delayed_mean_pct for device in self.devices)) or 0.0) / 100.0
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other programs used so much of the processors that the probe has a note about it."""
+        return (over(max, (device.others_mean_pct for device in self.devices)) or 0.0) >= BUSY_PCT
 
     @property
     def failed(self) -> bool:

@@ -12,7 +12,6 @@ from tuner.errors import StoreError
 
 _FORM = "sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME"
 
-_SQLITE_OPTIONS = ("timeout", "uri", "mode", "cache", "immutable", "nolock", "vfs")
 DATABASE = "study.db"
 """The file name of a study's default database."""
 REPLAYED = "-replay"
@@ -85,10 +84,9 @@ def _check_file(url: URL) -> None:
 
 def _check_options(url: URL) -> None:
     """Raise StoreError for options that SQLite does not know."""
-    if unknown := sorted(url.query.keys() - set(_SQLITE_OPTIONS)):
-        raise StoreError(
-            f"database {shown(url)}: SQLite knows no option {unknown[0]!r}; known: {', '.join(_SQLITE_OPTIONS)}"
-        )
+    known = ("timeout", "uri", "mode", "cache", "immutable", "nolock", "vfs")
+    if unknown := sorted(url.query.keys() - set(known)):
+        raise StoreError(f"database {shown(url)}: SQLite knows no option {unknown[0]!r}; known: {', '.join(known)}")
     try:
         timeout_s = float(str(url.query.get("timeout", 0)))
     except ValueError:

@@ -17,12 +17,11 @@ from tuner.export import (
     doubts,
     figure,
     findings,
-    gain,
     in_use,
     in_words,
     ladder_of_study,
+    measured_otherwise,
     method_summary,
-    over_training,
     safe_rung,
     sentences,
     summary,
@@ -189,8 +188,8 @@ def _gain(case: CaseFacts) -> float:
     """Return by what cases are ranked: what the best gains over the default, 0 where unknown; -inf without a best."""
     if case.summary.best is None:
         return float("-inf")
-    default_value, best_value = (case.summary.default and case.summary.default.beside_best) or (0.0, 0.0)
-    return best_value - default_value
+    gain = case.summary.gain
+    return gain.after - gain.before if gain else 0.0
 
 
 def _case(view: CaseView, folder: Path) -> CaseFacts:
@@ -268,30 +267,24 @@ def result(case: CaseFacts) -> Headline:
     if best is None:
         return Headline("No config has run yet", f"{case.summary.case}: {case.summary.status.replace('_', ' ')}.")
     learning = ["this changes what is learnt"] if case.view.changes_learning(best.config) else []
-    name, changed = named_default(case), sentences([f"its values: {in_words(best.config)}", *learning])
+    name, shown = named_default(case), [f"its values: {in_words(best.config)}", *learning]
     if own is None:
-        return Headline(f"{objective} {figure(best.value)}", f"{name.capitalize()} was not measured. {changed}")
+        return Headline(f"{objective} {figure(best.value)}", sentences([f"{name} was not measured", *shown]))
     if own.launch == best.launch:
-        return Headline(f"{name.capitalize()} is the best so far", changed)
-    times = gain(case.view, own)
-    if objective in SPEEDS and times:
-        unit = SPEEDS[objective]
-        speeds = f"{rounded(own.value)} → {rounded(best.value)} {unit}"
-        overall = over_training(times, own, best)
-        of_what = f" over the whole training; its steps: {speeds}" if overall else f": {speeds}"
-        leading = overall or times
-        return Headline(
-            f"{leading.times:.3g} times as fast{of_what}", f"{with_error(*leading, 2)} times {name}. {changed}"
-        )
-    pair = case.view.alike(own)
-    if pair is None:
-        return Headline(
-            f"{objective} {figure(best.value)}", f"{name.capitalize()} was measured in another way. {changed}"
-        )
+        return Headline(f"{name.capitalize()} is the best so far", sentences(shown))
+    if (gain := case.summary.gain) is None:
+        why = measured_otherwise(case.summary) or "; ".join(doubts(case.view, own, name))
+        return Headline(f"{objective} {figure(best.value)}", sentences([*filter(None, [why]), *shown]))
+    way = ["as sessions have measured both"] if gain.in_sessions else []
+    if objective in SPEEDS and gain.times:
+        speeds = f"{rounded(gain.before)} → {rounded(gain.after)} {SPEEDS[objective]}"
+        of_what = f" over the whole training; its steps: {speeds}" if gain.overall else f": {speeds}"
+        text = f"{with_error(gain.times, gain.error, 2)} times {name}"
+        return Headline(f"{gain.times:.3g} times as fast{of_what}", sentences([", ".join([text, *way]), *shown]))
     unit = " %" if objective in PERCENT else ""
-    values = f"{PERCENT.get(objective, objective)} {pair.config.value:.1f} → {pair.best.value:.1f}{unit}"
-    speed = f"It makes {times.times:.2g} times the samples/s of {name}. " if times else ""
-    return Headline(values, f"{speed}{changed}")
+    values = f"{PERCENT.get(objective, objective)} {gain.before:.1f} → {gain.after:.1f}{unit}"
+    speed = [f"it makes {gain.times:.2g} times the samples/s of {name}"] if gain.times else []
+    return Headline(values, sentences([*filter(None, [", ".join([*speed, *way])]), *shown]))
 
 
 def rounded(speed: float) -> str:
@@ -361,9 +354,9 @@ def verdict(case: CaseFacts) -> str:
 def _of_gain(case: CaseFacts) -> Iterator[str]:
     """Yield what a whole training gains, and why the gain may not hold, where the best is compared with a default."""
     best, own, name = case.view.best, case.view.default, named_default(case)
-    if best is None or own is None or own.launch == best.launch or not (times := gain(case.view, own)):
+    if best is None or own is None or not (gain := case.summary.gain):
         return
-    yield from whole_training(times, own, best, name)
+    yield from whole_training(gain, own, best, name)
     yield from doubts(case.view, own, name)
 
 

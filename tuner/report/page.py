@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from tuner.export import code, fenced, in_words, markdown, trials, with_error
+from tuner.export import code, fenced, gain_text, in_words, markdown, trials, with_error
 from tuner.report import facts
 from tuner.report.charts import Picture, pictures, winner
 from tuner.report.facts import CaseFacts, StudyFacts
@@ -20,6 +20,7 @@ from tuner.report.parallel import parallel
 _FILTERS = {
     "winner": winner,
     "result": facts.result,
+    "gain": gain_text,
     "config": in_words,
     "verdict": facts.verdict,
     "cost": facts.cost,

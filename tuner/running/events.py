@@ -2,17 +2,19 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic_core import to_jsonable_python
 
-from tuner.export import EXHAUSTED
+from tuner.export import EXHAUSTED, CaseView, gain
 from tuner.probe import Blame, Failure, FailureKind, ProbeResult
+from tuner.records.case_record import CaseRecord
 from tuner.records.schema import adapter
-from tuner.search.standing import BROKEN_AFTER, Standing
+from tuner.records.trial import TrialRecord
+from tuner.search.standing import BROKEN_AFTER
 from tuner.study import Case, Value
 
 if TYPE_CHECKING:
@@ -44,11 +46,23 @@ class BestSoFar:
     """The standard error of the value."""
     trial: int
     """The newest trial of the config."""
+    readings: int = 1
+    """The trials that `value` is the mean of."""
+    times: float | None = None
+    """How many times as fast as the default or own command, as the end tells it; None where unknown or doubtful."""
 
     @classmethod
-    def of(cls, best: Standing | None) -> "BestSoFar | None":
-        """Return what is told of a case's best config, if there is one."""
-        return best and cls(value=best.values[0], error=best.error, trial=best.trial)
+    def of(cls, case: CaseRecord, trials: Sequence[TrialRecord]) -> "BestSoFar | None":
+        """Return what is told of a case's best config; None where no config may be the best."""
+        view = CaseView(name=case.case, kept=case, trials=trials)
+        best, gained = view.best, gain(view)
+        return best and cls(
+            value=best.value,
+            error=best.told_error,
+            trial=best.trial,
+            readings=best.readings,
+            times=None if gained is None or view.doubts else gained.times,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,7 +192,7 @@ class ProbeEnded:
         verdict: "Verdict",
         *,
         leads: bool,
-        best: Standing | None,
+        best: BestSoFar | None,
         finished: int,
         target: int | None,
         left_s: float | None,
@@ -201,7 +215,7 @@ class ProbeEnded:
             confirms=asked.confirms,
             origin=asked.choice.origin,
             seconds=result.total_s,
-            best=BestSoFar.of(best),
+            best=best,
             finished=finished,
             target=target,
             counts=target is not None and not (asked.confirms or verdict.retry),
@@ -218,6 +232,8 @@ class CaseEnded:
     probed: int
     """The trials of this command."""
     why: str | None
+    confirmed: int = 0
+    """Those of them that only measured a config again, beside the budget of trials."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -316,6 +332,8 @@ class CaseOutcome:
     case: Case
     ending: Ending
     probed: int
+    confirmed: int = 0
+    """Those of them that only measured a config again by the plain command, beside the budget of trials."""
     failure: Failure | None = None
     why: str | None = None
     """Why no config is worth a probe any more, in the sampler's words; or which objective was not measured."""
@@ -328,4 +346,6 @@ class CaseOutcome:
     @property
     def event(self) -> CaseEnded:
         """What is told of it."""
-        return CaseEnded(case=self.case.name, ending=self.ending, probed=self.probed, why=self.why)
+        return CaseEnded(
+            case=self.case.name, ending=self.ending, probed=self.probed, confirmed=self.confirmed, why=self.why
+        )

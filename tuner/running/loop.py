@@ -55,6 +55,7 @@ class CaseWork:
             ),
             confirm=job.purpose.competing,
         )
+        self._confirmed = 0
         self._probing = Probing(job, case, self.study, spec=self._spec, space=space)
 
     def _strategy(self, count: int) -> Strategy:
@@ -77,7 +78,7 @@ class CaseWork:
                 case=self._case.name,
                 finished=history.finished,
                 target=target,
-                best=events.BestSoFar.of(history.best(self.study.defaults)),
+                best=events.BestSoFar.of(self.study.case, history.records),
                 saved=taken_back.stored,
                 to_repeat=taken_back.to_repeat,
                 changed=changes(history.facts, self._job.bench.facts) if history.facts else (),
@@ -86,6 +87,7 @@ class CaseWork:
         while asked := self._ask(target):
             result = self._probing.measure(asked)
             probed += 1
+            self._confirmed += asked.confirms
             history = self.study.history()
             if ending := events.given_up(result, history.failing_streak, has_run=bool(history.complete)):
                 return self._outcome(ending, probed, result.failure)
@@ -124,7 +126,9 @@ class CaseWork:
     def _outcome(self, ending: events.Ending, probed: int, failure: Failure | None = None) -> events.CaseOutcome:
         unread = ending is events.Ending.UNREAD and failure is None
         why = f"this trainer on these devices reports no {self._spec.objective}" if unread else None
-        return events.CaseOutcome(case=self._case, ending=ending, probed=probed, failure=failure, why=why)
+        return events.CaseOutcome(
+            case=self._case, ending=ending, probed=probed, confirmed=self._confirmed, failure=failure, why=why
+        )
 
 
 def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
@@ -158,7 +162,8 @@ def _waited_for(job: Job, outcome: events.CaseOutcome) -> events.CaseOutcome:
         return outcome
     later = _optimized(job, outcome.case)
     job.watcher(later.event)
-    return replace(later, probed=outcome.probed + later.probed)
+    confirmed = outcome.confirmed + later.confirmed
+    return replace(later, probed=outcome.probed + later.probed, confirmed=confirmed)
 
 
 def _optimized(job: Job, case: Case) -> events.CaseOutcome:

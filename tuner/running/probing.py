@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tuner import probe
 from tuner.count import PARTS, TrainingCounts, differences
 from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerError
-from tuner.running.events import ProbeEnded, ProbeRunning, ProbeStarted
+from tuner.running.events import BestSoFar, ProbeEnded, ProbeRunning, ProbeStarted
 from tuner.running.job import Job, Pulse
 from tuner.running.prober import run_in
 from tuner.search.choosing import History
@@ -167,7 +167,7 @@ class Probing:
                 result,
                 verdict,
                 leads=self._job.recording is None and history.leads(verdict.value),
-                best=history.best(self._study.defaults),
+                best=BestSoFar.of(self._study.case, history.records),
                 finished=history.finished,
                 target=target,
                 left_s=self._takes_s(left, history, 1 + history.running),

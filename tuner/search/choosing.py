@@ -14,10 +14,14 @@ from optuna.trial import FrozenTrial
 
 from tuner.probe import over
 from tuner.records.trial import COMPLETE, FAIL, RUNNING, TrialRecord
+from tuner.search.comparable import far_apart
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.standing import Standing, best, broken, ended, front, incumbent, is_failure, leader, leads, ways
 from tuner.search.trials import kept, since_mended
 from tuner.study import Config, Space, launch_digest, same_launch
+
+MOST_READINGS = 4
+"""So often is a config measured whose readings contradict each other: on a busy machine more would, too."""
 
 
 class History:
@@ -167,6 +171,19 @@ class History:
         first = leader(self._ended)
         return dict(first.unconfirmed.trials[-1].config) if first and first.unconfirmed else None
 
+    def disputed(self, own: Config) -> Config | None:
+        """Return the user's own config or the best, where its readings are far apart; None where they agree.
+
+        Where `MOST_READINGS` of them do not tell which is right, it stays unknown.
+        """
+        cold, first = ways(self._ended).cold, leader(self._ended, [own])
+        pair = (cold.get(launch_digest(own)), first.best if first else None)
+        return next((each.config for each in pair if each and far_apart(each.trials) and self._may_again(each)), None)
+
+    def _may_again(self, standing: Standing) -> bool:
+        read = [trial for trial in self._ended if trial.launch == standing.launch and trial.values and not trial.warm]
+        return len(read) < MOST_READINGS
+
     def unsure_gain(self, own: Config) -> Config | None:
         """Return what one more probe must show before a gain over the user's own config is told; None where nothing.
 
@@ -178,7 +195,9 @@ class History:
         if mine is None or first is None or mine.value >= first.best.value:
             return None
         pair = (mine, first.best) if first.best.value < 1.3 * mine.value else (mine,)
-        return next((standing.config for standing in pair if standing.readings == 1), None)
+        return next(
+            (standing.config for standing in pair if standing.readings == 1 and self._may_again(standing)), None
+        )
 
     def confirmed(self) -> list[Config]:
         """Return the configs that may be the best according to their cold trials, the best one first.

@@ -18,7 +18,7 @@ def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str |
         second: Those of the other config.
     """
     for trials, rivals in ((first, second), (second, first)):
-        if reason := _far_apart(trials):
+        if reason := far_apart(trials):
             return reason
         for trial in trials:
             change = trial.probe.change
@@ -31,7 +31,20 @@ def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str |
     return None
 
 
-def _far_apart(trials: Sequence[TrialRecord]) -> str | None:
+def agreeing(readings: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
+    """Return the readings of one config that count, in their order; all of them where none is far from another.
+
+    One beside which other programs used the processors does not count if an undisturbed one is far from it. Of three
+    and more, those that are far from the median do not count if most are near it.
+    """
+    calm = [trial for trial in readings if not trial.is_disturbed]
+    counted = [trial for trial in readings if trial in calm or not any(far_apart((trial, other)) for other in calm)]
+    middle = sorted(counted, key=lambda trial: trial.samples_per_s or trial.probe.iterations_per_s or 0.0)
+    near = [trial for trial in counted if not far_apart((trial, middle[len(middle) // 2]))]
+    return near if len(counted) > 2 and 2 * len(near) > len(counted) else counted
+
+
+def far_apart(trials: Sequence[TrialRecord]) -> str | None:
     """Return that two readings of one config differ by the factor 1.3 and three standard errors; None where not."""
     for unit, name in (("samples/s", "samples_per_s"), ("iterations/s", "iterations_per_s")):
         if known := [trial for trial in trials if getattr(trial.probe, name)]:
@@ -41,7 +54,8 @@ def _far_apart(trials: Sequence[TrialRecord]) -> str | None:
             if fast < 1.3 * slow or fast - slow <= 3.0 * error:
                 return None
             readings = f"#{ordered[0].number} and #{ordered[-1].number} read {slow:.4g} and {fast:.4g} {unit}"
-            return f"{readings} of one config: was another program busy?"
+            again = "rerun when the machine is quiet, or let `tuner verify` measure anew"
+            return f"{readings} of one config: was another program busy? {again}"
     return None
 
 

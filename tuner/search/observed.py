@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe import FailureKind
+from tuner.records.trial import COMPLETE, FINISHED, TrialRecord
 from tuner.search.frontier import DEVICE_MEMORY, HOST_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
 from tuner.search.resource_model import Amounts
 from tuner.search.standing import eligible, is_failure
-from tuner.search.trials import all_kept, kept
+from tuner.search.trials import kept
 from tuner.search.verdict import SAYS_NOTHING
 from tuner.study import LADDER, VARIANT, Config, Space, launch_digest, launched
 
@@ -113,11 +114,11 @@ class Observed:
         """The configs that failed for another reason than memory or time."""
         self._costs: list[Cost] = []
         self._failures: list[OutOfMemory] = []
-        ended = all_kept(trials)
-        for trial in trials:
-            if not (trial.state == TrialState.COMPLETE and kept(trial).soaks):  # a soak may provoke what costs time
-                self._note(trial, launched(trial.params), sign)
-        known = eligible(ended)
+        records = list(map(kept, trials))
+        for trial, record in zip(trials, records, strict=True):
+            if not (record.state == COMPLETE and record.soaks):  # a soak may provoke what costs time
+                self._note(record, _number(trial), sign)
+        known = eligible(records)
         for digest, measured in self.measured.items():
             measured.eligible = digest in known
         self.frontier = Frontier(self._failures, ladder=ladder)
@@ -128,31 +129,28 @@ class Observed:
 
         The sibling that is least similar comes first.
         """
-        return [
-            amounts(costs, name, space)
-            for costs in (*(sibling.costs for sibling in reversed(self._siblings)), self._costs)
-        ]
+        costs = [*(sibling.costs for sibling in reversed(self._siblings)), self._costs]
+        return [amounts(of_case, name, space) for of_case in costs]
 
-    def _note(self, trial: FrozenTrial, config: Config, sign: float) -> None:
-        digest, number = launch_digest(trial.params), _number(trial)
+    def _note(self, trial: TrialRecord, number: float | None, sign: float) -> None:
+        """Note what a trial shows of its config; `number` is its first objective, None where it has none."""
+        digest, config = launch_digest(trial.config), launched(trial.config)
         if number is None:
             self.closed.add(digest)
             self._note_failure(trial, config)
             return
         self.closed.discard(digest)
-        facts = kept(trial)
         measured = self.measured.setdefault(digest, Measured(config))
-        measured.values.append(MeasuredValue(sign * number, facts.error, facts.measured_on))
-        self.newest_devices, self.warm = facts.measured_on, facts.warm
-        if took := facts.cost:
+        measured.values.append(MeasuredValue(sign * number, trial.error, trial.measured_on))
+        self.newest_devices, self.warm = trial.measured_on, trial.warm
+        if took := trial.cost:
             self._costs.append((config, took))
 
-    def _note_failure(self, trial: FrozenTrial, config: Config) -> None:
-        facts = kept(trial)
-        failure = facts.failure
-        if failure is None and trial.state.is_finished() and not (facts.probe.digest or facts.retry):
+    def _note_failure(self, trial: TrialRecord, config: Config) -> None:
+        failure = trial.failure
+        if failure is None and trial.state in FINISHED and not (trial.probe.digest or trial.retry):
             failure = FailureKind.CRASH  # another program's trial that has neither a value nor a reason
-        need = _RUN if failure == FailureKind.TOO_SLOW and facts.ran else _NEEDS.get(failure)
+        need = _RUN if failure == FailureKind.TOO_SLOW and trial.ran else _NEEDS.get(failure)
         if failure == FailureKind.GPU_OOM:
             self.ran_out.append(config)
         elif failure == FailureKind.HOST_OOM:
@@ -160,7 +158,7 @@ class Observed:
         elif need is None and is_failure(failure) and failure not in SAYS_NOTHING:
             self.failed.append(config)
         if need is not None:
-            self._failures.append(OutOfMemory(config, facts.missing_gib or 1.0, need))
+            self._failures.append(OutOfMemory(config, trial.missing_gib or 1.0, need))
 
 
 def _number(trial: FrozenTrial) -> float | None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from tuner.probe import FailureKind, error_of_mean, over
 from tuner.records.trial import COMPLETE, FAIL, FINISHED, TrialRecord
+from tuner.search.comparable import agreeing
 from tuner.search.frontier import is_number
 from tuner.study import LADDER, Config, grouped, launched
 
@@ -473,6 +474,8 @@ def _barred(same: Sequence[TrialRecord]) -> Standing:
 
 
 def _averaged(ran: Sequence[TrialRecord]) -> Standing:
+    """Average the readings that count."""
+    ran = agreeing(ran)
     speeds = [(trial.samples_per_s, trial.probe.samples_per_s_se) for trial in ran]
     known = [(speed, error) for speed, error in speeds if speed is not None]
     return Standing(

@@ -220,7 +220,7 @@ class CaseStudy:
         self._database, self._name = database, name
         self._several = len(objectives) > 1
         self._confirm = confirm
-        self._space, self.defaults = space, case.defaults
+        self._space, self.case = space, case
         self._identity = schema.storable(identity)
         self._strategy = strategy(count)
         self._held_up = False
@@ -469,7 +469,7 @@ class CaseStudy:
     def _say_which_is_best(self) -> None:
         """Keep in the study what the best is, where Optuna's best trial has another value; for other tools."""
         history = self.history()
-        chosen = history.best(self.defaults)
+        chosen = history.best(self.case.defaults)
         highest = max((trial.value for trial in history.complete if trial.value is not None), default=None)
         text = None
         if chosen is not None and chosen.value != highest:

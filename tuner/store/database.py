@@ -239,8 +239,6 @@ class _PatientCursor(sqlite3.Cursor):
         return self._patiently(super().execute, *arguments)
 
 
-_OPTUNAS = {"studies", "trials", "version_info"}
-"""Tables that every database of Optuna has."""
 _FAILURES = (SQLAlchemyError, OSError, UnicodeError, StorageInternalError, ConnectionLostError, RolledBackError)
 """What the database, its driver and its transactions raise."""
 
@@ -408,8 +406,8 @@ class Database:
             return set()
         with self._connection() as connection:
             tables = set(sql.inspect(connection).get_table_names())
-        known = tables & _OPTUNAS
-        is_optunas = bool(known) if begun else known == _OPTUNAS
+        of_optuna = {"studies", "trials", "version_info"}  # every database of Optuna has these tables
+        is_optunas = bool(tables & of_optuna) if begun else tables >= of_optuna
         if tables and not is_optunas:
             names = ", ".join(sorted(tables)[:5])
             raise StoreError(

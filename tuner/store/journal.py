@@ -14,8 +14,6 @@ from optuna.trial import FrozenTrial
 from tuner.errors import StoreError
 from tuner.study import open_regular
 
-_SQLITE = b"SQLite format 3\0"
-
 
 class JournalStudy(NamedTuple):
     """A study of a journal."""
@@ -62,8 +60,8 @@ def _opened(path: Path) -> JournalStorage:
     """Return Optuna's storage of a journal. Raises StoreError for a file that is none."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with open_regular(path) as file:
-        begin = file.read(len(_SQLITE))
-    if begin == _SQLITE:
+        begin = file.read(16)
+    if begin == b"SQLite format 3\0":
         raise StoreError(f"{path} is a database of SQLite; its URL is sqlite:///{path}")
     if begin and begin[:1] != b"{":
         raise StoreError(f"{path} is no journal of Optuna: it does not begin with a JSON object")

@@ -16,7 +16,7 @@ from tuner.records.case_record import StudyAttributes, as_of_now, comparable, kn
 from tuner.records.schema import IDENTITY, MENDED, storable
 from tuner.search.observed import Observed, Sibling
 from tuner.search.standing import best
-from tuner.search.trials import all_kept, kept
+from tuner.search.trials import kept
 from tuner.store.database import Database
 from tuner.store.leases import Lease, is_held, lives_at
 from tuner.study import Case, is_expansion, most_similar, refers
@@ -184,10 +184,11 @@ def measured_scripts(trials: Iterable[FrozenTrial]) -> set[str | None]:
 def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:
     """Return what a case's trials show, by the first objective; None where no config may be the best."""
     trials = list(trials)
-    best_config = best(all_kept(trials))
+    records = list(map(kept, trials))
+    best_config = best(records)
     if best_config is None:
         return None
-    costs = [(trial.params, cost) for trial in trials if (cost := kept(trial).cost)]
+    costs = [(trial.config, trial.cost) for trial in records if trial.cost]
     measured = Observed(trials).measured.values()
     readings = [(config.config, value.number, value.error) for config in measured for value in config.values]
     return Sibling(case=case, best=dict(best_config.trials[-1].config), costs=costs, readings=readings)

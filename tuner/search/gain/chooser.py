@@ -62,6 +62,11 @@ class Gain:
         config = self._with_patience(self._pool.configs[place], history.number)
         return Choice(config=config, takes_s=acquisition.takes_s(place, price), left=acquisition.left)
 
+    def settle(self, history: History, price: Price) -> Choice | None:
+        """Choose the user's own config or the best, where two readings of it are too far apart to tell a gain."""
+        again = history.disputed(self._own) if self._own else None
+        return confirmation(self._with_patience(again, history.number)) if again else None
+
     def confirm(self, history: History, price: Price) -> Choice | None:
         """Choose the config with the highest expected value, if only sessions have measured it.
 
@@ -74,9 +79,15 @@ class Gain:
             return None
         confirmed = [config for config in history.confirmed() if config in self._pool.space]
         is_known = best in confirmed or (confirmed and acquisition.is_as_good(confirmed[0], price))
-        own = self._space.own if self._goal.ceiling == math.inf else None
-        again = best if not is_known else history.unsure_gain(own) if own else None
+        if is_known and (unsettled := self.settle(history, price)):
+            return unsettled
+        again = best if not is_known else history.unsure_gain(self._own) if self._own else None
         return confirmation(self._with_patience(again, history.number)) if again else None
+
+    @property
+    def _own(self) -> Config | None:
+        """The user's own config in a study of a speed; None in any other study."""
+        return self._space.own if self._goal.ceiling == math.inf else None
 
     def best(self, history: History) -> Config | None:
         """Return the eligible config with the highest expected value, without the pruner's patience."""
@@ -118,7 +129,9 @@ class Gain:
 
 def by_gain(space: Space, gain: Gain, siblings: Sequence[Sibling] = ()) -> Strategy:
     """Choose the siblings' best configs, then what gains most. A search may end before each sibling had its turn."""
-    return Strategy(choosers=(retry, gain.ended, siblings_first(space, siblings), gain.choose), confirm=gain.confirm)
+    return Strategy(
+        choosers=(retry, gain.settle, gain.ended, siblings_first(space, siblings), gain.choose), confirm=gain.confirm
+    )
 
 
 class GainSampler(StrategySampler):

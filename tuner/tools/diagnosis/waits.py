@@ -82,8 +82,6 @@ LEAST_GAIN = 1.1
 """A change that gains less than a tenth is not worth another study."""
 LEAST_SHARE = 0.1
 """Start-ups of pruned trials are a cause from this share of all trial time on, and so are failed trials."""
-USABLE = 0.9
-"""The share of GPU memory to fill, because the peaks of trials differ."""
 
 
 def causes(facts: Facts) -> list[IdleCause]:
@@ -328,10 +326,11 @@ def _room(facts: Facts) -> _Room:
         why = f"{at_once} trials run at once on {gpus.value} GPUs, and each uses {each.value}."
         return _Room(fits, why, f"{gpus.value} GPUs / {each.value} of a trial = {fits} trials")
     if used and memory:
-        fits = math.floor(USABLE * memory.value / (used.value / at_once))
+        usable = 0.9  # of the memory, because the peaks of trials differ
+        fits = math.floor(usable * memory.value / (used.value / at_once))
         why = f"{at_once} trials at once use {used.value:g} of {memory.value:g} GiB of a GPU."
         return _Room(
-            fits, why, f"{USABLE:.0%} of {memory.value:g} GiB / ({used.value:g} GiB / {at_once}) = {fits} trials"
+            fits, why, f"{usable:.0%} of {memory.value:g} GiB / ({used.value:g} GiB / {at_once}) = {fits} trials"
         )
     if gpus:
         why = f"{at_once} trials run at once on {gpus.value} GPUs."

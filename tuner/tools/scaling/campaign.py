@@ -280,7 +280,7 @@ def measure_all(
             points = measuring.measure(run, subjects[run.subject])
             if any(point.failure is FailureKind.INTERRUPTED for point in points):
                 break
-            results = results.with_points(*points)
+            results = replace(results, points=(*results.points, *points))
             write(results, path)
             tell(run, points)
             _check(points, results)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -92,10 +92,6 @@ class Results:
     """How each pair of cards is connected, as the driver says."""
     subjects: tuple[Subject, ...] = ()
     points: tuple[Measurement, ...] = ()
-
-    def with_points(self, *points: Measurement) -> "Results":
-        """Return the results with more points."""
-        return replace(self, points=(*self.points, *points))
 
 
 _ADAPTER = TypeAdapter(Results)
