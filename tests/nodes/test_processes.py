@@ -18,7 +18,7 @@ from tuner.probe import ProbePlan
 from tuner.study.spec import ProbeSpec
 
 HOSTS = ("a", "b")
-AT_ONCE = Waits(0.05, 0.05, ended_within_s=0.05)
+AT_ONCE = Waits(0.05, 0.05)
 
 Open = Callable[[], Nodes]
 
@@ -270,6 +270,21 @@ def test_files_are_put_back_only_when_no_rank_of_a_lost_node_writes_any_more(
     else:
         nodes.occupancy()
     assert model.read_text() == "mine"
+
+
+def test_where_a_lost_node_does_not_answer_the_copies_stay_for_the_next_tuner(
+    cluster: FakeCluster, nodes: Nodes, plan: ProbePlan, model: Path, tmp_path: Path
+) -> None:
+    processes = nodes.start(replace(plan, cwd=model.parent, protects_files=True))
+    cluster.nodes["b"].die()
+    processes.lines(0.0)
+    processes.end()
+    cluster.silent = {"b"}
+    model.write_text("of a rank that nobody reaches")
+    nodes.close()
+    nodes.close()
+    assert model.read_text() == "of a rank that nobody reaches"
+    assert list(tmp_path.glob("kept/*/index"))
 
 
 def test_a_plan_on_fewer_nodes_does_not_hear_the_others(cluster: FakeCluster, nodes: Nodes, plan: ProbePlan) -> None:

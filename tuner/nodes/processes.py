@@ -34,8 +34,6 @@ class Waits(NamedTuple):
     """Seconds for the end of a part: those of its process, and the way of the messages."""
     beat_s: float = BEAT_S
     """Seconds between two signs of life of the tuner."""
-    ended_within_s: float = ENDED_WITHIN_S
-    """Seconds that a lost node may go on."""
 
 
 USUAL_WAITS = Waits()

@@ -4,6 +4,7 @@ import atexit
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from queue import SimpleQueue
@@ -11,7 +12,7 @@ from threading import Event, Thread
 from typing import Any
 
 from tuner.devices.cards import Occupancy, Occupant
-from tuner.errors import DeviceError, DeviceLostError
+from tuner.errors import DeviceError, DeviceLostError, TunerError
 from tuner.nodes.messages import BEAT, Opening, Word, refusal
 from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits, drained
 from tuner.nodes.remarks import with_nodes
@@ -126,16 +127,25 @@ class Nodes:
         return answers
 
     def close(self) -> None:
-        """End the watchers. Harmless to repeat."""
+        """End the watchers. Harmless to repeat.
+
+        Where a lost node does not answer, the next tuner puts back the person's files, as after a kill of this one.
+        """
+        if self._unsettled:
+            with suppress(TunerError):
+                self._settle()
+            self._unsettled.clear()
         self._is_closed.set()
         end(self._watchers, self._clock)
         self._watchers.clear()
-        if self._unsettled:
-            Event().wait(self._waits.ended_within_s)
-            self._settle()
 
     def _settle(self) -> None:
-        """Put back the files of the person: nothing runs on any node."""
+        """Start a lost watcher again, and put back the person's files. Raises DeviceError.
+
+        A new watcher answers only when nothing of the lost one runs any more.
+        """
+        if lost := [watcher.number for watcher in self._watchers if watcher.is_gone]:
+            self._opened(lost)
         while self._unsettled:
             self._unsettled.pop().close()
 
@@ -146,12 +156,7 @@ class Nodes:
         return part
 
     def occupancy(self) -> tuple[Occupancy, ...]:
-        """Return how much of each card is in use on all nodes, after starting a lost watcher again.
-
-        A new watcher answers only when nothing of the lost one runs any more. Raises DeviceError.
-        """
-        if lost := [watcher.number for watcher in self._watchers if watcher.is_gone]:
-            self._opened(lost)
+        """Return how much of each card is in use on all nodes, once no lost node runs anything. Raises DeviceError."""
         self._settle()
         for watcher in self._watchers:
             watcher.ask(Word.LOOK)
