@@ -204,7 +204,7 @@ def test_a_command_that_fails_when_it_runs_again_gives_no_gain(tmp_path: Path) -
     known, told = measured_again(tmp_path, lambda plan, _: failed(plan, FailureKind.CRASH, "already complete"))
     assert "already complete" in told
     assert "already complete" in known.doubts[-1]
-    assert "many is unknown" in told
+    assert "gain is unknown" in told
 
 
 def test_the_best_is_taken_to_scatter_as_the_command_does(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_a_speed_that_changed_later_than_the_other_run_ended_gives_no_gain(tmp_p
     told = " ".join(searched(tmp_path, {1: {}, 4: {"change": Change(90, 5.0, 3.0), "iteration": 200, "samples": 6400}}))
     assert "iteration 90" in told
     assert "iteration 10" in told
-    assert "many is unknown" in told
+    assert "gain is unknown" in told
 
 
 def test_a_command_that_ended_before_a_change_of_the_others_is_not_called_the_best(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def _trial(event: events.ProbeEnded) -> str:
     """Return the line of a probe that has ended."""
     number = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
     why = "".join(f"{';' if event.values or place else ':'} {note}" for place, note in enumerate(event.notes))
-    took = duration(event.seconds) + (", by the plain command" if event.confirms else "")
+    took = duration(event.seconds) + (", measured again without a session" if event.confirms else "")
     took += f", from {event.origin}" if event.origin else ""
     place = f" (trial {event.finished} of {event.target})" if event.counts else ""
     outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{number}{_rank(event)}{why}"

@@ -181,10 +181,10 @@ def _precise(row: ConfigRow) -> str:
 def _faster(row: CaseSummary) -> Iterator[CaseFinding]:
     """Yield which configs make more samples/s than the best, and which of them learns more, as far as a race told."""
     fastest, rival = row.fastest, row.faster
-    told = row.race or "no race has told which of the two learns more an hour"
+    told = row.race or "no race has shown which of the two learns more in an hour"
     if fastest and not (rival and rival.trial == fastest.trial):
         times = f"{fastest.times or 0.0:.1f} times the best's samples/s"
-        text = f"#{fastest.trial} learns what the default does, at {times}; {told}"
+        text = f"#{fastest.trial} makes {times}, and learns the same as the default; {told}"
         yield CaseFinding(topic=Topic.FASTER, text=text)
     if rival:
         reads = f"{with_error(rival.value, rival.error)} {row.objective}"
@@ -196,7 +196,7 @@ def _faster(row: CaseSummary) -> Iterator[CaseFinding]:
             f"{in_words(rival.config)}"
         )
         if fastest and fastest.trial == rival.trial:
-            text += f"; it learns what the default does; {told}"
+            text += f"; it learns the same as the default; {told}"
         action = (
             f"in a study with another name, the objective {SAMPLES_PER_S} searches for such configs, and "
             f"{row.objective},{SAMPLES_PER_S} for both, by the sampler tpe"

@@ -100,7 +100,7 @@ def _over_training(times: SpeedGain, own: Standing, best: Standing) -> SpeedGain
 def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> Iterator[str]:
     """Yield why the gain of the best over the config of that name may not hold, the largest doubt first."""
     if why := view.unlike_best(own) or view.failed_again:
-        yield f"how many times as many is unknown: {why}"
+        yield f"the gain is unknown: {why}"
     if view.loaded:
         yield view.loaded
     if own is None or view.best is None:
@@ -112,7 +112,7 @@ def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> 
         yield f"{name} ran once: ± holds the scatter within a run, and other runs may differ by more"
     yield from _start_ups(own, view.best, name)
     if not pauses:
-        yield "neither of the two saw an evaluation or another long pause; a whole training may gain more or less"
+        yield f"neither {name} nor the best paused for an evaluation or a save; a whole training may gain more or less"
 
 
 def whole_training(gained: Gain, own: Standing, best: Standing, name: str) -> Iterator[str]:

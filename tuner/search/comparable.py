@@ -55,7 +55,7 @@ def far_apart(trials: Sequence[TrialRecord]) -> str | None:
                 return None
             readings = f"#{ordered[0].number} and #{ordered[-1].number} read {slow:.4g} and {fast:.4g} {unit}"
             again = "rerun when the machine is quiet, or let `tuner verify` measure anew"
-            return f"{readings} of one config: was another program busy? {again}"
+            return f"{readings} of one config, so another program may have been busy; {again}"
     return None
 
 
