@@ -1,5 +1,6 @@
 """The loop over scripted probes: what is probed, stored and resumed, and when a case ends."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +81,27 @@ def test_what_has_changed_since_the_newest_measurement_is_told(tmp_path: Path) -
     (started,) = watcher.of(CaseStarted)
     assert [change.partition(" →")[0] for change in started.changed] == ["cores 999"]
     assert view(tmp_path).trials[-1].probe.notes == ("torch 2.1 → 2.2 since the newest trial, so speeds may differ",)
+
+
+def test_another_script_in_another_folder_does_not_resume_a_study(tmp_path: Path) -> None:
+    """People who share a database may give their studies the same name."""
+
+    def of(folder: str, text: str) -> StudySpec:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "train.py").write_text(text)
+        options = {"command": "python train.py {num_envs}", "cases": ["walk"]}
+        return spec(trainer={"name": "command", "root": str(tmp_path / folder), "options": options})
+
+    def known(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        file = plan.cwd / "train.py"
+        host = {"script": f"train.py {file.read_text()}", "folder": str(plan.cwd)}
+        return replace(measured(plan, 50.0), host=host)
+
+    optimized(tmp_path, known, study=of("mine", "a"), trials=1)
+    optimized(tmp_path, known, study=of("mine", "b"), trials=2)  # a script that was edited
+    with pytest.raises(StudyError, match=re.escape(f"another train.py in {tmp_path / 'mine'}; give this one another")):
+        optimized(tmp_path, known, study=of("theirs", "c"), trials=3)
+    assert len(view(tmp_path).trials) == 2
 
 
 def test_the_watcher_hears_of_the_running_probe_as_often_as_it_wants_to(tmp_path: Path) -> None:

@@ -254,6 +254,12 @@ def test_the_command_for_the_best_names_the_options_that_led_to_it() -> None:
     assert "--study demo --devices cpu:2 --storage 'postgresql://me:***@host/db' --runs /scratch --best`" in said
 
 
+def test_a_database_that_the_environment_names_is_not_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_STORAGE", url := "postgresql://me:secret@host/db")
+    said = script_of_best("demo", devices=None, storage=url, runs=RUNS)
+    assert "`tuner plan --study demo --best`" in said
+
+
 def test_files_are_named_where_there_are_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     console = Console(file=StringIO(), width=80)

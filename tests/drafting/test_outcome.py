@@ -80,6 +80,32 @@ def test_a_typed_folder_of_the_run_is_there_for_the_line_to_copy(tmp_path: Path)
     assert (desk.folder / "best/walk/a").read_text() == "2\n"
 
 
+def test_the_line_to_copy_begins_with_the_environment_that_was_named(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for program in ("python", "train"):
+        (tmp_path / "bin" / program).write_text('#!/bin/sh\necho "here $@"\n')
+        (tmp_path / "bin" / program).chmod(0o755)
+    study = spec(
+        trainer={
+            "name": "command",
+            "python": str(tmp_path / "bin/python"),
+            "options": {"command": "train --workers {workers}", "cases": ["walk"]},
+        },
+        space={"workers": {"choices": [1, 2]}},
+        objective="samples_per_s",
+        search={"trials": 2, "sampler": "random"},
+    )
+
+    def faster(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        return replace(measured(plan, 50.0), samples_per_s=100.0 * int(plan.config["workers"]))
+
+    desk = searched_bench(tmp_path, study, faster)
+    line = outcome_of(desk, view(tmp_path), ["train", "--workers", "1"]).command
+    assert line is not None
+    ran = subprocess.run(["/bin/sh", "-c", line], check=True, capture_output=True, text=True)
+    assert ran.stdout == "here --workers 2\n"
+
+
 def test_more_environments_change_what_is_learnt(tmp_path: Path) -> None:
     options = {"command": "train --num_envs {num_envs}", "cases": ["walk"], "learning": ["num_envs"]}
     study = spec(

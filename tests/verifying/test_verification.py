@@ -131,6 +131,13 @@ def test_runs_that_differ_much_say_nothing(bed: Bed) -> None:
     assert "unknown: runs differ so much" in told(findings)
 
 
+def test_a_test_that_would_miss_a_slowdown_of_five_percent_says_nothing(bed: Bed) -> None:
+    bed.times = lambda workers, run: 1.0 + 0.02 * (-1) ** run
+    findings = bed.verified(minutes=0.1)
+    assert findings.slowdown(findings.subjects[-1]).seen > 0.05
+    assert findings.verdict is Exit.UNKNOWN
+
+
 def test_waits_for_a_processor_that_explain_a_slowdown_leave_it_unknown(bed: Bed) -> None:
     bed.times = lambda workers, run: 0.8
 

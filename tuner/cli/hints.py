@@ -1,12 +1,13 @@
 """The lines that commands print: what runs and what is not fixed yet, and at the end what to fix and to do next."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from tuner.cli.options import RUNS, as_words, stand_in
+from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, stand_in
 from tuner.export import CaseSummary, StudyReader, beside_table, in_use, ladder_of_study, remedy, safe_rung, shared
 from tuner.probe import duration
 from tuner.records.urls import shown
@@ -188,8 +189,9 @@ def plan_best(study: str, *, devices: str | None = None, storage: str | None, ru
 
 
 def _database(storage: str | None, runs: Path) -> dict[str, object]:
-    """Return the options that name the same database."""
-    return {"storage": storage and shown(storage), "runs": None if runs == RUNS else runs}
+    """Return the options that name the same database, as far as the environment does not name it."""
+    is_needed = storage and storage != os.environ.get(STORAGE_VARIABLE)
+    return {"storage": shown(storage) if storage and is_needed else None, "runs": None if runs == RUNS else runs}
 
 
 def script_of_best(study: str, *, devices: str | None, storage: str | None, runs: Path) -> str:

@@ -1,5 +1,6 @@
 """Says what a search has found for a command: its speed beside the user's own, what changes, and the line to copy."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -16,6 +17,7 @@ from tuner.probe import over, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, Config, escaped, find, launch_digest, shell_join
+from tuner.trainers.base import programs
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.config_files import copy_name, with_copies
 from tuner.trainers.template import fill, placeholders
@@ -106,7 +108,9 @@ def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence
     with reserved_port() as port:
         slot = replace(bench.slot(case, best_folder(case.name), config), port=port, to_train=True)
     facts = trainer.values(case, config, slot)
-    return command_line(command, bench.spec.trainer.command, after, before, copies=copies, facts=facts)
+    line = command_line(command, bench.spec.trainer.command, after, before, copies=copies, facts=facts)
+    folder = programs(bench.spec.trainer.python)  # of `--python`: a probe looks for programs there first
+    return f'PATH={shlex.quote(str(folder))}:"$PATH" {line}' if line and folder else line
 
 
 def command_line(

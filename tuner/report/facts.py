@@ -30,6 +30,7 @@ from tuner.export import (
 )
 from tuner.export import trials as trials_in_words
 from tuner.probe import ITERATIONS_PER_S, MIB_PER_GIB, SAMPLES_PER_S, DeviceSeries, FailureKind, folder_of, read_series
+from tuner.records.changes import FOLDER
 from tuner.records.trial import INTERRUPTED, OK, TrialRecord, pooled
 from tuner.search.standing import Standing, of_both
 from tuner.study import LADDER, open_regular, rung_of, without_keys
@@ -237,11 +238,11 @@ def _missing(
 
 
 def _machine(trials: Iterable[TrialRecord]) -> dict[str, tuple[str, ...]]:
-    """Return what the trials say of their machines, without names: fact → its values."""
+    """Return what the trials say of their machines, without names and folders: fact → its values."""
     known: dict[str, dict[str, None]] = {}
     for trial in trials:
         for name, fact in trial.probe.host.items():
-            if name != "name":
+            if name not in {"name", FOLDER}:
                 known.setdefault(name, {})[fact] = None
     return {name: tuple(facts) for name, facts in known.items()}
 

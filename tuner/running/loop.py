@@ -5,9 +5,10 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from tuner.errors import StudyError
 from tuner.probe import Failure, FailureKind
 from tuner.records.case_record import CaseRecord
-from tuner.records.changes import changes
+from tuner.records.changes import FOLDER, changes, is_of_another
 from tuner.running import events
 from tuner.running.job import CALIBRATE, Job, check, fit_batch
 from tuner.running.probing import Probing
@@ -70,7 +71,12 @@ class CaseWork:
 
     def run(self, probed: int = 0) -> events.CaseOutcome:
         """Return how the work on the case ended; `probed` counts the trials that this command has made before."""
-        target = self._job.target(self._spec)
+        target, known = self._job.target(self._spec), self.study.history().facts
+        if is_of_another(known, self._job.bench.facts):
+            raise StudyError(
+                f"the study {self._spec.name} was measured with another {known['script'].split()[0]} in "
+                f"{known[FOLDER]}; give this one another name: --name for a command, `name` in a study file"
+            )
         taken_back = self.study.take_back(self._probing.folder)
         history = self.study.history()
         self._job.watcher(

@@ -12,6 +12,7 @@ from tuner.devices.found import describe_machine, launch_variables, open_devices
 from tuner.errors import StudyError
 from tuner.nodes.source import open_nodes
 from tuner.probe import Device, DeviceSource, Slot, check_metrics
+from tuner.records.changes import FOLDER
 from tuner.running.events import StudyStarted
 from tuner.search.calibration import BatchToFit, usual
 from tuner.study import (
@@ -91,8 +92,8 @@ class Workbench:
         facts = {name: fact for name, fact in describe_machine(self.source).items() if name != "kernel"}
         if commit := self.commit:
             facts["trainer"] = commit
-        if script := self.script:
-            facts["script"] = script
+        if (file := self.trainer.script) and (script := self.script):
+            facts |= {"script": script, FOLDER: str(file.resolve().parent)}
         return facts
 
     @property

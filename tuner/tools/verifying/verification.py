@@ -123,8 +123,8 @@ class Findings:
         if slowdown.is_below(self.at_least, best.waits):
             return Exit.SLOWER
         is_explained = slowdown.is_below(self.at_least)
-        # a test that would not see even a slowdown 10 % larger than the one that is allowed says nothing (chosen)
-        is_coarse = slowdown.seen > 0.10 and not slowdown.is_above(self.at_least)
+        # a test that would not see even a slowdown 5 % larger than the one that is allowed says nothing (chosen)
+        is_coarse = slowdown.seen > 0.05 and not slowdown.is_above(self.at_least)
         return Exit.UNKNOWN if is_explained or is_coarse else Exit.HOLDS
 
     @property
