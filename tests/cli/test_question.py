@@ -46,8 +46,8 @@ def test_the_exit_code_after_ctrl_c_is_that_of_an_interrupted_command(tmp_path: 
         command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path, start_new_session=True
     ) as process:
         os.close(theirs)
-        asked_until(terminal, b"then more while it pays (to ")
-        asked_until(terminal, b"[Enter = yes")
+        said = asked_until(terminal, b"[Enter = yes")
+        assert b"then more while it pays (to " in b" ".join(said.split())
         ended = None
         while ended is None:  # a key between the question and Python's reading of the answer may go unnoticed
             os.write(terminal, b"\x03")
