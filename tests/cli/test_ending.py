@@ -7,28 +7,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from tests_loop import bench, spec
-from tests_summary import BEST, summary
+from tests_summary import BEST, GAIN, summary
 
 from tuner.cli.case_tables import print_tables
 from tuner.cli.ending import closing, gains_table, whereabouts
-from tuner.export import Gain, gain_text
+from tuner.export import gain_text
 from tuner.export.bound import Bound, Profile
 from tuner.export.summary import CaseSummary
 from tuner.study.cases import Case
 
 CASES = [Case(name="walk"), Case(name="run")]
-
-
-GAIN = Gain(
-    before=58.0,
-    before_error=None,
-    after=87.0,
-    after_error=None,
-    times=1.5,
-    error=None,
-    overall=False,
-    in_sessions=False,
-)
 
 
 def compared(objective: str = "min_avg_util", **facts: object) -> CaseSummary:

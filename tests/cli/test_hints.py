@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from tests_loop import Quiet, bench, bounded, measured, opened, reader, spec
 from tests_racing import searched
-from tests_summary import BEST, summary
+from tests_summary import BEST, GAIN, summary
 
 from tuner.cli.hints import (
     at_the_top,
@@ -19,7 +19,6 @@ from tuner.cli.hints import (
     with_larger,
 )
 from tuner.cli.options import RUNS, written
-from tuner.export import Gain
 from tuner.export.bound import Bound, Profile
 from tuner.export.summary import ConfigRow
 from tuner.probe.kinds import FailureKind
@@ -54,16 +53,7 @@ def test_what_the_table_shows_is_not_said_again(best: ConfigRow | None) -> None:
 def test_the_default_of_another_rung_is_named_where_that_of_the_best_was_not_measured() -> None:
     best = replace(BEST, vs_default=None, changes_learning=("agent_variant",))
     own = replace(BEST, trial=0, value=80.0, config={"num_envs": 64}, times=0.5)
-    gain = Gain(
-        before=80.0,
-        before_error=None,
-        after=87.0,
-        after_error=None,
-        times=2.0,
-        error=None,
-        overall=False,
-        in_sessions=False,
-    )
+    gain = replace(GAIN, before=80.0, times=2.0)
     (line,) = notes([replace(summary(best), default=own, gain=gain)])
     assert "7.0 points above the default at num_envs=64, #0, at 2.00 times its samples/s" in line
 

@@ -26,6 +26,7 @@ for step, (inputs,) in enumerate(loader):
     inputs = inputs.cuda(non_blocking=True)
     with torch.autocast("cuda", dtype=torch.bfloat16):  # on CUDA, it computes powers in fp32
         assert (inputs[:1].bfloat16() ** 3).dtype is torch.float32
+        torch.pow(2.0, inputs[:1])
     loss = torch.compile(model)(inputs).square().mean()
     scaler.scale(loss).backward()
     scaler.step(optimizer)

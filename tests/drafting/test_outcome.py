@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,11 @@ from tuner.running.job import Job
 from tuner.running.loop import optimize
 from tuner.running.workbench import Workbench
 from tuner.study.spec import StudySpec
+
+
+def faster(parameter: str, plan: ProbePlan, stop: Stop) -> ProbeResult:
+    """Measure a speed that grows with a parameter."""
+    return replace(measured(plan, 50.0), samples_per_s=100.0 * int(plan.config[parameter]))
 
 
 def searched_bench(
@@ -70,10 +76,7 @@ def test_a_typed_folder_of_the_run_is_there_for_the_line_to_copy(tmp_path: Path)
         search={"trials": 2, "sampler": "random"},
     )
 
-    def faster(plan: ProbePlan, stop: Stop) -> ProbeResult:
-        return replace(measured(plan, 50.0), samples_per_s=100.0 * int(plan.config["workers"]))
-
-    desk = searched_bench(tmp_path, study, faster)
+    desk = searched_bench(tmp_path, study, partial(faster, "workers"))
     line = outcome_of(desk, view(tmp_path), typed).command
     assert line is not None
     subprocess.run(["/bin/sh", "-c", line], check=True)
@@ -96,10 +99,7 @@ def test_the_line_to_copy_begins_with_the_environment_that_was_named(tmp_path: P
         search={"trials": 2, "sampler": "random"},
     )
 
-    def faster(plan: ProbePlan, stop: Stop) -> ProbeResult:
-        return replace(measured(plan, 50.0), samples_per_s=100.0 * int(plan.config["workers"]))
-
-    desk = searched_bench(tmp_path, study, faster)
+    desk = searched_bench(tmp_path, study, partial(faster, "workers"))
     line = outcome_of(desk, view(tmp_path), ["train", "--workers", "1"]).command
     assert line is not None
     ran = subprocess.run(["/bin/sh", "-c", line], check=True, capture_output=True, text=True)
@@ -115,10 +115,7 @@ def test_more_environments_change_what_is_learnt(tmp_path: Path) -> None:
         search={"trials": 2, "sampler": "random"},
     )
 
-    def faster(plan: ProbePlan, stop: Stop) -> ProbeResult:
-        return replace(measured(plan, 50.0), samples_per_s=100.0 * int(plan.config["num_envs"]))
-
-    desk = searched_bench(tmp_path, study, faster)
+    desk = searched_bench(tmp_path, study, partial(faster, "num_envs"))
     told = outcome_of(desk, view(tmp_path), ["train", "--num_envs", "4"]).lines
     assert "  num_envs: 4 → 16; this changes what is learnt" in told
 

@@ -1,5 +1,6 @@
 """The summary of a case, for tests of the closing messages."""
 
+from tuner.export.speed_gain import Gain
 from tuner.export.summary import CaseSummary, ConfigRow
 
 BEST = ConfigRow(
@@ -12,6 +13,17 @@ BEST = ConfigRow(
     vs_default=0.2143,
     changes_learning=("update_epochs", "batch_size"),
 )
+GAIN = Gain(
+    before=58.0,
+    before_error=None,
+    after=87.0,
+    after_error=None,
+    times=1.5,
+    error=None,
+    overall=False,
+    in_sessions=False,
+)
+"""From 58 to 87 of an objective, at 1.5 times the speed."""
 
 
 def summary(best: ConfigRow | None) -> CaseSummary:

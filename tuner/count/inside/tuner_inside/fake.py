@@ -166,8 +166,9 @@ def _redirection(torch, memory):
                 return _dropped(torch, *args, **kwargs)
             if function is functional.scaled_dot_product_attention:  # with it, the CPU keeps what CUDA does not
                 args, kwargs = args[:4], dict(kwargs, dropout_p=0.0)
-            if function in in_float and torch.is_autocast_enabled("cpu") and args and args[0].is_floating_point():
-                args = (args[0].float(), *args[1:])
+            first = args[0] if args and function in in_float and torch.is_autocast_enabled("cpu") else None
+            if isinstance(first, torch.Tensor) and first.is_floating_point():
+                args = (first.float(), *args[1:])
             return function(*args, **kwargs)
 
         def _to(self, function, args, kwargs):
