@@ -61,6 +61,8 @@ def test_the_default_of_another_rung_is_named_where_that_of_the_best_was_not_mea
 def test_a_config_with_far_more_samples_is_pointed_out() -> None:
     best = replace(BEST, changes_learning=())
     row = replace(summary(best), faster=replace(BEST, trial=7, value=61.04, times=4.28))
+    (unknown,) = notes([replace(row, faster=replace(BEST, trial=7, times=None, samples_per_s=500.0)), summary(best)])
+    assert unknown.startswith("walk: #7 makes 500")
     (line,) = notes([row, summary(best)])
     assert line.startswith("walk: #7 makes 4.3 times the best's samples/s, at 61.0 min_avg_util, with num_envs=512 ")
     assert "min_avg_util,samples_per_s" in line

@@ -33,9 +33,28 @@ def test_a_study_is_found_by_the_folder_of_its_results(tmp_path: Path) -> None:
     assert findable("demo-44-20s", tmp_path, replays=False) == str(file)
     assert findable("demo-replay", tmp_path, replays=True) == "demo-replay"
     assert findable("demo", tmp_path, replays=False) == "demo"
-    for name, why in (("demo-replay", "the study, demo"), ("elsewhere", "path"), ("nope", "runs?.*demo-44-20s")):
-        with pytest.raises(StudyError, match=why.replace("runs?", "")):
+    for name, why in (
+        ("demo-replay", "the study, demo"),
+        ("elsewhere", "path"),
+        ("nope", "with results in .*demo-44-20s"),
+    ):
+        with pytest.raises(StudyError, match=why):
             findable(name, tmp_path, replays=False)
+
+
+def test_a_study_may_be_called_as_a_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with_database(tmp_path / "runs", "mem-replay")
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "studies/mem-replay.yaml").touch()
+    assert only_study(tmp_path / "runs", replays=False) == "mem-replay"
+
+
+def test_a_database_elsewhere_needs_the_name_of_a_study(tuner: Tuner, tmp_path: Path) -> None:
+    with_database(tmp_path / "runs", "old")
+    code, out, err = tuner("status", "--storage", f"sqlite:///{tmp_path}/all.db")
+    assert (code, out) == (2, "")
+    assert "--study" in err
 
 
 def test_a_study_of_other_values_is_shown_by_its_folder_and_asks_nothing(tuner: Tuner, tmp_path: Path) -> None:
@@ -54,7 +73,7 @@ def test_a_study_of_other_values_is_shown_by_its_folder_and_asks_nothing(tuner: 
 def test_a_replay_is_shown_by_its_folder_and_has_no_script(tuner: Tuner) -> None:
     assert tuner("optimize", "--study", "pi_plus", "--replay", TABLE, "--n-trials", "2", "--yes")[0] == 0
     code, out, _ = tuner("status")
-    assert (code, "deepmimic_pi_plus_ppo" in out) == (0, True)
+    assert (code, "deepmimic_pi_plus_ppo" in out, "plan --study" in out) == (0, True, False)
     assert tuner("export", "--study", "pi_plus-replay")[0] == 0
     code, _, err = tuner("plan", "--study", "pi_plus-replay", "--best")
     assert (code, "a replay" in err) == (2, True)

@@ -156,6 +156,7 @@ def test_a_failure_after_some_iterations_is_a_failure(tmp_path: Path) -> None:
 
 def test_a_script_that_is_not_there_is_named_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
-    for command in ("python train.py", "python -m trian", "bash run.sh a.py", "torchrun --nproc-per-node 2 a.py"):
+    for command in ("python train.py", "python -m trian", "bash run.sh a.py", "torchrun --no-python a.py"):
         assert missing_script(command.split(), tmp_path) is None
     assert missing_script(["/usr/bin/python3.12", "-u", "trian.py", "--lr", "1"], tmp_path) == "trian.py"
+    assert missing_script(["torchrun", "--nproc-per-node", "2", "a.py", "b.py"], tmp_path) == "a.py"

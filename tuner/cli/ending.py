@@ -45,7 +45,7 @@ def gains_table(rows: Sequence[CaseSummary]) -> Table:
         table.add_row(row.case, *_measured(row), gain_text(row), *speed, trials(row))
         if row.fastest:
             own = [] if is_speed else [figure(row.fastest.samples_per_s or 0.0)]
-            times = f"{row.fastest.times:.2g} times as fast" if row.fastest.times else ""
+            times = f"{row.fastest.times:.2g} times the best's" if row.fastest.times else ""
             value = with_error(row.fastest.value, row.fastest.error)
             table.add_row("  trains as default", value, "", times, *own, f"#{row.fastest.trial}")
     return table

@@ -17,7 +17,7 @@ from typer.main import get_command
 
 from tuner import __version__
 from tuner.cli import ended_by_ctrl_c
-from tuner.errors import TunerError
+from tuner.errors import StudyError, TunerError
 
 _COMMANDS = {
     "init": "Make a study file: run a command once for up to a minute and watch it, or take a trainer's preset.",
@@ -189,6 +189,8 @@ def _with_its_study(command: str, function: Callable[..., object], /, **options:
         from tuner.cli.named_studies import findable, only_study  # noqa: PLC0415 - `tuner --help` needs no study
 
         replays = command in _OF_REPLAYS
+        if study is None and options["storage"]:
+            raise StudyError("name a --study: what lies in runs/ says nothing of the studies in a --storage")
         if study is None:
             study = only_study(runs, replays=replays)
             typer.echo(f"study {study}, the only one with results in {runs}/", err=True)

@@ -52,4 +52,4 @@ def findable(study: str, runs: Path, *, replays: bool) -> str:
 
 def is_replay(study: str, runs: Path) -> bool:
     """Return whether a name is that of a folder with the results of a replay, which has no study file."""
-    return study.endswith(REPLAYED) and (runs / study / DATABASE).is_file()
+    return study.endswith(REPLAYED) and not is_known(study) and (runs / study / DATABASE).is_file()

@@ -1,7 +1,7 @@
 """`tuner plan`, which prints a shell script with the files, environment and command of a config for each case."""
 
 import json
-import os
+import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,6 +15,7 @@ from tuner.cli.hints import cut_ladders, to_be_fitted, to_be_made
 from tuner.cli.slurm import job_bench
 from tuner.cli.work import Cases, Settings, first_config, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
+from tuner.drafting.command_lines import variables
 from tuner.drafting.outcome import typed_line
 from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.export import (
@@ -36,8 +37,9 @@ from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.search.calibration import calibrated_at
 from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
-from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, parts, referring, shell_join
+from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, shell_join
 from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold
+from tuner.trainers.base import found_beside
 
 
 def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = None) -> str:
@@ -51,11 +53,13 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = 
     for path, text in plan.files.items():
         lines += _written(text, literal_word(str(path)))
     lines += [f"cd {literal_word(str(Path(plan.cwd)))}"]
-    if typed is not None:
-        return "\n".join([*lines, typed]) + "\n"
     env = {name: value for name, value in plan.env.items() if not (left_to_slurm and name == VISIBLE_CARDS)}
+    if typed is not None:
+        own = variables([word for word in shlex.split(typed) if word != "env"]).env
+        before = shell_join((), {name: value for name, value in env.items() if name not in own})
+        return "\n".join([*lines, f"{before} {typed}".lstrip()]) + "\n"
     if plan.programs:
-        env = {name: _found_beside(plan.programs, value) for name, value in {"PATH": "${PATH}", **env}.items()}
+        env = {name: found_beside(plan.programs, value) for name, value in {"PATH": "${PATH}", **env}.items()}
     command = shell_join(plan.argv, env)
     if plan.slot.nodes > 1:
         lines += [f'export {HEAD}="$(hostname)"', 'export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"']
@@ -73,20 +77,6 @@ def _written(text: str, file: str) -> list[str]:
     while end in lines:
         end += "_"
     return [f"cat > {file} <<'{end}'", *lines, end]
-
-
-def _found_beside(programs: Path, text: str) -> str:
-    """Return a text in which the variable PATH has the folder of the trainer's Python first, as in a probe."""
-    first = (f"{programs}{os.pathsep}", False)
-    pieces = [
-        piece
-        for part in parts(text)
-        for piece in (
-            *([first] if part.is_reference and part.name == "PATH" else []),
-            (part.literal, part.is_reference),
-        )
-    ]
-    return referring(pieces)
 
 
 Best = Annotated[

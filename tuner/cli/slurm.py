@@ -68,7 +68,10 @@ class RunInJob:
             main()
         finally:
             if near_end and self.requeue:
-                ask_slurm("scontrol", "requeue", job)
+                try:
+                    ask_slurm("scontrol", "requeue", job)
+                except TunerError as error:  # the exit code of the command stays
+                    say(f"job {job} is not requeued: {error}")
 
 
 def queue_s(described: str) -> float | None:

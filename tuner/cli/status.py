@@ -91,12 +91,13 @@ def status(
         return
     print_tables(console, summary_table(rows), *front_tables(reader))
     facts = [(case.name, case.facts) for case in reader.cases]
+    is_to_train = any(row.best and not row.replay_of for row in rows)
     for line in (
         *(ladder(name, attributes.rungs) for name, attributes in facts if attributes.rungs),
         *(fitted(name, "the batch size", str(attributes.batch)) for name, attributes in facts if attributes.batch),
         *(f"{name}: {at_its_end(attributes.ended)}" for name, attributes in facts if attributes.ended),
         *notes(rows),
-        *([script_of_best(study, devices=None, storage=storage, runs=runs)] if any(row.best for row in rows) else []),
+        *([script_of_best(study, devices=None, storage=storage, runs=runs)] if is_to_train else []),
     ):
         console.print(line)
 

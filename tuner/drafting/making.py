@@ -118,11 +118,13 @@ def made_study(
         text = launch_text(name, drafted, wanted.launch)
     else:
         asked = None if wanted.yes or wanted.search else ask
+        was_there = (folder / "init").exists()
         try:
             text = _watched_text(name, drafted, wanted, folder, say, ask=asked, to_search=to_search)
         except KeyboardInterrupt:
-            _remove(folder / "init")
-            say("nothing was kept; rerun to start again")
+            if not was_there:
+                _remove(folder / "init")
+                say("nothing was kept; rerun to start again")
             raise
     spec = write_study(file, text, warn, say)
     if spec.launch:

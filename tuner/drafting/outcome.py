@@ -1,6 +1,5 @@
 """Says what a search has found for a command: its speed beside the user's own, what changes, and the line to copy."""
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -17,7 +16,7 @@ from tuner.probe import over, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, Config, escaped, find, launch_digest, shell_join
-from tuner.trainers.base import programs
+from tuner.trainers.base import found_beside, programs
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.config_files import copy_name, with_copies
 from tuner.trainers.template import fill, placeholders
@@ -108,9 +107,9 @@ def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence
     with reserved_port() as port:
         slot = replace(bench.slot(case, best_folder(case.name), config), port=port, to_train=True)
     facts = trainer.values(case, config, slot)
-    line = command_line(command, bench.spec.trainer.command, after, before, copies=copies, facts=facts)
-    folder = programs(bench.spec.trainer.python)  # of `--python`: a probe looks for programs there first
-    return f'PATH={shlex.quote(str(folder))}:"$PATH" {line}' if line and folder else line
+    beside = programs(bench.spec.trainer.python)
+    template = bench.spec.trainer.command
+    return command_line(command, template, after, before, copies=copies, facts=facts, beside=beside)
 
 
 def command_line(
@@ -121,12 +120,14 @@ def command_line(
     *,
     copies: Mapping[str, Path | str] = MappingProxyType({}),
     facts: Mapping[str, object] = MappingProxyType({}),
+    beside: Path | None = None,
 ) -> str | None:
     """Return a typed command with the values of a config in shell quoting: a shell starts what was measured.
 
     `template` is the study's command, and `own` are the values with which the command was typed. `copies`:
     a file as the command names it → the one to take. `facts` are the values of placeholders such as `{out_dir}`.
-    Returns None where the template no longer belongs to the command.
+    `beside`: the folder in which programs are looked for first, as in a probe. Returns None where the template no
+    longer belongs to the command.
     """
     typed = typed_command(command)
     if not (line := retyped(typed.words, template, values, own, facts)):
@@ -135,7 +136,10 @@ def command_line(
     searched = {name: placed[name] for name in typed.env.keys() & values.keys() - placeholders(template)}
     texts = {name: literal_text(value, placed) for name, value in typed.env.items()} | searched
     filled = {name: text for name, value in texts.items() for text in fill((value,), {**facts, **values})}
-    return shell_join(map(escaped, with_copies(line, copies)), {name: escaped(value) for name, value in filled.items()})
+    env = {name: escaped(value) for name, value in filled.items()}
+    if beside:
+        env["PATH"] = found_beside(beside, env.get("PATH", "${PATH}"))
+    return shell_join(map(escaped, with_copies(line, copies)), env)
 
 
 def _training(config: Standing) -> TrainingCounts | None:

@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import dropwhile
 from pathlib import Path, PurePath
 from statistics import fmean
 
@@ -40,6 +39,7 @@ from tuner.probe.progress_files import COUNTED, counts, read_processes
 from tuner.running.prober import run_in
 from tuner.study import StudySpec
 from tuner.trainers.command import CommandTrainer
+from tuner.trainers.template import program_place
 
 WAYS = (
     "give a longer start with --seconds 300, name a --preset, let the command print lines such as `step 12`, or copy "
@@ -272,10 +272,11 @@ def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watche
 
 def missing_script(words: Sequence[str], folder: Path) -> str | None:
     """Return the script that a command gives to Python, if it is not there; None where it is, or none is named."""
-    after = list(dropwhile(lambda word: word.startswith("-"), words[1:]))
+    place = program_place(words)
     is_python = re.fullmatch(r"python[\d.]*|torchrun", PurePath(words[0]).name) is not None
-    script = after[0] if is_python and after and after[0].endswith(".py") else None
-    return script if script and "{" not in script and not (folder / script).exists() else None
+    if place is None or not is_python or {"-m", "-c", "--no-python", "--no_python"} & set(words[:place]):
+        return None
+    return words[place] if "{" not in words[place] and not (folder / words[place]).exists() else None
 
 
 def used(reports: Sequence[Progress], samples: Sequence[DeviceSample], devices: Sequence[Device]) -> list[Used]:

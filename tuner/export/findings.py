@@ -178,23 +178,25 @@ def _precise(row: ConfigRow) -> str:
     return with_error(row.value, row.error, 2)
 
 
+def _makes(row: ConfigRow) -> str:
+    """Return how many times the best's samples/s a config makes, or how many it makes where the best's are unknown."""
+    speed = f"{row.times:.1f} times the best's" if row.times else with_error(row.samples_per_s or 0.0, None)
+    return f"#{row.trial} makes {speed} samples/s"
+
+
 def _faster(row: CaseSummary) -> Iterator[CaseFinding]:
     """Yield which configs make more samples/s than the best, and which of them learns more, as far as a race told."""
     fastest, rival = row.fastest, row.faster
     told = row.race or "no race has shown which of the two learns more in an hour"
     if fastest and not (rival and rival.trial == fastest.trial):
-        times = f"{fastest.times or 0.0:.1f} times the best's samples/s"
-        text = f"#{fastest.trial} makes {times}, and learns the same as the default; {told}"
+        text = f"{_makes(fastest)}, and learns the same as the default; {told}"
         yield CaseFinding(topic=Topic.FASTER, text=text)
     if rival:
         reads = f"{with_error(rival.value, rival.error)} {row.objective}"
         if rival.beside_best and row.best and rival.measured != row.best.measured:
             value, of_best = rival.beside_best
             reads = f"{value:.1f} {row.objective}, in sessions, where the best has {of_best:.1f}"
-        text = (
-            f"#{rival.trial} makes {rival.times or 0.0:.1f} times the best's samples/s, at {reads}, with "
-            f"{in_words(rival.config)}"
-        )
+        text = f"{_makes(rival)}, at {reads}, with {in_words(rival.config)}"
         if fastest and fastest.trial == rival.trial:
             text += f"; it learns the same as the default; {told}"
         action = (

@@ -18,7 +18,7 @@ from tuner.records import schema
 from tuner.records.case_record import CaseRecord, StudyAttributes
 from tuner.records.schema import STEPS, STUDIES, TRIALS, Rows, of_study, read_json
 from tuner.records.trial import COMPLETE, FAIL, FINISHED, RUNNING, TrialRecord, is_kept, read, stored_facts
-from tuner.records.urls import checked_url, of_sessions, remedy, shown
+from tuner.records.urls import DATABASE, checked_url, of_sessions, remedy, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +43,8 @@ def connect(url: str, *, filled_by: str = "tuner optimize") -> Engine:
     engine = engine_at(url)
     file = engine.url.database or ""
     if engine.dialect.name == "sqlite" and not file.startswith("file:") and not Path(file).exists():
-        others = sorted(path.parent.name for path in Path(file).parent.parent.glob(f"*/{Path(file).name}"))
+        runs = Path(file).parent.parent if Path(file).name == DATABASE else None
+        others = sorted(path.parent.name for path in runs.glob(f"*/{DATABASE}")) if runs else []
         instead = f"; name one that is there: --study {' or '.join(others)}" if others else ""
         raise StoreError(f"there is no study database {file} yet; `{filled_by}` creates it{instead}")
     with reading(engine) as connection:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from tuner.errors import TrainerError, installs
 from tuner.probe import HEAD, NODE_RANK, Device, ProbePlan, Slot, record
-from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value, complaints, escaped
+from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value, complaints, escaped, parts, referring
 
 
 class Limit(NamedTuple):
@@ -155,6 +155,20 @@ def own_plan(
 def programs(python: str | None) -> Path | None:
     """Return the folder of a Python that a study file names with its folder; None for any other."""
     return Path(interpreter(python)).parent if python and os.sep in python else None
+
+
+def found_beside(programs: Path, text: str) -> str:
+    """Return a text in which the variable PATH has the folder of the trainer's Python first, as in a probe."""
+    first = (f"{programs}{os.pathsep}", False)
+    pieces = [
+        piece
+        for part in parts(text)
+        for piece in (
+            *([first] if part.is_reference and part.name == "PATH" else []),
+            (part.literal, part.is_reference),
+        )
+    ]
+    return referring(pieces)
 
 
 Options = TypeVar("Options", bound=Strict)
