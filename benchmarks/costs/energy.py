@@ -96,7 +96,7 @@ def compared(readings: Sequence[Reading], window_s: float) -> list[tuple[float, 
         fine = [each for each in readings if begin_s <= each.t_s <= begin_s + window_s]
         coarse = [each.power_w for each in usual if begin_s <= each.t_s <= begin_s + window_s]
         instant = [each.instant_w for each in fine if each.instant_w is not None]
-        if len(fine) < 2 or not coarse:
+        if len(fine) < 2 or not coarse or not moves:
             continue
         if begin_s < moves[0].t_s or begin_s + window_s > moves[-1].t_s:
             continue

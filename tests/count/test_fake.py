@@ -26,7 +26,9 @@ for step, (inputs,) in enumerate(loader):
     inputs = inputs.cuda(non_blocking=True)
     with torch.autocast("cuda", dtype=torch.bfloat16):  # on CUDA, it computes powers in fp32
         assert (inputs[:1].bfloat16() ** 3).dtype is torch.float32
-        torch.pow(2.0, inputs[:1])
+        assert torch.pow(2.0, inputs[:1].bfloat16()).dtype is torch.float32
+        assert torch.softmax(input=inputs[:1].half(), dim=-1).dtype is torch.float32
+        assert (inputs[:1].double().sum().dtype, inputs[:1].int().sum().dtype) == (torch.float64, torch.int64)
     loss = torch.compile(model)(inputs).square().mean()
     scaler.scale(loss).backward()
     scaler.step(optimizer)

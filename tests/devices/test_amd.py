@@ -22,8 +22,8 @@ def pair() -> tuple[FakeAmdGpu, FakeAmdGpu]:
     return FakeAmdGpu(), FakeAmdGpu(asic={"market_name": "AMD Instinct MI300X", "asic_serial": "0xb5"})
 
 
-def amd(*gpus: FakeAmdGpu, init_error: int | None = None) -> Amd:
-    return Amd(lambda: FakeAmdsmi(*gpus, init_error=init_error))
+def amd(*gpus: FakeAmdGpu, init_error: int | None = None, handles_error: int | None = None) -> Amd:
+    return Amd(lambda: FakeAmdsmi(*gpus, init_error=init_error, handles_error=handles_error))
 
 
 def test_keeps_the_contract_and_measures_in_the_named_units() -> None:
@@ -98,9 +98,11 @@ def test_without_package_driver_or_card_there_are_no_amd_cards() -> None:
     def absent() -> ModuleType:
         raise NoDriverError("there is no AMD SMI on this machine")
 
-    for connect in (lambda: Amd(absent), lambda: amd(init_error=34), amd):
+    for connect in (lambda: Amd(absent), lambda: amd(init_error=34), lambda: amd(handles_error=31), amd):
         with pytest.raises(NoDriverError):
             connect()
     with pytest.raises(DeviceError, match="does not start") as refusal:
         amd(init_error=8)
     assert not isinstance(refusal.value, NoDriverError)
+    with pytest.raises(DeviceError, match="does not start"):  # no permission
+        amd(handles_error=10)

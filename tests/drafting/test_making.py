@@ -17,7 +17,7 @@ def test_what_was_there_before_a_stopped_first_run_stays(tmp_path: Path, monkeyp
     def stopped(line: str) -> None:
         raise KeyboardInterrupt
 
+    wanted = Wanted(devices="cpu:1", runs=Path())
     with pytest.raises(KeyboardInterrupt):
-        wanted = Wanted(devices="cpu:1", runs=Path())
         made_study(["python", "train.py", "--batch-size", "8"], wanted, stopped, warn=stopped)
     assert kept.exists()

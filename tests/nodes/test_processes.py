@@ -281,6 +281,9 @@ def test_where_a_lost_node_does_not_answer_the_copies_stay_for_the_next_tuner(
     processes.end()
     cluster.silent = {"b"}
     model.write_text("of a rank that nobody reaches")
+    for _ in range(2):
+        with pytest.raises(DeviceError):
+            nodes.occupancy()
     nodes.close()
     nodes.close()
     assert model.read_text() == "of a rank that nobody reaches"

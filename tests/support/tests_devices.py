@@ -373,9 +373,9 @@ class FakeAmdsmi(ModuleType):
 
     AmdSmiException = FakeAmdError
 
-    def __init__(self, *gpus: FakeAmdGpu, init_error: int | None = None) -> None:
+    def __init__(self, *gpus: FakeAmdGpu, init_error: int | None = None, handles_error: int | None = None) -> None:
         super().__init__("amdsmi")
-        self._gpus, self._init_error = gpus, init_error
+        self._gpus, self._init_error, self._handles_error = gpus, init_error, handles_error
         for name, part in {
             "amdsmi_get_gpu_asic_info": "asic",
             "amdsmi_get_gpu_activity": "activity",
@@ -390,6 +390,8 @@ class FakeAmdsmi(ModuleType):
             raise FakeAmdError(self._init_error)
 
     def amdsmi_get_processor_handles(self) -> list[FakeAmdGpu]:
+        if self._handles_error is not None:
+            raise FakeAmdError(self._handles_error)
         return list(self._gpus)
 
     def _answering(self, name: str, part: str) -> Callable[[FakeAmdGpu], dict[str, Any]]:

@@ -42,9 +42,13 @@ class Amd(Driver):
 
     def __init__(self, load: Callable[[], ModuleType] = library) -> None:
         smi = load()
-        super().__init__(smi, smi.AmdSmiException, smi.amdsmi_init)
-        handles = self.ask("the driver", smi.amdsmi_get_processor_handles, limit_s=self._open_s) or ()
-        self.handles = {self._name(place, handle): handle for place, handle in enumerate(handles)}
+
+        def start() -> Any:
+            smi.amdsmi_init()
+            return smi.amdsmi_get_processor_handles()
+
+        super().__init__(smi, smi.AmdSmiException, start)
+        self.handles = {self._name(place, handle): handle for place, handle in enumerate(self.started)}
         """The name of each card, as `VISIBLE` takes it, and its handle, in AMD SMI's order."""
         if not self.handles:
             raise NoDriverError("the AMD driver has no card")

@@ -99,7 +99,8 @@ class Driver:
         self._open_s = open_s
         self._calls = Calls(self.LIBRARY)
         try:
-            self._calls.make("", open_s, start)
+            self.started = self._calls.make("", open_s, start)
+            """What `start` has returned."""
         except TimeoutError as hanging:
             raise DeviceError(f"the {self.MAKER} driver hangs as it starts; {self.LOOK}") from hanging
         except error as failed:

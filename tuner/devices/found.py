@@ -184,13 +184,18 @@ def _chosen(indices: Sequence[int], cards: ShownCards) -> list[str]:
     return [cards.names[index] for index in indices]
 
 
-def part_of(source: DeviceSource, positions: Sequence[int], connect: Connect = Nvml) -> DeviceSource:
-    """Return some devices of a source by their positions, opened. Raises DeviceError when a card does not answer."""
+def part_of(
+    source: DeviceSource, positions: Sequence[int], connect: Connect = Nvml, memory_mib: float | None = None
+) -> DeviceSource:
+    """Return some devices of a source by their positions, opened; `memory_mib` as in `open_devices`.
+
+    Raises DeviceError when a card does not answer.
+    """
     chosen = [source.devices[position] for position in positions]
     uuids = [device.uuid for device in chosen if device.uuid is not None]
     if uuids and chosen[0].maker == AMD:
-        return AmdSource(Amd(), uuids)
-    return NvmlSource(connect(), uuids) if uuids else CpuSource(len(chosen))
+        return AmdSource(Amd(), uuids, memory_mib)
+    return NvmlSource(connect(), uuids, memory_mib) if uuids else CpuSource(len(chosen), memory_mib=memory_mib)
 
 
 THREADS = "OMP_NUM_THREADS"

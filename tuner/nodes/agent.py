@@ -100,7 +100,7 @@ def sole(name: str, limit_s: float) -> socket.socket:
 
 def serve(mailbox: Mailbox, opening: Opening, clock: Clock) -> None:
     """Open the devices, and meet requests until the tuner is gone."""
-    spec, process = opening.spec, None
+    spec, process, is_first_look = opening.spec, None, True
     source = open_devices(spec.devices, memory_mib=spec.environment.memory_mib)
     cards = Cards(source.devices)
 
@@ -109,9 +109,7 @@ def serve(mailbox: Mailbox, opening: Opening, clock: Clock) -> None:
         """Return so many devices, opened."""
         if count == len(source.devices):
             return source
-        if source.devices[0].is_gpu:
-            return part_of(source, range(count))
-        return open_devices(f"cpu:{count}", memory_mib=spec.environment.memory_mib)
+        return part_of(source, range(count), memory_mib=spec.environment.memory_mib)
 
     say("devices", host=socket.gethostname(), label=source.label, devices=[asdict(device) for device in source.devices])
     while not mailbox.is_gone.is_set():
@@ -122,7 +120,9 @@ def serve(mailbox: Mailbox, opening: Opening, clock: Clock) -> None:
                     plan = part_of_plan(part, opening.number, here.devices, launch_variables(spec, here))
                     process = watch(plan, here, mailbox, clock)
                 case Word.LOOK:  # all nodes have opened their devices, so nothing of an earlier tuner runs on any
-                    own_files.clean_up()
+                    if is_first_look:
+                        own_files.clean_up()
+                    is_first_look = False
                     left = process.left if process else None
                     say("cards", cards=[asdict(card) for card in cards.occupancy()], left=left)
                 case _:

@@ -216,14 +216,16 @@ class NodeProcesses:
         if not self._has_ended:
             self.quiet = self.lost or self._silent(QUIET_S)
             self._has_ended = True
+            have_all_ended = False
             try:
                 self._end_parts()
+                have_all_ended = not self._is_astray
             finally:
                 self._log.close()
-            if self._protection and self._is_astray:
-                self._unsettled.append(self._protection)
-            elif self._protection:
-                self._protection.close()
+                if self._protection and have_all_ended:
+                    self._protection.close()
+                elif self._protection:
+                    self._unsettled.append(self._protection)
         return self._code
 
     def _end_parts(self) -> None:

@@ -69,6 +69,8 @@ class Nodes:
         self._processes: NodeProcesses | None = None
         self._unsettled: list[Protection] = []
         """What keeps the person's files while ranks of a lost node may still write."""
+        self._silent = set[int]()
+        """The nodes whose watcher is lost, until a new one has answered."""
         self._is_closed = Event()
         Thread(target=self._beat, name="beats", daemon=True).start()
         try:
@@ -132,9 +134,10 @@ class Nodes:
         Where a lost node does not answer, the next tuner puts back the person's files, as after a kill of this one.
         """
         if self._unsettled:
-            with suppress(TunerError):
+            with suppress(TunerError, RuntimeError):  # Python 3.12 starts no thread as it ends
                 self._settle()
-            self._unsettled.clear()
+            while self._unsettled:
+                self._unsettled.pop().leave()
         self._is_closed.set()
         end(self._watchers, self._clock)
         self._watchers.clear()
@@ -144,8 +147,12 @@ class Nodes:
 
         A new watcher answers only when nothing of the lost one runs any more.
         """
-        if lost := [watcher.number for watcher in self._watchers if watcher.is_gone]:
-            self._opened(lost)
+        self._silent |= {watcher.number for watcher in self._watchers if watcher.is_gone}
+        if self._silent:
+            lost = [watcher for watcher in self._watchers if watcher.number in self._silent]
+            end([watcher for watcher in lost if not watcher.is_gone], self._clock)  # they have not answered before
+            self._opened(sorted(self._silent))
+            self._silent.clear()
         while self._unsettled:
             self._unsettled.pop().close()
 

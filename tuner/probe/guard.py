@@ -208,7 +208,7 @@ class PowerLimits:
         folder, _, prefix = self._prefix.rpartition("/")
         with contextlib.suppress(OSError):
             for name in os.listdir(folder):  # noqa: PTH208 - as below
-                if name.startswith(prefix):
+                if name.startswith(prefix) and os.path.islink(f"{folder}/{name}"):  # noqa: PTH114 - as below
                     guard = os.readlink(f"{folder}/{name}").partition(" ")[0]  # noqa: PTH115 - as below
                     pid = guard.split("/")[-2] if guard.count("/") > 1 else ""
                     if not (pid.isdigit() and identity(int(pid)) == guard):

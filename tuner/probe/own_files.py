@@ -125,6 +125,8 @@ class View:
                 _keep_caches(self._store.path / f"{number}" / _UPPER, folder)
         self._store.close()
 
+    leave = close
+
 
 class Copies:
     """Copies of the files of some folders. Those that have changed are put back when the command has ended."""
@@ -167,6 +169,11 @@ class Copies:
         with suppress(OSError):
             put_back(self._store.path)
         self._store.close()
+
+    def leave(self) -> None:
+        """Leave the copies to the next tuner, which puts them back."""
+        self._is_over.set()
+        self._store.leave()
 
 
 Protection = View | Copies
@@ -219,9 +226,12 @@ def _files(folders: Sequence[Path], out_dir: Path) -> Iterator[tuple[Path, os.st
             skipped = {name for name in inner if _CACHE.fullmatch(name) or Path(folder, name) == own} | _SKIPPED
             inner[:] = [name for name in inner if name not in skipped]
             for path in (Path(folder, name) for name in names):
-                with suppress(FileNotFoundError):  # another program may take it away
-                    if stat.S_ISREG((status := path.lstat()).st_mode):
-                        yield path, status
+                try:
+                    status = path.lstat()
+                except (FileNotFoundError, NotADirectoryError):  # another program may take it away
+                    continue
+                if stat.S_ISREG(status.st_mode):
+                    yield path, status
 
 
 def _state(status: os.stat_result) -> list[int]:
@@ -343,6 +353,11 @@ class Store:
         """Remove the store, as far as that is possible. Harmless to repeat."""
         if self._handle is not None:
             _remove(self.path)
+            self.leave()
+
+    def leave(self) -> None:
+        """Hold the store no longer."""
+        if self._handle is not None:
             os.close(self._handle)
             self._handle = None
 

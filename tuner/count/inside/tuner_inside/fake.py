@@ -135,6 +135,11 @@ def _redirection(torch, memory):
     homes = (torch, torch.Tensor, functional)
     in_float = {getattr(home, name) for home in homes for name in IN_FLOAT if hasattr(home, name)}
 
+    def in_fp32(value):
+        """Return a tensor of 16 bits in fp32, and anything else as it is."""
+        is_half = isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16)
+        return value.float() if is_half else value
+
     def card_in(values):
         """Return whether a device among some values is a card; None where no value is a device."""
         for value in values:
@@ -166,9 +171,9 @@ def _redirection(torch, memory):
                 return _dropped(torch, *args, **kwargs)
             if function is functional.scaled_dot_product_attention:  # with it, the CPU keeps what CUDA does not
                 args, kwargs = args[:4], dict(kwargs, dropout_p=0.0)
-            first = args[0] if args and function in in_float and torch.is_autocast_enabled("cpu") else None
-            if isinstance(first, torch.Tensor) and first.is_floating_point():
-                args = (first.float(), *args[1:])
+            if function in in_float and torch.is_autocast_enabled("cpu"):
+                args = tuple(map(in_fp32, args))
+                kwargs = {name: in_fp32(value) for name, value in kwargs.items()}
             return function(*args, **kwargs)
 
         def _to(self, function, args, kwargs):
