@@ -125,16 +125,15 @@ def open_devices(
     auto, by_index = re.fullmatch(r"auto(?::([1-9]\d{0,9}))?", spec), re.fullmatch(r"\d{1,9}(,\d{1,9})*", spec)
     if not auto and not by_index:
         raise DeviceError(f"devices {spec!r} is none of: auto, auto:CARDS, cpu, cpu:RANKS, or CUDA indices such as 0,1")
-    for cards in _shown_cards(connect, cuda_order, connect_amd):
+    absent = list[str]()
+    for cards in _shown_cards(connect, cuda_order, connect_amd, absent):
         if auto is None:
             return cards.opened(_chosen([int(index) for index in spec.split(",")], cards), memory_mib)
         if cards.names:
             return cards.opened(cards.names[: int(auto[1] or len(cards.names))], memory_mib)
     if auto is None:
         ranks = spec.count(",") + 1
-        raise DeviceError(
-            f"devices {spec} names GPUs, but there is no NVIDIA driver and no AMD driver; `cpu:{ranks}` needs no GPU"
-        )
+        raise DeviceError(f"devices {spec} names GPUs, but {' and '.join(absent)}; `cpu:{ranks}` needs no GPU")
     return CpuSource(2, memory_mib=memory_mib)
 
 
@@ -145,14 +144,23 @@ class ShownCards(NamedTuple):
     opened: Callable[..., DeviceSource]
 
 
-def _shown_cards(connect: Connect, cuda_order: CudaOrder, connect_amd: Callable[[], Amd]) -> Iterator[ShownCards]:
-    """Yield the cards of each maker whose driver is here, in the order of CUDA or ROCm."""
-    with suppress(NoDriverError):
+def _shown_cards(
+    connect: Connect, cuda_order: CudaOrder, connect_amd: Callable[[], Amd], absent: list[str]
+) -> Iterator[ShownCards]:
+    """Yield the cards of each maker whose driver is here, in the order of CUDA or ROCm.
+
+    `absent` gets why the others are not.
+    """
+    try:
         nvml = connect()
         yield ShownCards(cuda_order(nvml.uuids()), partial(NvmlSource, nvml))
-    with suppress(NoDriverError):
+    except NoDriverError as error:
+        absent.append(str(error))
+    try:
         amd = connect_amd()
         yield ShownCards(shown(list(amd.handles)), partial(AmdSource, amd))
+    except NoDriverError as error:
+        absent.append(str(error))
 
 
 def spare_cards(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> int:

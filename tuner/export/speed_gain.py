@@ -118,11 +118,13 @@ def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> 
 def whole_training(gained: Gain, own: Standing, best: Standing, name: str) -> Iterator[str]:
     """Yield the gain of a whole training, its steps and its pauses, where these are known of both configs."""
     if gained.overall and gained.times:
-        before, after = (100 * (_step_share(config) or 0.0) for config in (own, best))
-        shares = f"steps are {before:.0f} % of the time of {name} and {after:.0f} % of that of the best"
         times = with_error(gained.times, gained.error, 2)
-        faster = f"over the whole training the best is {times} times as fast as {name}"
-        yield "; ".join([faster, shares, *_pauses(own, best)[:1]])
+        texts = [f"over the whole training the best is {times} times as fast as {name}"]
+        before, after = (_step_share(config) for config in (own, best))
+        if before and after:
+            shares = f"{100 * before:.0f} % of the time of {name} and {100 * after:.0f} % of that of the best"
+            texts.append(f"steps are {shares}")
+        yield "; ".join([*texts, *_pauses(own, best)[:1]])
 
 
 def _pauses(own: Standing, best: Standing) -> list[str]:
