@@ -5,24 +5,24 @@ of them. Only small tensors on the host that hold nothing random have data, beca
 The process ends after `STEPS` optimizer steps: the first one makes the optimizer's states, the second one needs most.
 """
 
+import itertools
 import json
 import os
 import sys
 import weakref
 from types import SimpleNamespace
 
+from tuner_inside.allocator import Allocator
 from tuner_inside.imports import when_imported
 
 STEPS = 2
 """The optimizer steps to see."""
 SMALL = 4096
 """The most elements of a tensor that has data. Models read their sizes and rates from a few hundred."""
-BLOCK = 512
-"""The bytes in which torch's allocator hands out memory (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize)."""
 
 
 def install(path):
-    """Use fake tensors from torch's import on, and write to the file `path` how much memory they would take."""
+    """Use fake tensors from torch's import on, and write to the file `path` what torch would take from the card."""
     os.environ.update(PYTORCH_JIT="0", TORCH_COMPILE_DISABLE="1", TORCHDYNAMO_DISABLE="1")
     when_imported("torch", lambda torch: _begin(torch, path))
 
@@ -40,13 +40,12 @@ def _begin(torch, path):
     memory.__enter__()
     _pretend_ranks(torch)
     _redirection(torch, memory)().__enter__()
-    steps = []
+    steps = itertools.count(1)
 
     def stepped(*_):
-        steps.append(memory.peak)
-        if len(steps) >= STEPS:
+        if next(steps) >= STEPS:
             with open(path, "w") as file:
-                json.dump({"peak_bytes": memory.peak, "steps": len(steps)}, file)
+                json.dump({"taken_bytes": memory.allocator.taken}, file)
             sys.stdout.flush()
             os._exit(0)
 
@@ -54,21 +53,21 @@ def _begin(torch, path):
 
 
 def _tracker(torch):
-    """Return the class of what follows how many bytes all tensors hold."""
+    """Return the class of what follows which tensors are on the card."""
     from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves, tree_map_only
 
     class Memory(TorchDispatchMode):
-        """Follows the bytes on the card: those of tensors made there, moved there, or computed from such tensors."""
+        """Gives memory to the tensors on the card: those made there, moved there, or computed from such tensors."""
 
         def __init__(self):
             super().__init__()
-            self.now = self.peak = 0
+            self.allocator = Allocator()
             self.forced = None
             """Whether the tensors that are made now are on the card; None where their inputs decide."""
             self._held = {}
-            """The storage's address → a weak reference, and its bytes on the card."""
+            """The storage's address → a weak reference, and its block on the card; None where it is on the host."""
 
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             kwargs = kwargs or {}
@@ -83,7 +82,7 @@ def _tracker(torch):
         def has(self, tensor):
             """Return whether a tensor is on the card."""
             storage = _storage(tensor)
-            return storage is not None and self._held.get(storage._cdata, (None, 0))[1] > 0
+            return storage is not None and self._held.get(storage._cdata, (None, None))[1] is not None
 
         def moved(self, tensor, to_card):
             """Return a tensor on the card, or off it: a copy where it is not there yet."""
@@ -104,13 +103,13 @@ def _tracker(torch):
             if storage is None or storage._cdata in self._held:
                 return
             key = storage._cdata
-            size = -(-storage.nbytes() // BLOCK) * BLOCK if on_card else 0
-            self._held[key] = (weakref.ref(storage, lambda _: self._free(key)), size)
-            self.now += size
-            self.peak = max(self.peak, self.now)
+            block = self.allocator.take(storage.nbytes()) if on_card else None
+            self._held[key] = (weakref.ref(storage, lambda _: self._free(key)), block)
 
         def _free(self, key):
-            self.now -= self._held.pop(key)[1]
+            _, block = self._held.pop(key)
+            if block:
+                self.allocator.give(*block)
 
     def tensors_in(tree):
         return [each for each in tree_leaves(tree) if isinstance(each, torch.Tensor)]
