@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from tuner.devices.found import spare_cards
 from tuner.devices.power import check_power
 from tuner.devices.rapl import COUNTERS
-from tuner.drafting.making import Wanted, made_study
-from tuner.drafting.outcome import Told, told
+from tuner.drafting.making import Wanted, make_study
+from tuner.drafting.outcome import CommandOutcome, outcome_of
 from tuner.errors import StudyError
 from tuner.export import SpeedGain, StudyReader, connect, export_study, gain, in_use, prepare_folder
 from tuner.export.recorded_table import Table
@@ -24,7 +24,7 @@ from tuner.running.job import Budget, Job, open_job, within
 from tuner.running.loop import optimize as work_on
 from tuner.running.prober import open_prober
 from tuner.running.workbench import Workbench, cases_to_search, open_workbench
-from tuner.study import Case, Config, StudySpec, Value, written
+from tuner.study import Case, Config, StudySpec, Value, value_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -203,7 +203,7 @@ def optimize(
     runs = Path(runs)
     if command:
         wanted = Wanted(
-            search=[f"{flag}={','.join(map(written, values))}" for flag, values in (search or {}).items()] or None,
+            search=[f"{flag}={','.join(map(value_text, values))}" for flag, values in (search or {}).items()] or None,
             name=name,
             devices=devices,
             free_batch=free_batch,
@@ -211,7 +211,7 @@ def optimize(
             yes=True,
             runs=runs,
         )
-        study, devices = made_study(command, wanted, say, warn=say, to_search=True), None
+        study, devices = make_study(command, wanted, say, warn=say, to_search=True), None
     table = Path(replay) if replay else None
     ready = open_search(str(study), cases=cases, devices=devices, replay=table, runs=runs, say=say)
     prepare_folder(ready.bench.folder)
@@ -226,5 +226,5 @@ def optimize(
 def result_of(ready: Search, url: str, outcomes: Sequence[CaseOutcome], command: Sequence[str] = ()) -> Result:
     """Return the result of a search that has ended; `command` is what a person typed, if the study was made of it."""
     study = StudyReader(connect(url), ready.bench.spec.name)
-    best = told(ready.bench, study.cases[0], command) if command and study.cases else Told()
+    best = outcome_of(ready.bench, study.cases[0], command) if command and study.cases else CommandOutcome()
     return Result(study=study, outcomes=tuple(outcomes), lines=best.lines, command=best.command)

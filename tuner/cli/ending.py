@@ -18,7 +18,7 @@ from tuner.export import (
     gain_text,
     in_words,
     measured_otherwise,
-    shared,
+    merged_lines,
     trials,
     with_error,
 )
@@ -67,15 +67,15 @@ def _speed(row: CaseSummary) -> str:
 
 def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[CaseSummary]) -> Iterator[str]:
     """Yield what each case's best is, what cases without a best need, what limits a single case, and one doubt."""
-    yield from shared((row.case, in_words(row.best.config, row.best.total_batch)) for row in rows if row.best)
-    yield from shared((row.case, text) for row in rows if (text := measured_otherwise(row)))
+    yield from merged_lines((row.case, in_words(row.best.config, row.best.total_batch)) for row in rows if row.best)
+    yield from merged_lines((row.case, text) for row in rows if (text := measured_otherwise(row)))
     known = [(row, finding) for row in rows for finding in findings(row)]
     failed = [(row.case, str(found)) for row, found in known if found.topic is Topic.RESULT and row.without_success]
-    yield from shared(failed)
+    yield from merged_lines(failed)
     if len(rows) == 1 and rows[0].best and rows[0].bound:
         yield f"limited by: {rows[0].bound.limit}"
     doubts = chain.from_iterable(
-        shared((row.case, str(found)) for row, found in known if found.topic is topic) for topic in DOUBTS
+        merged_lines((row.case, str(found)) for row, found in known if found.topic is topic) for topic in DOUBTS
     )
     if doubt := next(chain(doubts, at_the_top(bench, cases, rows)), None):
         yield doubt

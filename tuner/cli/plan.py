@@ -121,7 +121,7 @@ def plan(
     if member is not None and not best:
         raise StudyError("--trial is for the best config; give --best too")
     opened = job_bench if launcher == "slurm" else open_workbench
-    options.need_own(study if best else None, storage, runs)
+    options.need_own_study(study if best else None, storage, runs)
     bench = _with_fixed_values(opened(study, devices=devices, runs=runs), storage)
     chosen = chosen_cases(bench, cases)
     planned = list(_found(bench, chosen, storage, member) if best else _as_set(bench, chosen, settings or []))
@@ -142,7 +142,7 @@ def plan(
         for line in (*remarks, *foreseen):
             options.comment(line)
         options.say(f"# {case.name}: {json.dumps(config)}".replace("\n", " "))
-        options.copied(script(made, left_to_slurm=launcher == "slurm", typed=typed))
+        options.print_to_copy(script(made, left_to_slurm=launcher == "slurm", typed=typed))
     if broken:
         raise TrainerError("\n".join([f"no script for {len(broken)} of {len(chosen)} case(s):", *broken]))
 
@@ -241,7 +241,7 @@ def _origin(bench: Workbench, case: Case, view: CaseView, member: Standing) -> I
     yield _measured(view, member)
     yield from (str(finding) for finding in findings(summary(view)) if finding.topic is Topic.CHOICE)
     here = bench.device_names
-    there = view.kept.devices or here
+    there = view.record.devices or here
     if isinstance(bench.source, AbsentDevices):  # those of a job, on a node that is not known yet
         if len(there) != len(here):
             yield f"measured on {len(there)} device(s), and a job has {len(here)}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -18,18 +18,22 @@ from tuner.probe import LOADED, WITHOUT_PAUSE, duration
 from tuner.records.trial import OK, PRUNED
 from tuner.running import events
 
-Line = tuple[str, str]
-"""A text, and one of rich's styles."""
+
+class StyledLine(NamedTuple):
+    """A line of text, and one of rich's styles."""
+
+    text: str
+    style: str
 
 
-def line(event: events.Event) -> Line | None:
+def line(event: events.Event) -> StyledLine | None:
     """Return the line for an event; None for an event without a line."""
     style = ""
     match event:
         case events.ProbeEnded():
-            text, style = f"  {_trial(event)}", _style(event)
+            text, style = f"  {_trial_line(event)}", _style(event)
         case events.CaseStarted():
-            text, style = f"case {event.case}: {_begun(event)}", "bold"
+            text, style = f"case {event.case}: {_progress_at_start(event)}", "bold"
         case events.CalibrationStarted():
             text = f"case {event.case}: {to_be_made(event.rungs)}"
         case events.LadderFixed():
@@ -44,17 +48,17 @@ def line(event: events.Event) -> Line | None:
             text, style = f"case {event.case}: {event.ending}, {event.probed} trial(s) this time{again}{why}", "bold"
         case _:
             return None
-    return text, style
+    return StyledLine(text, style)
 
 
 def _style(event: events.ProbeEnded) -> str:
-    """Return the style of a trial's line: that of the best so far, of a value, of a stopped probe, or of a failure."""
-    usual = {OK: "green", PRUNED: "yellow"}
-    return "bold green" if event.leads else usual.get(event.status, "red")
+    """Return the style of a trial's line, by whether it is the best so far and how it ended; red is for a failure."""
+    style_of = {OK: "green", PRUNED: "yellow"}
+    return "bold green" if event.leads else style_of.get(event.status, "red")
 
 
-def _begun(event: events.CaseStarted) -> str:
-    """Return how far a case had come when the work on it began."""
+def _progress_at_start(event: events.CaseStarted) -> str:
+    """Return in words how far a case had come when the work on it began, and what has changed since."""
     saved = f", {event.saved} of them saved only now" if event.saved else ""
     retried = f", {event.to_repeat} interrupted trial(s) will be repeated" if event.to_repeat else ""
     of_target = "" if event.target is None or event.finished > event.target else f" of {event.target}"
@@ -63,27 +67,27 @@ def _begun(event: events.CaseStarted) -> str:
     return f"{event.finished}{of_target} trials done{saved}{retried}{since}{verify}"
 
 
-def _trial(event: events.ProbeEnded) -> str:
+def _trial_line(event: events.ProbeEnded) -> str:
     """Return the line of a probe that has ended."""
-    number = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
-    why = "".join(f"{';' if event.values or place else ':'} {note}" for place, note in enumerate(event.notes))
+    values = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
+    notes = "".join(f"{';' if event.values or place else ':'} {note}" for place, note in enumerate(event.notes))
     took = duration(event.seconds) + (", measured again without a session" if event.confirms else "")
     took += f", from {event.origin}" if event.origin else ""
-    place = f" (trial {event.finished} of {event.target})" if event.counts else ""
-    outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{number}{_rank(event)}{why}"
-    return f"#{event.trial}{place} {outcome} ({took}{_left(event)})"
+    turn = f" (trial {event.finished} of {event.target})" if event.counts else ""
+    outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{values}{_standing(event)}{notes}"
+    return f"#{event.trial}{turn} {outcome} ({took}{_time_left(event)})"
 
 
-def _rank(event: events.ProbeEnded) -> str:
-    """Return that the config is the best so far, or its mean where it was the best and has been measured again."""
+def _standing(event: events.ProbeEnded) -> str:
+    """Return in words that the config is the best so far, with its mean if it was measured again; otherwise empty."""
     best = event.best
     if best and best.trial == event.trial and best.readings > 1:
         return f", confirmed: mean {with_error(best.value, best.error)} of {best.readings}"
     return ", best so far" if event.leads else ""
 
 
-def _left(event: events.ProbeEnded) -> str:
-    """Return after how long the search probably ends."""
+def _time_left(event: events.ProbeEnded) -> str:
+    """Return in words after how long the search probably ends; empty where that is unknown."""
     return f"; about {duration(event.left_s)} left" if event.left_s else ""
 
 
@@ -99,6 +103,7 @@ class Bars:
     """Takes events in, and shows a bar for each case that runs and for each probe."""
 
     def __init__(self, console: Console) -> None:
+        """The bars appear on `console` once `progress` is entered as a context."""
         self.progress = Progress(
             TextColumn("{task.description}", markup=False),
             MofNCompleteColumn(),
@@ -131,7 +136,8 @@ class Bars:
                 self._tell_left(event, 0.0)
             case events.ProbeRunning() if started := self._probed.get(worker):
                 usual = event.usual_iterations if event.phase == "measuring" else None
-                texts = [_phase(event), *_busy(event, self._devices.get(worker, ())), in_words(started.config)]
+                busy = _utilisation(event, self._devices.get(worker, ()))
+                texts = [_phase(event), *busy, in_words(started.config)]
                 self._show("probe", worker, completed=event.iteration or 0, total=usual, text="; ".join(texts))
                 self._tell_left(started, event.seconds)
             case events.ProbeEnded():
@@ -165,10 +171,12 @@ class Bars:
         return f"best {figure(best.value)} {unit}{times}"
 
     def _tell_left(self, probe: events.ProbeStarted, spent_s: float) -> None:
+        """Show how long the search of a case still takes, `spent_s` seconds after the probe began."""
         left = "" if probe.left_s is None else f"about {duration(max(probe.left_s - spent_s, 1.0))} left, "
         self._show("case", probe.case, text=f"{left}{self._best.get(probe.case, '')}")
 
     def _show(self, kind: str, name: str, **fields: Any) -> None:
+        """Set the fields of a bar, which is added if it is new; without a description it has its name."""
         row = self._rows.get((kind, name))
         if row is None:
             self._rows[kind, name] = self.progress.add_task(**{"description": name, "text": "", **fields})
@@ -176,6 +184,7 @@ class Bars:
             self.progress.update(row, **fields)
 
     def _hide(self, kind: str, name: str) -> None:
+        """Remove a bar, if it is shown."""
         if (row := self._rows.pop((kind, name), None)) is not None:
             self.progress.remove_task(row)
 
@@ -184,12 +193,12 @@ def _phase(event: events.ProbeRunning) -> str:
     """Return what a running probe does, and what it has measured so far."""
     if event.phase != "measuring":
         return f"{event.phase}, {duration(event.seconds)}"
-    known = "" if event.value is None else f", {numbers((event.value,), event.error, event.samples_per_s)} so far"
-    return f"{duration(event.seconds)}{known}"
+    value = "" if event.value is None else f", {numbers((event.value,), event.error, event.samples_per_s)} so far"
+    return f"{duration(event.seconds)}{value}"
 
 
-def _busy(event: events.ProbeRunning, devices: Sequence[str]) -> Iterator[str]:
-    """Yield how busy each device was since the last event."""
+def _utilisation(event: events.ProbeRunning, devices: Sequence[str]) -> Iterator[str]:
+    """Yield one text with how busy each device was since the last event; nothing where that is unknown."""
     known = [(device, share) for device, share in zip(devices, event.utilisation, strict=False) if share is not None]
     if known:
         yield f"busy: {', '.join(f'{device} {share:.0f} %' for device, share in known)}"
@@ -219,23 +228,24 @@ class LineScreen(Screen):
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._told: set[str] = set()
+        self._common_notes: set[str] = set()
+        """The notes common to most trials that were printed already, by the phrase that they have."""
 
     def show(self, event: events.Event, worker: str = "") -> None:
         """Print the line of an event, behind the name of its worker."""
         if isinstance(event, events.ProbeEnded):
-            event = replace(event, notes=tuple(self._news(event.notes)))
+            event = replace(event, notes=tuple(self._take_new(event.notes)))
         if shown := line(event):
-            text, style = shown
-            self.say(f"{worker}: {text.strip()}" if worker else text, style)
+            self.say(f"{worker}: {shown.text.strip()}" if worker else shown.text, shown.style)
 
-    def _news(self, notes: Sequence[str]) -> Iterator[str]:
-        """Yield notes, without those that were said of an earlier trial and are alike for most trials."""
+    def _take_new(self, notes: Sequence[str]) -> Iterator[str]:
+        """Yield notes, those that most trials have only once; the notes that are yielded count as printed."""
         for note in notes:
-            kind = next((phrase for phrase in (LOADED, WITHOUT_PAUSE) if phrase in note), "")
-            if kind not in self._told:
+            phrase = next((phrase for phrase in (LOADED, WITHOUT_PAUSE) if phrase in note), None)
+            if phrase not in self._common_notes:
                 yield note
-            self._told |= {kind} - {""}
+            if phrase:
+                self._common_notes.add(phrase)
 
     def say(self, text: str, style: str = "") -> None:
         """Print a line."""
@@ -267,6 +277,7 @@ class LiveScreen(Screen):
     """The seconds that the end of a command waits for a terminal that takes no text, for example after Ctrl-S."""
 
     def __init__(self, console: Console) -> None:
+        """Start the thread that prints to `console`."""
         self._lines = LineScreen(console)
         self._bars = Bars(console)
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -292,6 +303,7 @@ class LiveScreen(Screen):
         self._thread.join(self.close_s)
 
     def _run(self) -> None:
+        """Do what is to be shown, in order, until None comes."""
         with suppress(OSError), self._bars.progress:  # OSError: the terminal is gone
             for task in iter(self._tasks.get, None):
                 task()

@@ -25,12 +25,12 @@ from tuner.export.wording import (
     in_use,
     in_words,
     markdown,
+    merged_lines,
     no_best,
     printable,
     remedy,
     score_text,
     sentences,
-    shared,
     trials,
     with_error,
 )

@@ -38,7 +38,7 @@ from tuner.study.space import (
     launched,
     rung_of,
     same_launch,
-    written,
+    value_text,
 )
 from tuner.study.spec import (
     INVERSES,
