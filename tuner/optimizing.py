@@ -74,16 +74,18 @@ def open_search(
 ) -> Search:
     """Return a study that is ready to be searched, on its devices or on the table `replay`.
 
-    Raises StudyError, TrainerError or DeviceError where the study, a case or a device cannot be used.
+    The other arguments are those of `optimize`; `prices` is a file of prices. Raises StudyError, TrainerError or
+    DeviceError where the study, a case or a device cannot be used.
     """
     if replay is None:
         bench = open_workbench(study, devices=devices, prices=prices, runs=runs)
         check_energy(bench.spec, bench.source)
         check_power(bench.spec, bench.devices)
         if spare := spare_cards(bench.spec.devices_for(devices)):
-            each = len(bench.devices)
-            more = f"; `tuner optimize --workers {spare // each + 1}` searches on them, too" if spare >= each else ""
-            say(f"the study wants {each} card(s), so {spare} more stay free{more}")
+            wanted = len(bench.devices)
+            workers = spare // wanted + 1
+            hint = f"; `tuner optimize --workers {workers}` searches on them, too" if spare >= wanted else ""
+            say(f"the study wants {wanted} card(s), so {spare} more stay free{hint}")
         prober = open_prober(bench, say)
     elif cases or devices or prices:
         options = "--cases, --devices and --prices"
@@ -127,7 +129,7 @@ class Result:
     outcomes: tuple[CaseOutcome, ...]
     """How the work on each case ended."""
     lines: tuple[str, ...] = ()
-    """What the person who typed a command is told; empty for a study."""
+    """Lines about the result for the person who typed a command; empty for a study."""
     command: str | None = None
     """The command line with the best config's values, in shell quoting; None where nothing is faster."""
 
@@ -143,8 +145,8 @@ class Result:
 
         It is that of the whole training where the pauses of both are known, otherwise that of the steps.
         """
-        found = gain(self.study.cases[0]) if self.study.cases else None
-        return SpeedGain(found.times, found.error) if found and found.times else None
+        of_best = gain(self.study.cases[0]) if self.study.cases else None
+        return SpeedGain(of_best.times, of_best.error) if of_best and of_best.times else None
 
     def trials(self) -> "pd.DataFrame":
         """Return a row per trial, with the columns of `trials.tsv`."""
@@ -226,5 +228,5 @@ def optimize(
 def result_of(ready: Search, url: str, outcomes: Sequence[CaseOutcome], command: Sequence[str] = ()) -> Result:
     """Return the result of a search that has ended; `command` is what a person typed, if the study was made of it."""
     study = StudyReader(connect(url), ready.bench.spec.name)
-    best = outcome_of(ready.bench, study.cases[0], command) if command and study.cases else CommandOutcome()
-    return Result(study=study, outcomes=tuple(outcomes), lines=best.lines, command=best.command)
+    for_command = outcome_of(ready.bench, study.cases[0], command) if command and study.cases else CommandOutcome()
+    return Result(study=study, outcomes=tuple(outcomes), lines=for_command.lines, command=for_command.command)

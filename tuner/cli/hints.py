@@ -170,12 +170,9 @@ def safe_rungs(study: StudyReader) -> list[str]:
     groups = grouped(study.cases, lambda case: case.method)
     if len(groups) > 1:
         groups["all cases"] = study.cases
-    texts: list[tuple[str, str]] = []
-    for group, cases in groups.items():
-        rung = safe_rung(cases)
-        size = f"no {ladder}" if rung is None else f"{ladder} {rung}"
-        texts.append((group, f"{size} is known to be safe for every case"))
-    return merged_lines(texts)
+    rungs = {group: safe_rung(cases) for group, cases in groups.items()}
+    sizes = {group: f"no {ladder}" if rung is None else f"{ladder} {rung}" for group, rung in rungs.items()}
+    return merged_lines((group, f"{size} is known to be safe for every case") for group, size in sizes.items())
 
 
 def recorded(case: Case, configs: Sequence[Config], table: "RecordedTable | None") -> str:

@@ -150,8 +150,8 @@ class Deferred(TyperCommand):
         app_of_one_command.command(self.name, cls=_OneCommand, epilog=example)(getattr(imported, function))
         command = get_command(app_of_one_command)
         takes_command = any(parameter.name == "command" for parameter in command.params)
-        groups = {panel: names for panel, names in _PANELS.items() if takes_command or panel != "The command"}
-        panel_of = {name: panel for panel, names in groups.items() for name in names}
+        panels = {panel: names for panel, names in _PANELS.items() if takes_command or panel != "The command"}
+        panel_of = {name: panel for panel, names in panels.items() for name in names}
         if command.callback and {"study", "runs"} <= {parameter.name for parameter in command.params}:
             command.callback = partial(_with_its_study, str(self.name), command.callback)
         for parameter in command.params:

@@ -100,9 +100,12 @@ TABLES = "tables"
 """The folder of a study's recorded tables, inside the study's own folder."""
 
 
-def load_shown(console: Console, study: str) -> StudySpec:
-    """Return a study, after printing what stands in for it and which keys have no effect. Raises StudyError."""
-    spec = load(study)
+def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudySpec:
+    """Return a study, after printing what stands in for it and which keys have no effect; `to_show`: see `load`.
+
+    Raises StudyError.
+    """
+    spec = load(study, to_show=to_show)
     for line in stand_in(spec, study):
         console.print(line)
     return spec
@@ -127,11 +130,7 @@ def open_shown(console: Console, study: str, storage: str | None, runs: Path, fi
     if is_replay(study, runs):
         spec, folder = load(study.removesuffix(REPLAYED), fall_back=False, to_show=True), (runs / study).resolve()
         return ShownStudy(spec, folder, database_url(storage, folder, file))
-    spec = _replaced_with_results(study, storage, runs)
-    if spec is None:
-        spec = load(study, to_show=True)
-        for line in stand_in(spec, study):
-            console.print(line)
+    spec = _replaced_with_results(study, storage, runs) or load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
     return ShownStudy(spec, folder, database_url(storage, folder, file))
 

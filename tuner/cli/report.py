@@ -46,9 +46,8 @@ def report(
     names = None if trainable is None else [case.name for case in trainable]
     if served:
         _serve(console, url, port, lambda reader: gather(reader, folder, names), lines, spec.name)
-    options.print_written(
-        console, [write_report(path, url, spec.name, folder, trainable=names, form=form, lines=lines)]
-    )
+    path = write_report(path, url, spec.name, folder, trainable=names, form=form, lines=lines)
+    options.print_written(console, [path])
 
 
 Lines = Callable[[StudyFacts], Mapping[str, str]]

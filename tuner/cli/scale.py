@@ -209,7 +209,7 @@ def scale(
         subjects = [of_study(bench, chosen, first_config(bench, chosen, settings or []), chosen_sizes)]
     else:
         subjects = _built_in(workloads or NAMES, chosen_sizes, source, seconds)
-    results = _results_without_points(source, subjects, over_nodes=over_nodes)
+    results = _empty_results(source, subjects, over_nodes=over_nodes)
     path = out or runs / "scale" / f"{results.written_at.replace(':', '-')}.json"
     results = campaign.begun(path, results)
     routes = campaign.routes(results.links, on_gpu=results.on_gpu, over_nodes=over_nodes)
@@ -263,7 +263,7 @@ def _built_in(
     return [built_in(name, gpu=gpu, window_s=seconds, sizes=sizes) for name in dict.fromkeys(names)]
 
 
-def _results_without_points(source: DeviceSource, subjects: Sequence[campaign.Scaled], *, over_nodes: bool) -> Results:
+def _empty_results(source: DeviceSource, subjects: Sequence[campaign.Scaled], *, over_nodes: bool) -> Results:
     """Return results that say what is measured on which machine, and have no measurement yet."""
     return Results(
         written_at=datetime.now(UTC).isoformat(timespec="seconds"),

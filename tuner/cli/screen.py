@@ -75,7 +75,8 @@ def _trial_line(event: events.ProbeEnded) -> str:
     took += f", from {event.origin}" if event.origin else ""
     turn = f" (trial {event.finished} of {event.target})" if event.counts else ""
     outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{values}{_standing(event)}{notes}"
-    return f"#{event.trial}{turn} {outcome} ({took}{_time_left(event)})"
+    left = f"; about {duration(event.left_s)} left" if event.left_s else ""  # until the search probably ends
+    return f"#{event.trial}{turn} {outcome} ({took}{left})"
 
 
 def _standing(event: events.ProbeEnded) -> str:
@@ -84,11 +85,6 @@ def _standing(event: events.ProbeEnded) -> str:
     if best and best.trial == event.trial and best.readings > 1:
         return f", confirmed: mean {with_error(best.value, best.error)} of {best.readings}"
     return ", best so far" if event.leads else ""
-
-
-def _time_left(event: events.ProbeEnded) -> str:
-    """Return in words after how long the search probably ends; empty where that is unknown."""
-    return f"; about {duration(event.left_s)} left" if event.left_s else ""
 
 
 def numbers(objectives: tuple[float, ...], error: float | None, samples_per_s: float | None) -> str:

@@ -45,18 +45,12 @@ def output_lines(log: Path) -> Iterator[str]:
 def complete_cases(context: typer.Context, incomplete: str) -> list[str]:
     """Return what Tab offers after `--cases`: the trainable cases of the line's study, after any others and a comma."""
     before, comma, begun = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in _trainable(context.params.get("study")) if name.startswith(begun)]
-
-
-def _trainable(study: str | None) -> Iterable[str]:
-    """Return the names of the trainable cases of a study; none where it cannot be loaded."""
-    if study is None:
-        return []
+    study = context.params.get("study")
     try:
-        known = open_trainer(load(study, to_show=True).trainer).cases()
+        cases = open_trainer(load(study, to_show=True).trainer).cases() if study else []
     except (TunerError, OSError):  # a message would stand amid the line that the user types
         return []
-    return [case.name for case in known if case.trainable]
+    return [f"{before}{comma}{case.name}" for case in cases if case.trainable and case.name.startswith(begun)]
 
 
 Cases = Annotated[

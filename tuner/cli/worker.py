@@ -105,7 +105,10 @@ def run_team(
 
 
 def _plans(url: str, groups: Sequence[str], passed_on: Mapping[str, object], *, pin: bool) -> list[WorkerPlan]:
-    """Return how to start a worker for each group of devices; with `pin`, each on the cores near its cards."""
+    """Return how to start a worker for each group of devices; with `pin`, each on the cores near its cards.
+
+    A worker ends together with this process, which leads it.
+    """
     cores_of_groups = _cores(groups) if pin else [[] for _ in groups]
     plans: list[WorkerPlan] = []
     for number, (group, cores) in enumerate(zip(groups, cores_of_groups, strict=True), start=1):
@@ -113,15 +116,7 @@ def _plans(url: str, groups: Sequence[str], passed_on: Mapping[str, object], *, 
         plans.append(
             WorkerPlan(
                 name=f"worker {number}" + (f" ({group})" if group else ""),
-                argv=[
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "tuner",
-                    "worker",
-                    "--led",
-                    *words,
-                ],  # ends together with this process
+                argv=[sys.executable, "-P", "-m", "tuner", "worker", "--led", *words],
                 env={options.STORAGE_VARIABLE: url},
             )
         )
@@ -133,10 +128,8 @@ def _cores(groups: Sequence[str]) -> list[list[int]]:
 
     No worker has cores of its own where one has no NVIDIA card: only NVML says which cores are near.
     """
-    devices_of_groups = [open_devices(group).devices for group in groups]
-    cards = [
-        [device.uuid for device in devices if device.uuid and device.maker == NVIDIA] for devices in devices_of_groups
-    ]
+    open_groups = [open_devices(group).devices for group in groups]
+    cards = [[device.uuid for device in devices if device.uuid and device.maker == NVIDIA] for devices in open_groups]
     if not all(cards):
         return [[] for _ in groups]
     nvml = Nvml()

@@ -40,7 +40,8 @@ def outcome_of(bench: Workbench, view: CaseView, command: Sequence[str]) -> Comm
     own = next((config for config in view.configs if config.launch == launch_digest(own_values)), None)
     own_line = f"your command: {_speed(own, view)}{_of_peak(own)}"
     is_own_best = own is not None and own.launch == best.launch
-    if is_own_best or not _has_speeds(own, best, view):
+    has_speeds = view.objective in SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
+    if is_own_best or not has_speeds:
         times = _time_shares(own) if own else ()
         doubt = [f"  not sure: {view.loaded}"] if view.loaded else []
         return CommandOutcome((own_line, _why_it_stays(own, best, view), *times, *doubt))
@@ -183,11 +184,6 @@ def _compared_trainings(own: Standing, best: Standing) -> Iterator[str]:
     samples = f"{per_step:.6g} samples{of_tokens} in each optimizer step, " if per_step else ""
     parameters = f"{before.signature.parameters:,} parameters, {before.signature.precision}"
     yield f"  the same training: {samples}{parameters}"
-
-
-def _has_speeds(own: Standing | None, best: Standing, view: CaseView) -> bool:
-    """Return whether the speeds of the best config and of the person's own are known."""
-    return view.objective in SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
 
 
 def _why_it_stays(own: Standing | None, best: Standing, view: CaseView) -> str:

@@ -79,11 +79,8 @@ class _Way:
     def feed(self, line: OutputLine) -> None:
         """Take a line into account, if it is of the kind that this way reads."""
         is_printed = line.stream == "console"
-        if is_printed != bool(self._patterns):
-            return
-        if not is_printed and record(line.text).get(COUNTED):  # counted inside, so it is no report of the trainer
-            return
-        if report := self._reader.feed(line):
+        is_report = not is_printed and not record(line.text).get(COUNTED)  # otherwise it was counted inside
+        if (is_printed if self._patterns else is_report) and (report := self._reader.feed(line)):
             self._reports.append(report)
             self._lines.append(line.text.strip())
 

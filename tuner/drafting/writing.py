@@ -87,7 +87,8 @@ def study_text(
         )
     lines = _lines_of_counts(watched.training, free) if watched.training else _lines_of_progress(watched)
     preset = watched.found.preset if watched.found else None
-    first, iteration_s, node_count = watched.reports[0], watched.iteration_s, nodes(draft.command.words)
+    first, node_count = watched.reports[0], nodes(draft.command.words)
+    later = "" if watched.iteration_s is None else f", later ones took {watched.iteration_s:.2g} s each"
     parameters = [f"  {parameter}: {yaml(values)}{_kept(values)}" for parameter, values in draft.space().items()]
     return "\n".join(
         [
@@ -102,7 +103,7 @@ def study_text(
             *([f"launch: {launch}  # a ready-made space, beside the parameters here"] if launch else []),
             *_objective(objective),
             *(["space:", *parameters] if parameters else []),
-            f"# The first iteration came after {first.t_s:.0f} s{_later_iterations(iteration_s)}.",
+            f"# The first iteration came after {first.t_s:.0f} s{later}.",
             "probe: {iterations: 8, max_seconds: 420}",
             "search: {trials: 24}",
             "",
@@ -234,11 +235,6 @@ def command_of_text(study: str) -> list[str] | None:
 def _kept(values: Mapping[str, Any]) -> str:
     """Return the comment of a parameter with a single value; empty for any other."""
     return "  # kept: other values change what is learnt" if len(values.get("choices", ())) == 1 else ""
-
-
-def _later_iterations(iteration_s: float | None) -> str:
-    """Return how long later iterations took, for the end of a sentence; empty where that is unknown."""
-    return "" if iteration_s is None else f", later ones took {iteration_s:.2g} s each"
 
 
 def _progress(printed: Found) -> list[str]:

@@ -13,7 +13,6 @@ from tuner.export.tables import (
     race_row,
     runs_by_config,
     safe_rung,
-    tsv,
 )
 from tuner.export.wording import (
     EXHAUSTED,

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -132,16 +133,8 @@ class StudyReader:
             name, record = study_name.removeprefix(f"{self.study}/"), attributes.case or CaseRecord()
             stored = [self._trial(name, record, row, *rows) for row, rows in stored_trials if row.study_id == study_id]
             trials = [trial for trial in stored if trial]
-            cases.append(
-                CaseView(
-                    study_id=study_id,
-                    name=name,
-                    record=record,
-                    facts=attributes,
-                    trials=trials,
-                    left_out=len(stored) - len(trials),
-                )
-            )
+            view = CaseView(study_id=study_id, name=name, record=record, facts=attributes, trials=trials)
+            cases.append(replace(view, left_out=len(stored) - len(trials)))
         return cases
 
     def case(self, name: str) -> CaseView | None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field, ValidationError, field_serializer, field_validator
+from pydantic import Field, ValidationError, field_serializer
 
 from tuner import __version__
 from tuner.errors import StudyError
@@ -21,7 +21,6 @@ from tuner.records.schema import storable
 from tuner.records.trial import FINISHED, INTERRUPTED, NO_READING, OK, TrialRecord
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.study import (
-    RETIRED,
     Config,
     ParameterSpec,
     ProbeSpec,
@@ -72,14 +71,6 @@ class Header(Circumstances):
     date: str
     """When the last row was measured, in UTC (ISO 8601)."""
     rows: int
-
-    @field_validator("limits", mode="before")
-    @classmethod
-    def _without_retired_keys(cls, limits: Any) -> Any:
-        """Return the limits without the keys that only tables of older versions have."""
-        if not isinstance(limits, dict):
-            return limits
-        return {key: value for key, value in limits.items() if f"probe.{key}" not in RETIRED}
 
 
 METRIC_COLUMNS = [

@@ -51,22 +51,14 @@ def trace(x: Iterable[Any], y: Iterable[Any], name: str, *, hover: str | None = 
 
     `hover` is what the pointer shows of a dot.
     """
-    numbers = {
-        key: [short(value) if isinstance(value, float) else value for value in values]
-        for key, values in (("x", x), ("y", y))
-    }
+    xs, ys = ([short(value) if isinstance(value, float) else value for value in values] for values in (x, y))
     hovering = {} if hover is None else {"hovertemplate": f"{hover}<extra></extra>"}
-    return {**numbers, "name": name, "mode": "markers", **hovering, **more}
+    return {"x": xs, "y": ys, "name": name, "mode": "markers", **hovering, **more}
 
 
 def dots(colour: str | list[str], *, size: int = 7, symbol: str | list[str] = "circle") -> Trace:
     """Return how the dots of a series look."""
     return {"color": colour, "size": size, "symbol": symbol}
-
-
-def star() -> Trace:
-    """Return how the chosen config looks in every picture."""
-    return dots(BEST, size=STAR, symbol="star")
 
 
 def errors(known: Iterable[float | None]) -> dict[str, Any]:
@@ -82,12 +74,6 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
 def of_objective(name: str) -> str:
     """Return the title of an objective's axis, with its unit where that is percent."""
     return f"{name}, %" if any(metric.name == name and metric.unit == "%" for metric in METRICS) else name
-
-
-def upright(at: float, colour: str, *, width: float = 2, dash: str = "dash") -> dict[str, Any]:
-    """Return an upright line over the whole picture."""
-    line = {"color": colour, "width": width, "dash": dash}
-    return {"type": "line", "xref": "x", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1, "line": line}
 
 
 _COLOURS = (BEST, FRONT, THIRD, OTHER)
@@ -212,7 +198,9 @@ def history(case: CaseFacts) -> Picture | None:
         layout |= level(case.view.default.value, default_name(case))
     if step := case.first_best:
         name = f"the best, #{step.trial.number}"
-        data.append(trace([step.ended_s / devices / unit_s], [step.value], name, marker=star()))
+        data.append(
+            trace([step.ended_s / devices / unit_s], [step.value], name, marker=dots(BEST, size=STAR, symbol="star"))
+        )
     sessions = " Hollow dots were measured in sessions." if any(trial.warm for trial in trials) else ""
     caption = f"{when_found(case)}{sessions}"
     return Picture(name="history", title="The best so far", caption=caption, data=data, layout=layout)
@@ -241,11 +229,9 @@ def along_ladder(case: CaseFacts) -> Picture | None:
         return trace(rungs, values, name, hover="%{text}<br>%{y}", text=words, marker=marker)
 
     memory = along("memory in use", [point.memory_share_pct for point in points], FRONT, "triangle-up")
+    objective = case.summary.objective
     rows = [
-        (
-            of_objective(case.summary.objective),
-            [along(case.summary.objective, [point.value for point in points], FRONT, "square")],
-        ),
+        (of_objective(objective), [along(objective, [point.value for point in points], FRONT, "square")]),
         ("SM active, %", [along("SM active", [point.sm_pct for point in points], OTHER, "circle")]),
         ("samples/s", [along("samples/s", [point.samples_per_s for point in points], THIRD, "diamond")]),
         ("memory, %", [memory, *_out_of_memory(case)]),
@@ -262,11 +248,8 @@ def along_ladder(case: CaseFacts) -> Picture | None:
         data += [{**line, "xaxis": "x", "yaxis": f"y{number}"} for line in lines]
     labels = [f"{rung:,}" for rung in ticks]
     layout["xaxis"] = axis(ladder, type="log", tickvals=ticks, ticktext=labels, anchor=f"y{number}")
-    filled = (
-        f" Filled: {VARIANT}={', '.join(map(value_text, sorted(unlike, key=str)))}; hollow: {DEFAULT}."
-        if unlike
-        else ""
-    )
+    agents = ", ".join(map(value_text, sorted(unlike, key=str)))
+    filled = f" Filled: {VARIANT}={agents}; hollow: {DEFAULT}." if unlike else ""
     caption, height = f"Each dot is a config.{filled} {memory_end(case)}".strip(), 120 + 120 * len(drawn)
     return Picture(name="ladder", title="Along the ladder", caption=caption, data=data, layout=layout, height=height)
 
@@ -305,9 +288,10 @@ def over_time(case: CaseFacts) -> Picture | None:
         data.append({"x": times, "y": shares, "name": device, "mode": "lines", "line": line})
     if not any(line["x"] for line in data):
         return None
-    shapes = [upright(t_s, OTHER, width=1, dash="dot") for t_s in series.marks_s[-200:]]
+    line, over_all = {"color": OTHER, "width": 1, "dash": "dot"}, {"xref": "x", "yref": "paper", "y0": 0, "y1": 1}
+    shapes = [{**over_all, "type": "line", "x0": t_s, "x1": t_s, "line": line} for t_s in series.marks_s[-200:]]
     if window := series.window_s:
-        box = {"type": "rect", "xref": "x", "yref": "paper", "x0": window[0], "x1": window[1], "y0": 0, "y1": 1}
+        box = {**over_all, "type": "rect", "x0": window[0], "x1": window[1]}
         shapes.insert(0, {**box, "fillcolor": "rgba(37,132,173,0.16)", "line": {"width": 0}, "layer": "below"})
     trial = case.summary.best.trial if case.summary.best else 0
     seconds, busy = axis("seconds since the start of the probe"), axis("utilisation, %", range=[0, 103])

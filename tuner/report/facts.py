@@ -55,11 +55,8 @@ def failures(trials: Sequence[TrialRecord], folder: Path) -> Iterator[Failed]:
     failed = [trial for trial in trials if trial.status in kinds and trial.probe.failure]
     for kind, count in Counter(trial.status for trial in failed).most_common():
         newest_first = [trial for trial in reversed(failed) if trial.status == kind]
-        example, excerpt = newest_first[0], None
-        for trial in newest_first:
-            if excerpt := _excerpt(folder, trial):
-                example = trial
-                break
+        excerpts = ((trial, _excerpt(folder, trial)) for trial in newest_first)
+        example, excerpt = next(((trial, text) for trial, text in excerpts if text), (newest_first[0], None))
         yield Failed(kind=str(kind), trials=count, example=example.number, detail=example.probe.detail, excerpt=excerpt)
 
 

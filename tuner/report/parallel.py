@@ -48,8 +48,7 @@ def parallel(case: CaseFacts) -> Parallel | None:
     if case.summary.objective != "samples_per_s":
         axes.append(_of_result("samples/s", [trial.samples_per_s for trial in trials]))
     best = case.view.best.launch if case.view.best else None
-    kinds = ["ok" if trial.status == OK else "failed" for trial in trials]
-    kinds = ["best" if trial.launch == best else kind for trial, kind in zip(trials, kinds, strict=True)]
+    kinds = ["best" if trial.launch == best else "ok" if trial.status == OK else "failed" for trial in trials]
     shown = [axis for axis in axes if len(axis.ticks) > 1]
     return Parallel(axes=shown, kinds=kinds, words=list(map(_words, trials)))
 
@@ -66,8 +65,7 @@ def _of_parameter(name: str, values: Sequence[Value | None]) -> Axis:
     place = {value: index / max(1, len(ordered) - 1) for index, value in enumerate(ordered)}
     step = ceil(len(ordered) / MOST_TICKS)
     labels = [UNUSED if value is None else value_text(value) for value in ordered]
-    all_ticks = [(place[value], label) for value, label in zip(ordered, labels, strict=True)]
-    ticks = all_ticks[::-step][::-1]  # the largest value always has a label
+    ticks = list(zip(place.values(), labels, strict=True))[::-step][::-1]  # the largest value always has a label
     return Axis(name=name, places=[place[value] for value in values], ticks=ticks)
 
 

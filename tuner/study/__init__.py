@@ -7,7 +7,7 @@ from tuner.study.config_values import FORMS, as_yaml, config_content, config_tex
 from tuner.study.expression import Expression, Rule
 from tuner.study.keys import literal_keys, masked_trainer, without_keys
 from tuner.study.launches import launches, shown_launch, with_launches
-from tuner.study.parameter import MOST_CASES, Number, ParameterSpec, PositiveInt, Strict
+from tuner.study.parameter import MOST_CASES, ParameterSpec, PositiveInt, Strict
 from tuner.study.prices import price_of_all, read_prices
 from tuner.study.shell import (
     literal_line,
@@ -55,7 +55,6 @@ from tuner.study.spec import (
     ProbeSpec,
     PrunerSpec,
     SearchSpec,
-    Seconds,
     StudySpec,
     TrainerSpec,
     Variables,

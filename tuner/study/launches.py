@@ -148,13 +148,10 @@ class _Command:
 
     def values(self) -> dict[str, Value]:
         """Return all values that are typed or in the file, without placeholders: parameter → value."""
-        values = {_parameter(keys): value for keys, value in self.in_file.items()}
-        for word in self.words:
-            flag = word.partition("=")[0].lstrip("-") if word.startswith("--") else ""
-            text = self.typed(flag) if flag else None
-            if text and "{" not in text:
-                values[_parameter(flag)] = _value(text)
-        return values
+        flags = dict.fromkeys(word.partition("=")[0].lstrip("-") for word in self.words if word.startswith("--"))
+        typed = {flag: text for flag in flags if flag and (text := self.typed(flag)) and "{" not in text}
+        in_file = {_parameter(keys): value for keys, value in self.in_file.items()}
+        return in_file | {_parameter(flag): _value(text) for flag, text in typed.items()}
 
     def _place(self, flag: str) -> int | None:
         """Return the place of the word of a flag; None where the command does not have it."""

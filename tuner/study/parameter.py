@@ -254,9 +254,8 @@ class ParameterSpec(Strict):
         if self.step or self.log:
             return self.step or 2
         first, last = self.range or (0, 0)
-        if isinstance(first + last, int) or first >= last:
-            return 1
-        return float((_exact(last) - _exact(first)) / 10)
+        has_fractions = not isinstance(first + last, int)
+        return float((_exact(last) - _exact(first)) / 10) if has_fractions and first < last else 1
 
     @property
     def values(self) -> tuple[Value, ...]:

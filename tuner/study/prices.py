@@ -30,14 +30,9 @@ def price_of_all(prices: Prices, devices: Iterable[tuple[str, str]], where: obje
     `devices` are pairs of a machine's name, which may be empty, and a device's model. `where`: what has the prices.
     Raises StudyError for devices that it has no price of.
     """
-    total = 0.0
-    missing: dict[str, str] = {}
-    for machine, model in devices:
-        if (price := prices.of(machine, model)) is None:
-            missing[repr(model) + (f" (of {machine})" if machine else "")] = model
-        else:
-            total += price
-    if missing:
-        model = next(iter(missing.values()))
-        raise StudyError(f"{where} has no price of {', '.join(missing)}; add a line `{model}: PRICE` below `per_hour:`")
-    return total
+    each = [(machine, model, prices.of(machine, model)) for machine, model in devices]
+    if missing := {(machine, model): None for machine, model, price in each if price is None}:
+        texts = [repr(model) + (f" (of {machine})" if machine else "") for machine, model in missing]
+        _, first = next(iter(missing))
+        raise StudyError(f"{where} has no price of {', '.join(texts)}; add a line `{first}: PRICE` below `per_hour:`")
+    return sum(price for *_, price in each if price)

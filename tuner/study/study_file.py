@@ -274,7 +274,7 @@ def without_effect(study: str) -> list[str]:
     present: set[str] = set()
     for section in _sections(raw):
         for part, keys in section.items():
-            if _is_mapping(keys):
+            if isinstance(keys, dict):
                 present |= {f"{part}.{key}" for key in keys}
     return [path for path in RETIRED if path in present]
 
@@ -282,11 +282,7 @@ def without_effect(study: str) -> list[str]:
 def _sections(raw: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return a study file and its overrides, which have parts such as `probe`."""
     overrides = raw.get("overrides")
-    return [raw, *(filter(_is_mapping, overrides) if isinstance(overrides, list) else ())]
-
-
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, dict)
+    return [raw, *(part for part in (overrides if isinstance(overrides, list) else ()) if isinstance(part, dict))]
 
 
 def _load(path: Path, environ: Mapping[str, str], to_show: bool) -> StudySpec:
