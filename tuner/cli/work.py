@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from tuner.cli.hints import complaint, introduction
+from tuner.cli.named_studies import keep_study_file
 from tuner.cli.options import fall_silent, not_empty
 from tuner.cli.screen import Screen, open_screen
 from tuner.errors import EmptyStoreError, StudyError, TunerError
@@ -199,6 +200,7 @@ def at_work(
             closing(screen),
             open_job(bench, url, prober, watcher=watch, interrupted=interrupted.is_set, every_s=screen.every_s) as job,
         ):
+            keep_study_file(bench)
             watch(bench.started(cases))
             yield job
     except TunerError:
