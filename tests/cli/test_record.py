@@ -29,7 +29,7 @@ def test_a_grid_is_recorded_and_there_is_nothing_left(
     monkeypatch.chdir(recording)
     code, out, err = tuner("record", "--study", recording / "demo.yaml")
     assert (code, err) == (0, "")
-    assert "nothing left to do, 0 trial(s)" in out
+    assert "nothing left to do; 0 trial(s)" in out
     assert "walk: 3 config(s) recorded, 0 of 3 left" in out
     assert "wrote runs/demo/tables/walk.parquet, runs/demo/tables/walk.json" in out
     table = pd.read_parquet(recording / "runs/demo/tables/walk.parquet")

@@ -21,7 +21,7 @@ from tuner.cli.screen import Screen, open_screen
 from tuner.errors import EmptyStoreError, StudyError, TunerError
 from tuner.export import CaseSummary, StudyReader, connect, prepare_folder
 from tuner.probe import LineSplitter, Prober
-from tuner.records.urls import checked_url, shown
+from tuner.records.urls import checked_url
 from tuner.running.events import CaseOutcome, Event, ProbeEnded
 from tuner.running.job import Job, open_job
 from tuner.running.prober import open_prober
@@ -185,7 +185,8 @@ def at_work(
     """
     prober = prober or open_prober(bench, console.print)
     prepare_folder(bench.folder)
-    introduction(console, bench, cases, shown(checked_url(url)))
+    checked_url(url)
+    introduction(console, bench, cases, url)
     screen = screen or open_screen(console)
     has_ended = False
 
