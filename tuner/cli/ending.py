@@ -5,13 +5,16 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.table import Column, Table
+from rich.table import Table
 
+from tuner.cli.case_tables import best_of, plain_table
 from tuner.cli.hints import at_the_top
 from tuner.cli.options import beside_here
 from tuner.export import (
     SPEEDS,
     CaseSummary,
+    ConfigRow,
+    Gain,
     Topic,
     figure,
     findings,
@@ -19,7 +22,6 @@ from tuner.export import (
     in_words,
     measured_otherwise,
     merged_lines,
-    trials,
     with_error,
 )
 from tuner.study import Case
@@ -36,18 +38,14 @@ def gains_table(rows: Sequence[CaseSummary]) -> Table:
 
     Both are as they were measured in the same way, so that the columns agree with the gain.
     """
-    objective = " ".join(dict.fromkeys(row.objective for row in rows))
-    is_speed = objective in SPEEDS
-    heads = ["case", f"best {objective}", "default", "gain", *([] if is_speed else ["samples/s"]), "trials"]
-    table = Table(*(Column(head) for head in heads), box=None, pad_edge=False, header_style="bold")
+    objectives = dict.fromkeys(row.objective for row in rows)
+    speed = [] if objectives.keys() <= SPEEDS.keys() else ["samples/s"]
+    table = plain_table("case", best_of(objectives), "default", "gain", *speed)
     for row in rows:
-        speed = [] if is_speed else [_speed(row)]
-        table.add_row(row.case, *_measured(row), gain_text(row), *speed, trials(row))
-        if row.fastest:
-            own = [] if is_speed else [figure(row.fastest.samples_per_s or 0.0)]
-            times = f"{row.fastest.times:.2g} times the best's" if row.fastest.times else ""
-            value = with_error(row.fastest.value, row.fastest.error)
-            table.add_row("  trains as default", value, "", times, *own, f"#{row.fastest.trial}")
+        table.add_row(row.case, *_measured(row), _gain(row), *(_speed(row.best, row.gain) for _ in speed))
+        if fast := row.fastest:
+            value = with_error(fast.value, fast.error)
+            table.add_row(f"  #{fast.trial} as default", value, "", "", *(_speed(fast) for _ in speed))
     return table
 
 
@@ -61,8 +59,15 @@ def _measured(row: CaseSummary) -> tuple[str, str]:
     return (best := with_error(row.best.value, row.best.error)), best if is_best else ""
 
 
-def _speed(row: CaseSummary) -> str:
-    return figure(row.best.samples_per_s) if row.best and row.best.samples_per_s else ""
+def _gain(row: CaseSummary) -> str:
+    """Return what the best gains, without the gain in samples/s that the next column has."""
+    return gain_text(row).partition(" points")[0]
+
+
+def _speed(config: ConfigRow | None, gain: Gain | None = None) -> str:
+    """Return the samples/s of a config, with how many times those of the default they are where that is known."""
+    times = f" ({gain.times:.2g} times)" if gain and gain.times else ""
+    return f"{figure(config.samples_per_s)}{times}" if config and config.samples_per_s else ""
 
 
 def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[CaseSummary]) -> Iterator[str]:

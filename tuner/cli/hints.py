@@ -19,7 +19,7 @@ from tuner.export import (
     safe_rung,
 )
 from tuner.probe import duration
-from tuner.records.urls import shown
+from tuner.records.urls import shown, unguarded
 from tuner.running.events import CaseOutcome, Ending
 from tuner.study import LADDER, PATIENCE, Case, Config, Parameter, Value, exposed, grouped, literal_line, unmatched
 from tuner.trainers.registry import not_searched
@@ -50,14 +50,16 @@ def ladder(case: str, rungs: Iterable[int]) -> str:
     return f"{case}: the ladder is auto: {' '.join(map(str, rungs))}, fixed in this study"
 
 
-def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], shown_url: str) -> None:
+def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], url: str) -> None:
     """Print what runs, on which devices, and what is not searched."""
     for line in (*stand_in(bench.spec, bench.asked_for), *exposed(bench.spec)):
         console.print(line)
     models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
     console.print(f"study {bench.spec.name}: {len(cases)} case(s), trainer {bench.trainer.name}")
     console.print(f"devices {models}, measured by {bench.source.label}")
-    console.print(f"database {shown_url}")
+    console.print(f"database {shown(url)}")
+    if why := unguarded(url):
+        console.print(f"warning: {why}; let one command at a time work on this database")
     if len(bench.spec.objectives) > 1:
         objectives = ", ".join(bench.spec.objectives)
         console.print(f"objectives {objectives}: the best are a Pareto front, no probe is pruned")

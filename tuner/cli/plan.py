@@ -16,7 +16,7 @@ from tuner.cli.slurm import job_bench
 from tuner.cli.work import Cases, Settings, first_config, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.drafting.command_lines import variables
-from tuner.drafting.outcome import typed_line
+from tuner.drafting.outcome import best_folder, typed_line
 from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.export import (
     CaseView,
@@ -134,7 +134,7 @@ def plan(
     for case, config, folder, remarks in planned:
         try:
             made = bench.trainer.plan(case, config, _slot(bench, case, config, folder, to_train=best))
-            typed = typed_line(bench, case, config) if best and made.slot.nodes == 1 else None
+            typed = typed_line(bench, case, config, folder) if best and made.slot.nodes == 1 else None
         except TrainerError as error:
             broken.append(f"{case.name}: {error}")
             continue
@@ -173,7 +173,7 @@ def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member:
             continue
         chosen = _chosen(case, view.front or [view.best], member)
         remarks = [*_front_lines(view, chosen), *_origin(bench, case, view, chosen)]
-        folder = f"best/{case.name}/{chosen.trial:04d}" if view.front else f"best/{case.name}"
+        folder = best_folder(case.name, chosen.trial if view.front else None)
         yield _Planned(case, chosen.config, folder, [f"{case.name}: {line}" for line in remarks])
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from tuner.cli import options
 from tuner.cli.hints import plan_best
 from tuner.cli.status import selected_cases
-from tuner.drafting.outcome import typed_line
+from tuner.drafting.outcome import best_folder, typed_line
 from tuner.errors import TunerError
 from tuner.export import CaseView, StudyReader, connect, write_files
 from tuner.export.served import LOOPBACK, check_free, serve, serve_forever
@@ -94,12 +94,13 @@ def _training_line(bench: Workbench, view: CaseView) -> str | None:
         return None
     if trainer.copies(best.config):
         return None
-    if typed := typed_line(bench, case, best.config):
+    folder = best_folder(case.name)
+    if typed := typed_line(bench, case, best.config, folder):
         return typed
     variables = bench.spec.trainer.options.get("env") or {}
     if placeholders([*bench.spec.trainer.command, *variables.values()]) & {"port", "out_dir", "devices"}:
         return None
-    plan = trainer.plan(case, best.config, replace(bench.slot(case, f"best/{case.name}", best.config), to_train=True))
+    plan = trainer.plan(case, best.config, replace(bench.slot(case, folder, best.config), to_train=True))
     return shell_join(plan.argv, {name: plan.env[name] for name in variables})
 
 

@@ -60,9 +60,9 @@ def introduce(console: Console, results: Results, planned: Sequence[campaign.Run
 def tell(console: Console, run: campaign.Run, points: Sequence[Measurement]) -> None:
     """Print a line about a run that has just been measured."""
     size = "" if run.size is None else f" {run.size:,}"
-    route = run.teams[0].route
+    route = comparing.over(run.teams[0].route)
     for point in points:
-        where = f"{run.mode} on {','.join(map(str, point.gpus))}{f' over {route}' if route else ''}"
+        where = f"{run.mode} on {','.join(map(str, point.gpus))}{route}"
         speed = f"{comparing.number(scaling_table.rate(point))} samples/s"
         outcome = f"{point.failure}: {point.detail}" if point.failure else speed
         console.print(f"  {run.subject}{size} {where}: {outcome}")

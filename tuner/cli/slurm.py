@@ -22,7 +22,7 @@ from tuner.errors import StoreError, TunerError, installs
 from tuner.export import prepare_folder
 from tuner.nodes.source import ask_slurm
 from tuner.probe import MINUTE_S, Device, DeviceSource, duration
-from tuner.records.urls import database_url, shown
+from tuner.records.urls import check_guarded, database_url, shown
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
 from tuner.study import SlurmSpec, StudySpec
@@ -159,6 +159,7 @@ def submit(
 
 def _check_reach(url: str, slurm: SlurmSpec) -> None:
     """Raise StoreError where jobs may run on several nodes and only this host reaches the database."""
+    check_guarded(url)
     parsed = make_url(url)
     if parsed.get_backend_name() != "sqlite" and parsed.host not in _LOCAL:
         return

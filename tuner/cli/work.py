@@ -15,12 +15,13 @@ import typer
 from rich.console import Console
 
 from tuner.cli.hints import complaint, introduction
+from tuner.cli.named_studies import keep_study_file
 from tuner.cli.options import fall_silent, not_empty
 from tuner.cli.screen import Screen, open_screen
 from tuner.errors import EmptyStoreError, StudyError, TunerError
 from tuner.export import CaseSummary, StudyReader, connect, prepare_folder
 from tuner.probe import LineSplitter, Prober
-from tuner.records.urls import checked_url, shown
+from tuner.records.urls import checked_url
 from tuner.running.events import CaseOutcome, Event, ProbeEnded
 from tuner.running.job import Job, open_job
 from tuner.running.prober import open_prober
@@ -190,7 +191,8 @@ def at_work(
     """
     prober = prober or open_prober(bench, console.print)
     prepare_folder(bench.folder)
-    introduction(console, bench, cases, shown(checked_url(url)))
+    checked_url(url)
+    introduction(console, bench, cases, url)
     screen = screen or open_screen(console)
     has_measured = False
 
@@ -206,6 +208,7 @@ def at_work(
             closing(screen),
             open_job(bench, url, prober, watcher=watch, interrupted=interrupted.is_set, every_s=screen.every_s) as job,
         ):
+            keep_study_file(bench)
             watch(bench.started(cases))
             yield job
     except TunerError:

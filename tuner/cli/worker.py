@@ -20,7 +20,7 @@ from tuner.errors import TunerError
 from tuner.export import CaseSummary, prepare_folder
 from tuner.optimizing import Search, open_search
 from tuner.probe import NVIDIA, MonotonicClock
-from tuner.records.urls import database_url
+from tuner.records.urls import check_guarded, database_url
 from tuner.running.events import from_json
 from tuner.running.job import Budget
 from tuner.running.workers import Exit, Line, WorkerPlan, WorkerTeam, device_groups
@@ -81,9 +81,10 @@ def run_team(
     Raises TunerError with the errors of workers that the user can fix.
     """
     bench = search.bench
+    check_guarded(url)
     prepare_folder(bench.folder)
-    with closing(Database(url)) as database:  # makes the schema, before several workers ask for it
-        introduction(console, bench, search.cases, database.shown_url)
+    with closing(Database(url)):  # makes the schema, before several workers ask for it
+        introduction(console, bench, search.cases, url)
     search.prober.close()
     plans = _plans(url, groups, passed_on, pin=bench.kind == "gpu" and not search.simulated)
     screen = screen or open_screen(console)
@@ -197,6 +198,7 @@ def worker(
         study, cases=cases, devices=devices, replay=replay, prices=prices, runs=runs, say=console.print
     )
     url = database_url(storage, search.bench.folder)
+    check_guarded(url)
     with work.at_work(console, search.bench, search.cases, url, search.prober, screen=screen, led=led) as job:
         outcomes = search.run(job, budget, n_trials)
         interrupted = job.interrupted()

@@ -76,10 +76,11 @@ def _changed_values(bench: Workbench, trainer: CommandTrainer, view: CaseView, o
 def _make_line_to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> CommandOutcome:
     """Return the line to copy, after writing the files that it needs; no line where the template was changed."""
     trainer, case, best = bench.trainer, Case(name=view.name), view.best.config if view.best else {}
-    line = line_to_copy(bench, case, best, command)
+    folder = best_folder(case.name)
+    line = line_to_copy(bench, case, best, command, folder)
     if line is None or not isinstance(trainer, CommandTrainer):
         return CommandOutcome()
-    out_dir = bench.slot(case, best_folder(case.name), best).out_dir
+    out_dir = bench.slot(case, folder, best).out_dir
     if str(out_dir) in line:  # a shell that writes there makes no folder
         out_dir.mkdir(parents=True, exist_ok=True)
     copies = {name: trainer.folder / copy_name(Path(name)) for name in trainer.copies(best)}
@@ -89,27 +90,33 @@ def _make_line_to_copy(bench: Workbench, view: CaseView, command: Sequence[str])
     return CommandOutcome(lines, line)
 
 
-def best_folder(case: str) -> str:
-    """Return the folder for the output of a training with the best config of a case, below the study's folder."""
-    return f"best/{case}"
+def best_folder(case: str, member: int | None = None) -> str:
+    """Return the folder for the output of a training with the best config of a case, below the study's folder.
+
+    Each member of a front has a folder of its own, named by its trial.
+    """
+    return f"best/{case}" if member is None else f"best/{case}/{member:04d}"
 
 
-def typed_line(bench: Workbench, case: Case, config: Config) -> str | None:
+def typed_line(bench: Workbench, case: Case, config: Config, folder: str) -> str | None:
     """Return the command that a person typed, with the values of a config; None for a study of another origin."""
     command = command_of_file(find(bench.asked_for))
-    return line_to_copy(bench, case, config, command) if command else None
+    return line_to_copy(bench, case, config, command, folder) if command else None
 
 
-def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence[str]) -> str | None:
-    """Return a typed command with the values of a config; None where the study's template was changed by hand."""
+def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence[str], folder: str) -> str | None:
+    """Return a typed command with the values of a config; None where the study's template was changed by hand.
+
+    `folder` is that of its output, below the study's folder.
+    """
     trainer = bench.trainer
     if not isinstance(trainer, CommandTrainer):
         return None
     ranks, own_values = len(bench.devices), bench.space_for(case).own or {}
     before, after = trainer.with_computed(own_values, ranks), trainer.with_computed(config, ranks)
-    copies = {name: copy_name(Path(name)) for name in trainer.copies(config)}
     with reserved_port() as port:
-        slot = replace(bench.slot(case, best_folder(case.name), config), port=port, to_train=True)
+        slot = replace(bench.slot(case, folder, config), port=port, to_train=True)
+    copies = {name: copy_name(Path(name), slot.out_dir) for name in trainer.copies(config)}
     facts = trainer.values(case, config, slot)
     beside = programs(bench.spec.trainer.python)
     template = bench.spec.trainer.command
@@ -212,8 +219,7 @@ def _speed(config: Standing | None, view: CaseView) -> str:
     if config is None:
         return "not measured"
     if view.objective in SPEEDS:
-        digits = 0 if config.value >= 1000.0 else None
-        return f"{with_error(config.value, config.told_error, digits)} {SPEEDS[view.objective]}{_readings(config)}"
+        return f"{with_error(config.value, config.told_error)} {SPEEDS[view.objective]}{_readings(config)}"
     speed = "" if config.samples_per_s is None else f", {figure(config.samples_per_s)} samples/s"
     return f"{config.value:.1f} {view.objective}{speed}{_readings(config)}"
 

@@ -61,7 +61,7 @@ SPEEDS = {SAMPLES_PER_S: "samples/s", ITERATIONS_PER_S: "iterations/s"}
 
 def figure(value: float) -> str:
     """Return a number of any size as text: four significant digits, or all digits before the decimal point."""
-    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def score_text(value: float, error: float | None) -> str:
@@ -70,7 +70,12 @@ def score_text(value: float, error: float | None) -> str:
 
 
 def _decimals(value: float, error: float | None) -> int:
-    """Return the digits after the point: one, or of a small value as many as show its error, at most three."""
+    """Return the digits after the point: one, or of a small value as many as show its error, at most three.
+
+    A value of 1,000 or more has none.
+    """
+    if abs(value) >= 1000:
+        return 0
     if error is None or abs(value) >= 10 or error >= 0.05:
         return 1
     return 2 if error >= 0.005 else 3
@@ -79,7 +84,7 @@ def _decimals(value: float, error: float | None) -> int:
 def with_error(value: float, error: float | None, decimals: int | None = None) -> str:
     """Return a value as text, with its standard error if that is known."""
     decimals = _decimals(value, error) if decimals is None else decimals
-    return f"{value:.{decimals}f}" if error is None else f"{value:.{decimals}f} ± {error:.{decimals}f}"
+    return " ± ".join(f"{number:,.{decimals}f}" for number in (value, error) if number is not None)
 
 
 def trials(row: "CaseSummary") -> str:

@@ -19,6 +19,7 @@ from tuner.errors import TunerError
 from tuner.export import connect, engine_at, reading
 from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, Device, check_metrics, mib
 from tuner.records.urls import shown as shown_url
+from tuner.records.urls import unguarded
 from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, grouped, narrowed, select, stands_in, unmatched
 from tuner.trainers.base import Dependencies, Imported, Trainer, conflicts, import_all
 from tuner.trainers.registry import check_values, not_searched, open_trainer
@@ -152,10 +153,11 @@ def check_storage(url: str) -> Finding:
             return fine("storage", f"{file} will be created")
     with reading(engine) as connection:
         empty = not inspect(connection).get_table_names()
-    if empty:
-        return fine("storage", f"{shown_url(url)} answers and is empty")
-    connect(url)
-    return fine("storage", f"{shown_url(url)} answers and contains studies")
+    if not empty:
+        connect(url)
+    text = f"{shown_url(url)} answers and {'is empty' if empty else 'contains studies'}"
+    why = unguarded(url)
+    return warning("storage", f"{text}; {why}") if why else fine("storage", text)
 
 
 def check_room(subject: str, folder: Path, *, wished_gib: float, needed_gib: float = 0.0) -> Finding:
