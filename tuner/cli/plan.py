@@ -131,7 +131,7 @@ def plan(
     options.need_own_study(study if best else None, storage, runs)
     bench = _with_fixed_values(opened(study, devices=devices, runs=runs), storage)
     chosen = chosen_cases(bench, cases)
-    planned = list(_bests(bench, chosen, storage, member) if best else _set_configs(bench, chosen, settings or []))
+    planned = list(_best_plans(bench, chosen, storage, member) if best else _first_plans(bench, chosen, settings or []))
     if launcher == "slurm":
         for line in _job_of(bench, planned).header(bench.spec.devices_for(devices), bench.spec.name):
             options.say(line)
@@ -161,7 +161,7 @@ def _with_fixed_values(bench: Workbench, storage: str | None) -> Workbench:
     return with_fixed_values(bench, database_url(storage, bench.folder))
 
 
-def _bests(bench: Workbench, cases: Sequence[Case], storage: str | None, member: int | None) -> Iterator[_Planned]:
+def _best_plans(bench: Workbench, cases: Sequence[Case], storage: str | None, member: int | None) -> Iterator[_Planned]:
     """Yield the best config of each case that has one. For a Pareto front, yield its trial `member`, or the first.
 
     Raises StoreError when no case has a best config, and StudyError when the front has no such trial.
@@ -266,7 +266,7 @@ def _is_launched_alike(bench: Workbench, case: Case, member: Standing) -> bool:
     return not measured or plan is None or plan.digest == measured
 
 
-def _set_configs(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) -> Iterator[_Planned]:
+def _first_plans(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) -> Iterator[_Planned]:
     """Yield each case's first config, changed by the settings. Raises StudyError for a setting outside the space."""
     for case in cases:
         remarks = cut_ladders(bench, [case])

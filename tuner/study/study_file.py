@@ -102,21 +102,21 @@ def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:")
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         wrong = f"{error.context} {error.problem}"
         hint = next((f"; {hint}" for part, hint in _HINTS.items() if part in wrong), "")
-        raise _refused(path, what, f"line {line}: {error.problem}{hint}") from error
+        raise _reading_error(path, what, f"line {line}: {error.problem}{hint}") from error
     except OSError as error:
-        raise _refused(path, what, f"{error.strerror}; name another file, or fix it") from error
+        raise _reading_error(path, what, f"{error.strerror}; name another file, or fix it") from error
     except UnicodeDecodeError as error:
-        raise _refused(path, what, f"byte {error.start} is not UTF-8; save the file as UTF-8") from error
+        raise _reading_error(path, what, f"byte {error.start} is not UTF-8; save the file as UTF-8") from error
     except (YAMLError, ValueError, TypeError, OverflowError) as error:  # such as the date 2026-13-45
-        raise _refused(path, what, str(error)) from error
+        raise _reading_error(path, what, str(error)) from error
 
 
 def _mapping(path: Path, what: str, starts: str) -> dict[str, Any]:
     """Return the keys and values of a YAML file. Raises StudyError, and the errors of file and parser."""
     content = regular_content(path, MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise _refused(path, what, f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
-    raw = deepcopy(_values(content.decode()))
+        raise _reading_error(path, what, f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
+    raw = deepcopy(_values(content.decode()))  # the cached values stay as they are
     if not isinstance(raw, dict):
         raise StudyError(f"{path} contains no mapping; a {what} starts with `{starts}`")
     return raw
@@ -153,7 +153,7 @@ def _count(node: Node, known: dict[int, int], depth: int) -> int:
     return known[id(node)]
 
 
-def _refused(path: Path, what: str, why: str) -> StudyError:
+def _reading_error(path: Path, what: str, why: str) -> StudyError:
     """Return the error for a file that cannot be read."""
     return StudyError(f"{what} {path} cannot be read: {why}")
 
@@ -335,7 +335,7 @@ def narrowed(spec: StudySpec, case: str, device: DeviceKind) -> StudySpec:
     raw = spec.model_dump(exclude_unset=True)
     for override in spec.overrides:
         if _matches(override, case, device):
-            raw = _overridden(raw, override)
+            raw = _with_override(raw, override)
     try:
         return StudySpec.model_validate(raw)
     except ValidationError as error:
@@ -357,7 +357,7 @@ def _matches(override: Override, case: str, device: DeviceKind) -> bool:
     return override.match.device in (None, device) and any(fnmatchcase(case, glob) for glob in override.match.cases)
 
 
-def _overridden(raw: dict[str, Any], override: Override) -> dict[str, Any]:
+def _with_override(raw: dict[str, Any], override: Override) -> dict[str, Any]:
     """Return the keys and values of a study, replaced by those of an override."""
     return {
         **raw,
@@ -379,7 +379,7 @@ def _validate(raw: dict[str, Any], errors: list[str]) -> StudySpec | None:
         return None
     for position, override in enumerate(spec.overrides):
         try:
-            StudySpec.model_validate(_overridden(raw, override))
+            StudySpec.model_validate(_with_override(raw, override))
         except ValidationError as error:
             errors.extend(complaints(error, StudySpec, "overrides", str(position)))
     return spec
