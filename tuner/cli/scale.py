@@ -194,7 +194,7 @@ def scale(
     if study and workloads:
         raise StudyError(f"--study {study} names a trainer of its own; leave out {', '.join(workloads)}")
     if launcher == "slurm":
-        asked = {"case": case, "set": settings, "sizes": sizes, "gpus": gpus, "devices": devices}
+        asked = {"cases": case, "set": settings, "sizes": sizes, "counts": gpus, "devices": devices}
         _submit(console, study, runs, {**asked, "out": out and out.resolve()}, shared=shared)
         return
     bench = open_workbench(study, devices=devices, runs=runs) if study else None

@@ -11,7 +11,7 @@ from tuner.probe import FULL_PCT, METRICS
 from tuner.report.facts import CaseFacts, default_name, memory_end, when_found
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
-from tuner.study import DEFAULT, VARIANT, launched, rung_of, value_text
+from tuner.study import DEFAULT, VARIANT, Value, launched, rung_of, value_text
 
 # Each colour has a contrast of at least 3 to 1 against the light and the dark background (WCAG 2.2, 1.4.11).
 BEST = "#cf4358"
@@ -207,51 +207,64 @@ def history(case: CaseFacts) -> Picture | None:
 
 
 def along_ladder(case: CaseFacts) -> Picture | None:
-    """Return a picture of utilisation, SM activity, samples/s and memory, one below the other, by rung."""
-    ladder = case.summary.ladder
-    at_rung = [(point, rung_of(point.config, ladder)) for point in case.points]
-    points = [point for point, rung in at_rung if rung is not None]
-    rungs = [rung for _, rung in at_rung if rung is not None]
-    if ladder is None or len(set(rungs)) < 2:
-        return None
-    words = [text(in_words(point.config)) for point in points]
-    unlike = {point.config[VARIANT] for point in points if point.config.get(VARIANT, DEFAULT) != DEFAULT}  # agents
+    """Return a picture of the objective, SM activity, samples/s and memory, one below the other, against the rungs.
 
-    def along(name: str, values: list[float | None], colour: str, symbol: str) -> Trace:
-        """Return a series of values against the rungs: a star for the best, and filled marks for changed agents."""
+    None where fewer than two rungs were measured.
+    """
+    ladder = case.summary.ladder
+    points = [point for point in case.points if rung_of(point.config, ladder) is not None]
+    rungs = [rung for point in points if (rung := rung_of(point.config, ladder)) is not None]
+    if ladder is None or len({*rungs}) < 2:
+        return None
+    agents = {point.config[VARIANT] for point in points if point.config.get(VARIANT, DEFAULT) != DEFAULT}
+    rows = _rows_along(rungs, case, points, agents)
+    share = 1.0 / len(rows)  # of the height, for each row
+    layout: dict[str, Any] = {"showlegend": False}
+    data: list[Trace] = []
+    number = ""
+    for place, (title, lines) in enumerate(rows.items()):
+        number = str(place + 1) if place else ""
+        layout[f"yaxis{number}"] = axis(title, domain=[1.0 - (place + 0.88) * share, 1.0 - place * share], nticks=4)
+        data += [{**line, "xaxis": "x", "yaxis": f"y{number}"} for line in lines]
+    ticks = _ticks({*rungs})
+    labels = [f"{rung:,}" for rung in ticks]
+    layout["xaxis"] = axis(ladder, type="log", tickvals=ticks, ticktext=labels, anchor=f"y{number}")
+    names = ", ".join(map(value_text, sorted(agents, key=str)))
+    filled = f" Filled: {VARIANT}={names}; hollow: {DEFAULT}." if agents else ""
+    caption, height = f"Each dot is a config.{filled} {memory_end(case)}".strip(), 120 + 120 * len(rows)
+    return Picture(name="ladder", title="Along the ladder", caption=caption, data=data, layout=layout, height=height)
+
+
+def _rows_along(
+    rungs: Sequence[int], case: CaseFacts, points: Sequence[Standing], agents: Collection[Value]
+) -> dict[str, list[Trace]]:
+    """Return the rows of the picture along the ladder, the top one first: the title of the axis → its series.
+
+    Each of the `points` has a rung. The best has a star; configs of the default agent are hollow where there are other
+    `agents`. A row without a value is left out.
+    """
+    words = [text(in_words(point.config)) for point in points]
+
+    def series(name: str, values: list[float | None], colour: str, symbol: str) -> list[Trace]:
+        """Return a series of values against the rungs as a list, which is empty where no value is known."""
         colours, symbols = [colour] * len(points), [symbol] * len(points)
         for place, point in enumerate(points):
             if case.is_best(point):
                 colours[place], symbols[place] = BEST, "star"
-            elif unlike and point.config.get(VARIANT) not in unlike:
+            elif agents and point.config.get(VARIANT) not in agents:
                 symbols[place] = f"{symbol}-open"
         marker = {**dots(colours, symbol=symbols), "size": [STAR if mark == "star" else 7 for mark in symbols]}
-        return trace(rungs, values, name, hover="%{text}<br>%{y}", text=words, marker=marker)
+        drawn = trace(rungs, values, name, hover="%{text}<br>%{y}", text=words, marker=marker)
+        return [drawn] if any(value is not None for value in values) else []
 
-    memory = along("memory in use", [point.memory_share_pct for point in points], FRONT, "triangle-up")
-    objective = case.summary.objective
-    rows = [
-        (of_objective(objective), [along(objective, [point.value for point in points], FRONT, "square")]),
-        ("SM active, %", [along("SM active", [point.sm_pct for point in points], OTHER, "circle")]),
-        ("samples/s", [along("samples/s", [point.samples_per_s for point in points], THIRD, "diamond")]),
-        ("memory, %", [memory, *_out_of_memory(case)]),
-    ]
-    with_values = {title: [line for line in lines if any(y is not None for y in line["y"])] for title, lines in rows}
-    drawn = [(title, lines) for title, lines in with_values.items() if lines]
-    ticks, share = _ticks(set(rungs)), 1.0 / len(drawn)  # the share of the height that each row has
-    layout: dict[str, Any] = {"showlegend": False}
-    data: list[Trace] = []
-    number = ""
-    for place, (title, lines) in enumerate(drawn):
-        number = str(place + 1) if place else ""
-        layout[f"yaxis{number}"] = axis(title, domain=[1.0 - (place + 0.88) * share, 1.0 - place * share], nticks=4)
-        data += [{**line, "xaxis": "x", "yaxis": f"y{number}"} for line in lines]
-    labels = [f"{rung:,}" for rung in ticks]
-    layout["xaxis"] = axis(ladder, type="log", tickvals=ticks, ticktext=labels, anchor=f"y{number}")
-    agents = ", ".join(map(value_text, sorted(unlike, key=str)))
-    filled = f" Filled: {VARIANT}={agents}; hollow: {DEFAULT}." if unlike else ""
-    caption, height = f"Each dot is a config.{filled} {memory_end(case)}".strip(), 120 + 120 * len(drawn)
-    return Picture(name="ladder", title="Along the ladder", caption=caption, data=data, layout=layout, height=height)
+    memory, objective = [point.memory_share_pct for point in points], case.summary.objective
+    rows = {
+        of_objective(objective): series(objective, [point.value for point in points], FRONT, "square"),
+        "SM active, %": series("SM active", [point.sm_pct for point in points], OTHER, "circle"),
+        "samples/s": series("samples/s", [point.samples_per_s for point in points], THIRD, "diamond"),
+        "memory, %": [*series("memory in use", memory, FRONT, "triangle-up"), *_out_of_memory(case)],
+    }
+    return {title: lines for title, lines in rows.items() if lines}
 
 
 def _ticks(rungs: Collection[int], most: int = 6) -> list[int]:
