@@ -60,14 +60,13 @@ def failures(trials: Sequence[TrialRecord], folder: Path) -> Iterator[Failed]:
         yield Failed(kind=str(kind), trials=count, example=example.number, detail=example.probe.detail, excerpt=excerpt)
 
 
-def _excerpt(
-    folder: Path, trial: TrialRecord, *, before: int = 4, after: int = 7, most_bytes: int = 2_000_000
-) -> str | None:
-    """Return the lines of a console log around the failure, or the last lines; None where nothing can be read.
+def _excerpt(folder: Path, trial: TrialRecord) -> str | None:
+    """Return twelve lines of a console log around the failure, or the last ones; None where nothing can be read.
 
-    The last `most_bytes` of the log are searched for the detail of the failure; a detail of less than 12 characters may
-    stand anywhere. A line of more than 300 characters is cut off.
+    The last two megabytes of the log are searched for the detail of the failure; a detail of less than 12 characters
+    may stand anywhere. A line of more than 300 characters is cut off.
     """
+    before, after, most_bytes = 4, 7, 2_000_000
     probe = folder_of(folder, trial.probe.out_dir)
     if probe is None:
         return None
