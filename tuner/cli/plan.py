@@ -87,8 +87,7 @@ def _lines_that_write(text: str, file: str) -> list[str]:
 
 
 Best = Annotated[
-    bool,
-    typer.Option("--best", help="Print the best config, to train with; of a typed command, the line to copy."),
+    bool, typer.Option("--best", help="Print the best config, to train with; of a typed command, the line to copy.")
 ]
 Predict = Annotated[
     bool, typer.Option("--predict", help="Say what memory and samples/s the config is expected to have.")

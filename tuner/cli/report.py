@@ -150,10 +150,7 @@ def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: 
 
 
 def dashboard(
-    study: options.Study,
-    storage: options.Storage = None,
-    port: Port = 8080,
-    runs: options.Runs = options.RUNS,
+    study: options.Study, storage: options.Storage = None, port: Port = 8080, runs: options.Runs = options.RUNS
 ) -> None:
     """Serve optuna-dashboard on a study, to this machine only, until Ctrl-C."""
     console = options.open_console()

@@ -149,10 +149,7 @@ def _has_placeholder(known: Known, flag: str) -> bool:
 
 
 def _chosen_by_person(
-    known: Known,
-    say: Callable[[str], None],
-    ask: Callable[[str], str],
-    most: Callable[[SearchedFlag], int | None],
+    known: Known, say: Callable[[str], None], ask: Callable[[str], str], most: Callable[[SearchedFlag], int | None]
 ) -> list[SearchedFlag]:
     """Return the proposed searches with the changes of a person, who also says whether the precision may vary.
 

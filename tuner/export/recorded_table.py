@@ -20,17 +20,7 @@ from tuner.probe import METRICS, MOST, OBJECTIVES, Device, DeviceSummary, Failur
 from tuner.records.schema import storable
 from tuner.records.trial import FINISHED, INTERRUPTED, NO_READING, OK, TrialRecord
 from tuner.search.frontier import Frontier, out_of_memory
-from tuner.study import (
-    Config,
-    ParameterSpec,
-    ProbeSpec,
-    Space,
-    Strict,
-    StudySpec,
-    Value,
-    config_digest,
-    launched,
-)
+from tuner.study import Config, ParameterSpec, ProbeSpec, Space, Strict, StudySpec, Value, config_digest, launched
 
 
 class Circumstances(Strict):
@@ -239,24 +229,17 @@ class Table:
                 rows = file.metadata.num_rows
                 if rows != header.rows or not rows:
                     raise StudyError(f"table {path} holds {rows} row(s), its header says {header.rows}; copy both anew")
-                read = file.read()
-            for name in set(METRIC_COLUMNS) - {header.objective, *read.column_names}:  # newer than the table
-                read = read.append_column(name, pa.nulls(len(read)))
-            if unlike := sorted(set(wanted.names) ^ set(read.column_names)):
+                content = file.read()
+            for name in set(METRIC_COLUMNS) - {header.objective, *content.column_names}:  # newer than the table
+                content = content.append_column(name, pa.nulls(len(content)))
+            if unlike := sorted(set(wanted.names) ^ set(content.column_names)):
                 raise ValueError(f"it and its header differ in the column(s) {', '.join(unlike)}")
-            values = read.select(wanted.names).cast(wanted).to_pylist()
+            values = content.select(wanted.names).cast(wanted).to_pylist()
             table = cls(header, [_recorded(row, header.space) for row in values])
         except FileNotFoundError as error:
             raise StudyError(f"there is no table {path}; give the .parquet file that `tuner record` wrote") from error
-        except (
-            OSError,
-            ValueError,
-            TypeError,
-            KeyError,
-            NotImplementedError,
-            RecursionError,
-            MemoryError,
-        ) as error:  # pyarrow's, too
+        # pyarrow raises any of these for a damaged file
+        except (OSError, ValueError, TypeError, KeyError, NotImplementedError, RecursionError, MemoryError) as error:
             raise StudyError(f"table {path} cannot be read: {error}; write it anew with `tuner record`") from error
         if strange := [config for config in table.configs if config not in table.space]:
             raise StudyError(

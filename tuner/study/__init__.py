@@ -9,14 +9,7 @@ from tuner.study.keys import literal_keys, masked_trainer, without_keys
 from tuner.study.launches import launches, shown_launch, with_launches
 from tuner.study.parameter import MOST_CASES, ParameterSpec, PositiveInt, Strict
 from tuner.study.prices import price_of_all, read_prices
-from tuner.study.shell import (
-    literal_line,
-    literal_word,
-    literal_words,
-    quoted,
-    shell_join,
-    shell_split,
-)
+from tuner.study.shell import literal_line, literal_word, literal_words, quoted, shell_join, shell_split
 from tuner.study.slurm_job import SlurmSpec
 from tuner.study.space import (
     DEFAULT,
@@ -78,12 +71,4 @@ from tuner.study.study_file import (
     unmatched,
     without_effect,
 )
-from tuner.study.variables import (
-    escaped,
-    expanded,
-    is_expansion,
-    looked_up,
-    parts,
-    referring,
-    refers,
-)
+from tuner.study.variables import escaped, expanded, is_expansion, looked_up, parts, referring, refers
