@@ -42,21 +42,22 @@ def gains_table(rows: Sequence[CaseSummary]) -> Table:
     speed = [] if objectives.keys() <= SPEEDS.keys() else ["samples/s"]
     table = plain_table("case", best_of(objectives), "default", "gain", *speed)
     for row in rows:
-        table.add_row(row.case, *_measured(row), _gain(row), *(_speed(row.best, row.gain) for _ in speed))
+        table.add_row(row.case, *_best_and_default(row), _gain(row), *(_speed(row.best, row.gain) for _ in speed))
         if fast := row.fastest:
             value = with_error(fast.value, fast.error)
             table.add_row(f"  #{fast.trial} as default", value, "", "", *(_speed(fast) for _ in speed))
     return table
 
 
-def _measured(row: CaseSummary) -> tuple[str, str]:
-    """Return the values of the best and of the default, the latter only where the two can be compared."""
+def _best_and_default(row: CaseSummary) -> tuple[str, str]:
+    """Return the cells with the values of the best and of the default, the latter only where they can be compared."""
     if row.best is None:
         return row.status, ""
     if gain := row.gain:
         return with_error(gain.after, gain.after_error), with_error(gain.before, gain.before_error)
-    is_best = row.default is not None and row.default.config == row.best.config
-    return (best := with_error(row.best.value, row.best.error)), best if is_best else ""
+    best = with_error(row.best.value, row.best.error)
+    is_default = row.default is not None and row.default.config == row.best.config
+    return best, best if is_default else ""
 
 
 def _gain(row: CaseSummary) -> str:

@@ -217,7 +217,8 @@ def _show(
 ) -> list[CaseSummary]:
     """Return the summary of the study, a row per case, after showing, exporting and reporting it.
 
-    What a typed command has gained is told later.
+    Tables go to the console `tables`, which also a quiet command has; all else to `console`. `command` prints the best
+    as scripts; None after a replay. Where a command `is_typed`, its gain is left to `_tell`.
     """
     bench = ready.bench
     reader = open_reader(url, bench.spec.name)

@@ -63,7 +63,7 @@ def record(
     with suppress(EmptyStoreError):  # no case has begun if no time was left
         paths = write()
     tables = {path.stem: Table.load(path) for path in paths if path.suffix == ".parquet"}
-    for planned, _ in recorded_cases:
+    for planned in (case.planned for case in recorded_cases):
         console.print(recorded(planned.case, planned.configs, tables.get(planned.case.name)))
     options.print_written(console, paths)
     conclude(outcomes, interrupted=interrupted)

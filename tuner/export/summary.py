@@ -96,7 +96,7 @@ class CaseSummary:
 
 
 def summary(case: CaseView) -> CaseSummary:
-    """Return the state of a case, as scripts read it."""
+    """Return the state of a case, as scripts read it: counts of its trials, its best, and what is known beside it."""
     counts, chosen = case.counts, case.chosen
     failed = sum(count for status, count in counts.items() if status not in {OK, INELIGIBLE, PRUNED, INTERRUPTED})
     successes = [trial for trial in ended(case.trials) if end_of(trial) in {OK, INELIGIBLE}]

@@ -208,7 +208,7 @@ def _best_columns(study: StudyReader) -> list[str]:
     constraints have barred a config stay longest.
     """
     parameters, metrics = study.fields
-    ranks = range(max(2, *(len(case.record.devices) for case in study.cases)))
+    ranks = range(max(2, *(len(case.record.devices) for case in study.cases)))  # two at least, as the predecessor's
     average, *maxima = _OF_DEVICE
     averages = [f"{average}{rank}" for rank in ranks]
     extremes = [f"{maximum}{rank}" for maximum in maxima for rank in ranks]
