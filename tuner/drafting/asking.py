@@ -203,7 +203,7 @@ def shown(
         if search.computed:
             why = "  (the total batch stays)"
         elif not search.varies and not free:
-            why = "  (kept: other values change what is learnt; --free-batch frees it)"
+            why = "  (kept: others change what is learnt; --free-batch frees it)"
         elif search.changes_learning:
             why = "  (changes what is learnt)"
         size = most(search)

@@ -171,13 +171,11 @@ def _trainings(own: Standing, best: Standing) -> Iterator[str]:
     changed = differences(before.signature, after.signature)
     each, tokens = before.signature.samples_per_step, before.tokens_per_sample
     of_tokens = f" of {tokens} tokens" if tokens and tokens > 1 else ""
-    same = (
-        f"the same training: {each:.6g} samples{of_tokens} in each optimizer step, " if each else "the same training: "
-    )
+    step = f"{each:.6g} samples{of_tokens} a step, " if each else ""
     if changed:
         yield f"  this changes what is learnt: {'; '.join(map(str, changed))}"
     else:
-        yield f"  {same}{before.signature.parameters:,} parameters, {before.signature.precision}"
+        yield f"  the same training: {step}{before.signature.parameters:,} parameters, {before.signature.precision}"
 
 
 def _has_speeds(own: Standing | None, best: Standing, view: CaseView) -> bool:
