@@ -80,7 +80,7 @@ def test_what_is_counted_inside_needs_no_printed_line() -> None:
     assert spec.trainer.options["keeps"] == ["batch", "sample", "model", "optimizer", "precision", "loss"]
     assert not spec.trainer.options.keys() & {"progress", "samples_per_iteration"}
     said = text_of("python train.py --batch-size 8 --workers 2", COUNTED)
-    assert "32 in each optimizer step on 2 of 2 ranks, counted inside the training by loader and module" in said
+    assert "32 in each optimizer step on 2 of 2 ranks, counted inside the training" in said
 
 
 def test_steps_of_environments_are_not_told_as_samples_of_an_optimizer_step() -> None:

@@ -22,7 +22,7 @@ from tuner.errors import StudyError, TunerError
 _COMMANDS = {
     "init": "Make a study file: run a command once for up to a minute and watch it, or take a trainer's preset.",
     "try": "Probe one config and show what was matched, counted and measured. The study's results stay as they are.",
-    "doctor": "Check GPUs, trainer, database and disk, without starting a probe. Exit code 2 if there is a problem.",
+    "doctor": "Check this machine, and a study or a command if named; nothing is trained. Exit code 2 for a problem.",
     "optimize": "Make a command faster, or run a study; rerun to resume.",
     "worker": "Probe for a study that several workers share; start one for each set of cards, on any number of hosts.",
     "soak": "Run the best config, or another with --set, for minutes; say whether memory lasts for hours.",
@@ -69,7 +69,7 @@ _GROUPS = {
 _EXAMPLES = {
     "init": "tuner init -- python train.py --batch-size 32",
     "try": "tuner try --study train --set num_workers=4",
-    "doctor": "tuner doctor --study pi_plus",
+    "doctor": "tuner doctor -- python train.py",
     "optimize": "tuner optimize -- python train.py --batch-size 32",
     "worker": "tuner worker --study train --devices 2,3",
     "soak": "tuner soak --study train --minutes 10",

@@ -213,7 +213,7 @@ def search_lines(
         if search.computed:
             remark = "  (the total batch stays)"
         elif not search.varies and not free:
-            remark = "  (kept: other values change what is learnt; --free-batch frees it)"
+            remark = "  (kept: others change what is learnt; --free-batch frees it)"
         elif search.changes_learning:
             remark = "  (changes what is learnt)"
         size = most(search)

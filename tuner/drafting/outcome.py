@@ -188,7 +188,7 @@ def _compared_trainings(own: Standing, best: Standing) -> Iterator[str]:
         return
     per_step, tokens = before.signature.samples_per_step, before.tokens_per_sample
     of_tokens = f" of {tokens} tokens" if tokens and tokens > 1 else ""
-    samples = f"{per_step:.6g} samples{of_tokens} in each optimizer step, " if per_step else ""
+    samples = f"{per_step:.6g} samples{of_tokens} a step, " if per_step else ""
     parameters = f"{before.signature.parameters:,} parameters, {before.signature.precision}"
     yield f"  the same training: {samples}{parameters}"
 

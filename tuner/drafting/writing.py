@@ -163,7 +163,8 @@ def counted_in_words(training: TrainingCounts) -> str:
         return f"steps of environments, counted inside the training{again}"
     ranks = f" on {training.data_ranks} of {training.ranks} ranks" if training.ranks > 1 else ""
     step = f"{per_step:.6g} in each optimizer step{ranks}, " if per_step else ""
-    return f"{step}counted inside the training by {training.witness}"
+    _, also, why = training.witness.partition("; ")
+    return f"{step}counted inside the training{also}{why}"
 
 
 def _lines_of_counts(training: TrainingCounts, free: Collection[str]) -> list[str]:
