@@ -10,7 +10,7 @@ from tuner.probe import MonotonicClock, ProbePlan, Process, mib
 from tuner.study import escaped
 
 CONTEXT_MIB = 810.0
-"""What CUDA and its libraries hold on a card beside tensors: 768 MiB of CUDA's own, and the workspaces of matrix products.
+"""What a card holds beside tensors: 768 MiB of CUDA and its libraries, and the workspaces of matrix products.
 
 Source: `benchmarks.memory.without_run` on an H200 (torch 2.11, CUDA 13), the median of four models.
 """
