@@ -207,7 +207,7 @@ def with_present_names(command: str, words: Sequence[str]) -> list[str]:
     former = _FORMER.get(command, {})
     ours = list(words[: words.index("--")] if "--" in words else words)
     pairs = (word.partition("=") for word in ours)
-    return ["".join((former.get(name, name), *rest)) for name, *rest in pairs] + list(words[len(ours) :])
+    return ["".join((former.get(name, name), *value)) for name, *value in pairs] + list(words[len(ours) :])
 
 
 class Commands(TyperGroup):

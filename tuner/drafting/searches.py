@@ -339,9 +339,9 @@ def _with_other_values(flag: Flag) -> SearchedFlag | None:
         return None
     coarse = next((choice for choice in flag.choices if re.search(r"bf16|bfloat16", choice)), _COARSE.get(value))
     opposite = (_OPPOSITE | {off: on for on, off in _OPPOSITE.items()}).get(value)
-    other = (coarse if Role.PRECISION.has(name) else None) or opposite
-    others = [other] if other and (other in flag.choices or not flag.choices) else flag.choices
-    values = tuple(dict.fromkeys((value, *others)))
+    second = (coarse if Role.PRECISION.has(name) else None) or opposite
+    more = [second] if second and (second in flag.choices or not flag.choices) else flag.choices
+    values = tuple(dict.fromkeys((value, *more)))
     return SearchedFlag(flag=name, values=values, typed=value) if 2 <= len(values) <= 4 else None
 
 
