@@ -12,7 +12,7 @@ def test_findings_on_a_sound_machine_are_plain_lines(tuner: Tuner, tmp_path: Pat
     code, out, err = tuner("doctor", "--study", study_file(tmp_path))
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert any(line.startswith("ok       devices: no GPU: 2 CPU rank(s)") for line in lines)
+    assert any("devices: no GPU: 2 CPU rank(s)" in line for line in lines)  # a warning on one core
     assert all(line.split()[0] in {"ok", "warning", "not"} for line in lines)
     assert not (tmp_path / "runs").exists()
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from tuner.errors import StudyError
 from tuner.export import write_files
 from tuner.records.urls import DATABASE, REPLAYED
-from tuner.study import find, is_known, names, stands_in
+from tuner.study import exposed, find, is_known, names, stands_in
 
 if TYPE_CHECKING:
     from tuner.running.workbench import Workbench
@@ -53,8 +53,8 @@ def findable(study: str, runs: Path, *, replays: bool) -> str:
         raise StudyError(f"{study} is a replay, without a trainer; name the study, {study.removesuffix(REPLAYED)}")
     if (runs / study / DATABASE).is_file():
         raise StudyError(
-            f"{runs / study} has results of a version that kept no {STUDY_FILE} there, and its database does not hold "
-            "the study; give the path of the study's .yaml file"
+            f"{runs / study} has results and no {STUDY_FILE}: an older version kept none, and none is kept of a file "
+            "with a password or a key; give the path of the study's .yaml file"
         )
     here = ", ".join(with_results(runs)) or "none"
     raise StudyError(
@@ -66,9 +66,11 @@ def findable(study: str, runs: Path, *, replays: bool) -> str:
 def keep_study_file(bench: "Workbench") -> None:
     """Copy the file of a study beside its results, so that its name finds it anywhere. Raises OutputError.
 
-    The results of a replay, and those of a study that stands in for another one, belong to no file.
+    The results of a replay, and those of a study that stands in for another one, belong to no file. A file with a
+    literal password or key stays where it is, because results are given to others.
     """
-    if bench.folder.name != bench.spec.name or stands_in(bench.spec, bench.asked_for):
+    is_of_file = bench.folder.name == bench.spec.name and not stands_in(bench.spec, bench.asked_for)
+    if not is_of_file or exposed(bench.spec):
         return
     content, copy = find(bench.asked_for).read_bytes(), bench.folder / STUDY_FILE
     if not copy.is_file() or copy.read_bytes() != content:

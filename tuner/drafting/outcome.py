@@ -1,5 +1,6 @@
 """Says what a search has found for a command: its speed beside the user's own, what changes, and the line to copy."""
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -119,6 +120,9 @@ def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence
     copies = {name: copy_name(Path(name), slot.out_dir) for name in trainer.copies(config)}
     facts = trainer.values(case, config, slot)
     beside = programs(bench.spec.trainer.python)
+    found = shutil.which(typed_command(command).words[0])
+    if found and Path(found).parent == beside:  # the shell finds it, too
+        beside = None
     template = bench.spec.trainer.command
     return command_line(command, template, after, before, copies=copies, facts=facts, beside=beside)
 

@@ -147,29 +147,29 @@ class ParameterSpec(Strict):
     """One parameter: a `ladder` of rungs, a list of `choices`, or a `range` of numbers."""
 
     ladder: Ladder = None
-    """the rungs, in any order; `auto`: rungs computed from two small probes. One parameter of a study may have a
-    ladder: its larger values need more memory"""
+    """rungs, in any order, for the one parameter whose larger values need more memory; `auto`: rungs computed from two
+    small probes"""
     min: PositiveInt = 32
     """the smallest rung of `ladder: auto`"""
     max: PositiveInt = 65536
-    """the largest rung that `ladder: auto` may have, or the largest batch of `batch: auto`"""
+    """the largest rung of `ladder: auto`, or the largest size of `batch: auto`"""
     choices: tuple[Scalar, ...] | None = Field(default=None, min_length=1, max_length=MOST_VALUES)
     """numbers, words, or `[false, true]`"""
     grow: PositiveInt | None = None
-    """of `choices` that are whole numbers: while the largest one is the best, it doubles, up to this number"""
+    """of `choices`: while the largest one is the best, its double is added, up to this number"""
     range: tuple[Limit, Limit] | None = None
     """the first and the last number"""
     step: Annotated[Limit, Field(gt=0)] | None = None
-    """of a range: the difference of two values, 1 for integers, a tenth of the range for fractions; with `log` their
-    factor, 2 if empty"""
+    """of a range: the difference between two values, empty: 1, or a tenth of a range of fractions; with `log` their
+    factor, empty: 2"""
     log: bool = False
-    """each value of a range is the value before times `step`"""
+    """each value of a range is the previous one times `step`"""
     own: Scalar | None = None
-    """of a ladder or a range: your own value, which is probed first; of choices it is the first one"""
+    """of a ladder or a range: your own value, which is probed first"""
     batch: Literal["auto"] | None = None
     """`auto`: one batch size that fits the card; `NAME: auto` is short for it"""
     samples: PositiveInt | None = None
-    """of `batch: auto`: the samples from which a rank draws its batches"""
+    """of `batch: auto`: the samples of a rank"""
     when: dict[str, Scalar | tuple[Scalar, ...] | AtLeast] = Field(default_factory=dict)
     """the parameter counts only while other parameters have these values"""
 

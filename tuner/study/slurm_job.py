@@ -17,22 +17,22 @@ CPU_RANKS = 2
 
 
 class SlurmSpec(Strict):
-    """The resources of one SLURM job. A job is one task a node, which sees the node's GPUs and starts its own ranks."""
+    """The resources of one SLURM job. Its task on each node sees the GPUs of the node, and starts the ranks."""
 
     nodes: PositiveInt = 1
-    """the nodes of a job; each trial runs on all of them, or on as many as the parameter `nodes` says"""
+    """nodes of a job; a trial runs on all of them, or on as many as the parameter `nodes` says"""
     gpus: Whole | None = None
-    """GPUs of a node; `devices: auto` needs it, otherwise as many as `devices` names"""
+    """GPUs of a node; needed with `devices: auto`"""
     cpus_per_task: PositiveInt | None = None
     """CPU cores of a node"""
     mem_gb: PositiveInt | None = None
     """memory of a node in GB"""
     partition: Word | None = None
-    """the partition to submit to"""
+    """partition to submit to"""
     account: Word | None = None
-    """the account that pays"""
+    """account that pays"""
     time_min: PositiveInt = 240
-    """the time limit of a job in minutes"""
+    """time limit of a job in minutes"""
     setup: tuple[str, ...] = ()
     """shell lines that run first, such as `module load cuda`"""
     requeue: bool = False
