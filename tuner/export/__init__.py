@@ -32,6 +32,7 @@ from tuner.export.wording import (
     sentences,
     shared,
     trials,
+    unit,
     with_error,
 )
 from tuner.export.write import export_study, prepare_folder, write_files
