@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol, get_args
+from typing import get_args
 
 from sqlalchemy import inspect
 
@@ -30,25 +30,9 @@ from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, Device, check_metrics, mib
 from tuner.records.urls import shown as shown_url
 from tuner.records.urls import unguarded
 from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, grouped, narrowed, select, stands_in, unmatched
-from tuner.tools.command_needs import TORCH, imported_modules, program, python_of
+from tuner.tools.command_needs import TORCH, Typed, imported_modules, program, python_of
 from tuner.trainers.base import Dependencies, Imported, Trainer, conflicts, import_all
 from tuner.trainers.registry import check_values, not_searched, open_trainer
-
-
-class Typed(Protocol):
-    """A command that a person has typed."""
-
-    @property
-    def env(self) -> Mapping[str, str]:
-        """The variables before its words."""
-
-    @property
-    def words(self) -> Sequence[str]:
-        """Its words, the program first."""
-
-    @property
-    def script(self) -> str:
-        """The script of Python that it names; empty where it names none."""
 
 
 class Severity(StrEnum):
@@ -328,7 +312,7 @@ def check_command(typed: Typed | None, *, on_gpu: bool) -> Iterator[Finding]:
 
     Raises TrainerError where the training's Python cannot be started.
     """
-    started = program(typed.words, typed.env) if typed else None
+    started = program(typed) if typed else None
     if typed and started is None:
         yield problem("command", f"there is no program {typed.words[0]!r}; install it, or write its path")
         return

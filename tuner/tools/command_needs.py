@@ -5,14 +5,26 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 TORCH = "torch"
 
 
-def program(words: Sequence[str], env: Mapping[str, str]) -> str | None:
+class Typed(NamedTuple):
+    """A command that a person has typed."""
+
+    words: Sequence[str]
+    """Its words, the program first."""
+    env: Mapping[str, str]
+    """The variables that stand before its words."""
+    script: str
+    """The script of Python that it names; empty where it names none."""
+
+
+def program(typed: Typed) -> str | None:
     """Return the path of the program that a shell would start for a command; None where there is none."""
-    path = env.get("PATH")
-    return shutil.which(words[0], path=path if path and "$" not in path else None)
+    path = typed.env.get("PATH")
+    return shutil.which(typed.words[0], path=path if path and "$" not in path else None)
 
 
 def python_of(started: str | None) -> str | None:
