@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from tuner.cli import options
-from tuner.cli.hints import cut_ladders, to_be_fitted, to_be_made
+from tuner.cli.hints import batch_to_come, cut_ladders, rungs_to_come
 from tuner.cli.slurm import job_bench
 from tuner.cli.work import Cases, Settings, first_config, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
@@ -270,9 +270,9 @@ def _first_plans(bench: Workbench, cases: Sequence[Case], settings: Sequence[str
     for case in cases:
         remarks = cut_ladders(bench, [case])
         if bench.calibrates(case):
-            remarks.append(f"{case.name}: {to_be_made(calibrated_at(bench.space_for(case)))}")
+            remarks.append(f"{case.name}: {rungs_to_come(calibrated_at(bench.space_for(case)))}")
         if batch := bench.batch_to_fit(case):
-            remarks.append(f"{case.name}: {to_be_fitted(batch.parameter)}")
+            remarks.append(f"{case.name}: {batch_to_come(batch.parameter)}")
         yield _Planned(case, first_config(bench, case, settings), f"plans/{case.name}", remarks)
 
 

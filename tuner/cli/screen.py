@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 from rich.text import Text
 
-from tuner.cli.hints import fitted, ladder, to_be_fitted, to_be_made
+from tuner.cli.hints import batch_line, batch_to_come, ladder_line, rungs_to_come
 from tuner.export import SPEEDS, figure, in_words, with_error
 from tuner.probe import LOADED, WITHOUT_PAUSE, duration
 from tuner.records.trial import OK, PRUNED
@@ -37,13 +37,13 @@ def line(event: events.Event) -> StyledLine | None:
         case events.CaseStarted():
             text, style = f"case {event.case}: {_progress_at_start(event)}", "bold"
         case events.CalibrationStarted():
-            text = f"case {event.case}: {to_be_made(event.rungs)}"
+            text = f"case {event.case}: {rungs_to_come(event.rungs)}"
         case events.LadderFixed():
-            text = f"case {ladder(event.case, event.rungs)}"
+            text = f"case {ladder_line(event.case, event.rungs)}"
         case events.BatchFitStarted():
-            text = f"case {event.case}: {to_be_fitted(event.parameter)}"
+            text = f"case {event.case}: {batch_to_come(event.parameter)}"
         case events.BatchFitted():
-            text = f"case {fitted(event.case, event.parameter, event.why)}"
+            text = f"case {batch_line(event.case, event.parameter, event.why)}"
         case events.CaseEnded():
             why = f": {event.why}" if event.why else ""
             again = f", {event.confirmed} to confirm" if event.confirmed else ""
