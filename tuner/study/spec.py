@@ -442,12 +442,12 @@ class StudySpec(Strict):
         """The numbers of nodes on which a trial may run: those of the space, or else all of the job."""
         return self.space[NODES].values if NODES in self.space else (self.slurm.nodes,)
 
-    def devices_of_trial(self, each: int) -> int:
+    def devices_of_trial(self, per_node: int) -> int:
         """Return the devices of a trial where each node has so many: those of the fewest nodes, in any placement.
 
         Raises StudyError where a placement cannot divide them.
         """
-        total = each * min(self.placements)
+        total = per_node * min(self.placements)
         if wrong := [nodes for nodes in self.placements if total % nodes]:
             raise StudyError(f"space.nodes: {wrong[0]} nodes cannot share {total} devices evenly; leave {wrong[0]} out")
         return total
