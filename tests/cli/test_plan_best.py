@@ -11,7 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 from tests_cli import TRAINER, Tuner, run_in, study_file
 
-from tuner.drafting.writing import made_from
+from tuner.drafting.writing import origin_line
 
 
 def written(folder: Path, trainer: str, **changes: object) -> Path:
@@ -134,7 +134,7 @@ def test_members_of_the_front_of_a_typed_command_train_in_folders_of_their_own(
     typed = [sys.executable, str(pareto.parent / "train.py"), "16", package, "{out_dir}"]
     content = YAML(typ="safe").load(pareto)
     content["trainer"]["options"]["command"] = [*typed[:2], "{num_envs}", *typed[3:]]
-    (study := tmp_path / "demo.yaml").write_text(f"{made_from(typed)}\n{json.dumps(content)}\n")
+    (study := tmp_path / "demo.yaml").write_text(f"{origin_line(typed)}\n{json.dumps(content)}\n")
     for chosen, line in (((), r"train\.py 16 .*best/walk/0000$"), (("--trial", "1"), r"train\.py 8 .*best/walk/0001$")):
         script = tuner("plan", "--study", study, "--best", *chosen)[1]
         assert re.search(line, script.rstrip()), script

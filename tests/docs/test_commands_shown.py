@@ -75,6 +75,7 @@ PARSED = {
     "tuner try --study S",  # starts a trainer: tests/cli/test_init.py runs it
     "tuner try --study train",
     "tuner optimize --study train",
+    "tuner status --study demo",
     "tuner status --study train",
     "tuner report --study train",
     "tuner plan --study train --best",

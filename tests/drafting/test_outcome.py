@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests_loop import CASE, Quiet, bench, failed, measured, opened, spec, view
 
-from tuner.drafting.outcome import told as outcome_of
+from tuner.drafting.outcome import outcome_of
 from tuner.export import gain
 from tuner.export.case_view import CaseView
 from tuner.probe.kinds import FailureKind

@@ -79,24 +79,28 @@ def _set_widths(spare: int, columns: Iterable[Column]) -> None:
 
 
 def _take_out(console: Console, table: Table) -> list[str]:
-    """Return a line for each row of the columns that are removed until the table fits: the config, then the last."""
+    """Remove columns until the table fits, and return them as text: a line for each row that has a value in them.
+
+    The config goes first, or without a config the second column; then the columns go from the right. The first stays.
+    """
     names, *more = table.columns
     taken: list[Column] = []
-    for column in sorted(more, key=lambda column: column.header == "config", reverse=True)[:1] + more[:0:-1]:
+    configs = [column for column in more if column.header == "config"] or more
+    for column in [*configs[:1], *more[:0:-1]]:
         if fits(console, table):
             break
         if column.header not in {other.header for other in taken}:
             left = [other for other in table.columns if other.header != column.header]
             table.columns = [replace(other, _index=place) for place, other in enumerate(left)]
             taken.append(column)
-    rows = zip(names.cells, *(_named(column) for column in taken), strict=True)
+    rows = zip(names.cells, *(_labelled_cells(column) for column in taken), strict=True)
     return [f"{name}: {'; '.join(filter(None, cells))}" for name, *cells in rows if any(cells)]
 
 
-def _named(column: Column) -> Iterator[str]:
-    """Yield the cells of a column, each behind the column's heading if it does not say by itself what it is."""
-    name = "" if column.header in {"config", "trials"} else f"{column.header} "
-    return (f"{name}{cell}" if cell else "" for cell in map(str, column.cells))
+def _labelled_cells(column: Column) -> Iterator[str]:
+    """Return the cells of a column as text, each behind the heading unless the cell says by itself what it is."""
+    label = "" if column.header in {"config", "trials"} else f"{column.header} "
+    return (f"{label}{cell}" if cell else "" for cell in map(str, column.cells))
 
 
 def summary_table(rows: Iterable[CaseSummary]) -> Table:
@@ -124,7 +128,7 @@ def best_of(objectives: Iterable[str]) -> str:
 
 
 def _best_cells(best: ConfigRow, speed: Sequence[str]) -> list[str]:
-    """Return what is known of a config, with its samples/s where the table has a column of `speed`."""
+    """Return the cells of a config: its objective, values, samples/s where `speed` names a column for it, and trial."""
     value = with_error(best.value, best.error) + (f" (mean of {best.readings})" if best.readings > 1 else "")
     per_s = ["" if best.samples_per_s is None else figure(best.samples_per_s)] if speed else []
     return [value, in_words(best.config, best.total_batch), *per_s, f"#{best.trial}"]
@@ -167,12 +171,13 @@ def _front_table(case: CaseView) -> Table:
 
 
 def _is_shown(column: str, rows: Iterable[Row]) -> bool:
-    """Return whether a column has a value in any row. A count of one measurement does not matter as a value."""
+    """Return whether a column has a value in any row. The usual single reading of a config is not worth a column."""
     empty = {None, "", 1} if column == "readings" else {None, ""}
     return any(row.get(column) not in empty for row in rows)
 
 
 def _cell(value: object) -> str:
+    """Return a value as text: a number with two decimals, or a small one with three digits."""
     if isinstance(value, float):
         return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
     return "" if value is None else str(value)

@@ -21,7 +21,7 @@ from tuner.export import (
     gain_text,
     in_words,
     measured_otherwise,
-    shared,
+    merged_lines,
     with_error,
 )
 from tuner.study import Case
@@ -42,21 +42,22 @@ def gains_table(rows: Sequence[CaseSummary]) -> Table:
     speed = [] if objectives.keys() <= SPEEDS.keys() else ["samples/s"]
     table = plain_table("case", best_of(objectives), "default", "gain", *speed)
     for row in rows:
-        table.add_row(row.case, *_measured(row), _gain(row), *(_speed(row.best, row.gain) for _ in speed))
+        table.add_row(row.case, *_best_and_default(row), _gain(row), *(_speed(row.best, row.gain) for _ in speed))
         if fast := row.fastest:
             value = with_error(fast.value, fast.error)
             table.add_row(f"  #{fast.trial} as default", value, "", "", *(_speed(fast) for _ in speed))
     return table
 
 
-def _measured(row: CaseSummary) -> tuple[str, str]:
-    """Return the values of the best and of the default, the latter only where the two can be compared."""
+def _best_and_default(row: CaseSummary) -> tuple[str, str]:
+    """Return the cells with the values of the best and of the default, the latter only where they can be compared."""
     if row.best is None:
         return row.status, ""
     if gain := row.gain:
         return with_error(gain.after, gain.after_error), with_error(gain.before, gain.before_error)
-    is_best = row.default is not None and row.default.config == row.best.config
-    return (best := with_error(row.best.value, row.best.error)), best if is_best else ""
+    best = with_error(row.best.value, row.best.error)
+    is_default = row.default is not None and row.default.config == row.best.config
+    return best, best if is_default else ""
 
 
 def _gain(row: CaseSummary) -> str:
@@ -72,15 +73,15 @@ def _speed(config: ConfigRow | None, gain: Gain | None = None) -> str:
 
 def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[CaseSummary]) -> Iterator[str]:
     """Yield what each case's best is, what cases without a best need, what limits a single case, and one doubt."""
-    yield from shared((row.case, in_words(row.best.config, row.best.total_batch)) for row in rows if row.best)
-    yield from shared((row.case, text) for row in rows if (text := measured_otherwise(row)))
+    yield from merged_lines((row.case, in_words(row.best.config, row.best.total_batch)) for row in rows if row.best)
+    yield from merged_lines((row.case, text) for row in rows if (text := measured_otherwise(row)))
     known = [(row, finding) for row in rows for finding in findings(row)]
     failed = [(row.case, str(found)) for row, found in known if found.topic is Topic.RESULT and row.without_success]
-    yield from shared(failed)
+    yield from merged_lines(failed)
     if len(rows) == 1 and rows[0].best and rows[0].bound:
         yield f"limited by: {rows[0].bound.limit}"
     doubts = chain.from_iterable(
-        shared((row.case, str(found)) for row, found in known if found.topic is topic) for topic in DOUBTS
+        merged_lines((row.case, str(found)) for row, found in known if found.topic is topic) for topic in DOUBTS
     )
     if doubt := next(chain(doubts, at_the_top(bench, cases, rows)), None):
         yield doubt

@@ -33,10 +33,15 @@ def only_study(runs: Path, *, replays: bool) -> str:
 
 
 def findable(study: str, runs: Path, *, replays: bool) -> str:
-    """Return the name or the file by which a study is loaded; that of a replay's folder stays.
+    """Return the name or the file by which a study is loaded; the name of a replay's folder stays as it is.
 
-    `study` is a study's name, the path of its file, or the name of a folder of results. Raises StudyError for any other
-    name, and for a replay where `replays` are of no use.
+    Args:
+        study: a study's name, the path of its file, or the name of a folder of results.
+        runs: the folder of all results.
+        replays: whether the command can show a replay.
+
+    Raises:
+        StudyError: for any other name, and for a replay that the command cannot show.
     """
     if study.endswith((".yaml", ".yml")) or is_known(study):
         return study

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -20,18 +20,22 @@ from tuner.probe import LOADED, WITHOUT_PAUSE, duration
 from tuner.records.trial import OK, PRUNED
 from tuner.running import events
 
-Line = tuple[str, str]
-"""A text, and one of rich's styles."""
+
+class StyledLine(NamedTuple):
+    """A line of text, and one of rich's styles."""
+
+    text: str
+    style: str
 
 
-def line(event: events.Event) -> Line | None:
+def line(event: events.Event) -> StyledLine | None:
     """Return the line for an event; None for an event without a line."""
     style = ""
     match event:
         case events.ProbeEnded():
-            text, style = f"  {_trial(event)}", _style(event)
+            text, style = f"  {_trial_line(event)}", _style(event)
         case events.CaseStarted():
-            text, style = f"case {event.case}: {_begun(event)}", "bold"
+            text, style = f"case {event.case}: {_progress_at_start(event)}", "bold"
         case events.CalibrationStarted():
             text = f"case {event.case}: {to_be_made(event.rungs)}"
         case events.LadderFixed():
@@ -46,17 +50,17 @@ def line(event: events.Event) -> Line | None:
             text, style = f"case {event.case}: {event.ending}; {event.probed} trial(s) now{again}{why}", "bold"
         case _:
             return None
-    return text, style
+    return StyledLine(text, style)
 
 
 def _style(event: events.ProbeEnded) -> str:
-    """Return the style of a trial's line: that of the best so far, of a value, of a stopped probe, or of a failure."""
-    usual = {OK: "green", PRUNED: "yellow"}
-    return "bold green" if event.leads else usual.get(event.status, "red")
+    """Return the style of a trial's line, by whether it is the best so far and how it ended; red is for a failure."""
+    style_of = {OK: "green", PRUNED: "yellow"}
+    return "bold green" if event.leads else style_of.get(event.status, "red")
 
 
-def _begun(event: events.CaseStarted) -> str:
-    """Return how far a case had come when the work on it began."""
+def _progress_at_start(event: events.CaseStarted) -> str:
+    """Return in words how far a case had come when the work on it began, and what has changed since."""
     saved = f", {event.saved} of them saved only now" if event.saved else ""
     retried = f", {event.to_repeat} interrupted trial(s) will be repeated" if event.to_repeat else ""
     of_target = "" if event.target is None or event.finished > event.target else f" of {event.target}"
@@ -65,28 +69,24 @@ def _begun(event: events.CaseStarted) -> str:
     return f"{event.finished}{of_target} trials done{saved}{retried}{since}{verify}"
 
 
-def _trial(event: events.ProbeEnded) -> str:
+def _trial_line(event: events.ProbeEnded) -> str:
     """Return the line of a probe that has ended."""
-    number = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
-    why = "".join(f"{';' if event.values or place else ':'} {note}" for place, note in enumerate(event.notes))
+    values = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
+    notes = "".join(f"{';' if event.values or place else ':'} {note}" for place, note in enumerate(event.notes))
     took = duration(event.seconds) + (", to confirm" if event.confirms else "")
     took += f", from {event.origin}" if event.origin else ""
-    place = f" (trial {event.finished} of {event.target})" if event.counts else ""
-    outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{number}{_rank(event)}{why}"
-    return f"#{event.trial}{place} {outcome} ({took}{_left(event)})"
+    turn = f" (trial {event.finished} of {event.target})" if event.counts else ""
+    outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{values}{_standing(event)}{notes}"
+    left = f"; {_about(event.left_s)} left" if event.left_s else ""  # until the search probably ends
+    return f"#{event.trial}{turn} {outcome} ({took}{left})"
 
 
-def _rank(event: events.ProbeEnded) -> str:
-    """Return that the config is the best so far, or its mean where it was the best and has been measured again."""
+def _standing(event: events.ProbeEnded) -> str:
+    """Return in words that the config is the best so far, with its mean if it was measured again; otherwise empty."""
     best = event.best
     if best and best.trial == event.trial and best.readings > 1:
         return f", confirmed: mean {with_error(best.value, best.error)} of {best.readings}"
     return ", best so far" if event.leads else ""
-
-
-def _left(event: events.ProbeEnded) -> str:
-    """Return after how long the search probably ends."""
-    return f"; {_about(event.left_s)} left" if event.left_s else ""
 
 
 def _about(seconds: float) -> str:
@@ -106,6 +106,7 @@ class Bars(Progress):
     """Takes events in, and shows a bar for each case that runs, and below them each probe."""
 
     def __init__(self, console: Console) -> None:
+        """The bars appear on `console` once this is entered as a context."""
         self._rows: dict[str, TaskID] = {}
         self._probed: dict[str, events.ProbeStarted] = {}
         self._doing: dict[str, tuple[str, ...]] = {}
@@ -145,7 +146,7 @@ class Bars(Progress):
                 self._probed[worker] = event
                 self._tell_left(event, 0.0)
             case events.ProbeRunning() if started := self._probed.get(worker):
-                self._doing[worker] = (_phase(event), *_busy(event, self._devices.get(worker, ())))
+                self._doing[worker] = (_phase(event), *_utilisation(event, self._devices.get(worker, ())))
                 self._tell_left(started, event.seconds)
             case events.ProbeEnded():
                 self.forget(worker)
@@ -177,13 +178,17 @@ class Bars(Progress):
         return f"best {figure(best.value)} {unit}{times}"
 
     def _tell_left(self, probe: events.ProbeStarted, spent_s: float) -> None:
-        """Show how long the search takes, with the best so far beside it, or below it where there is no room."""
+        """Show how long the search of a case still takes, `spent_s` seconds after the probe began, and the best so far.
+
+        The best stands beside the time, or below it where there is no room.
+        """
         best = self._best.get(probe.case, "")
         left = "" if probe.left_s is None else f"{_about(probe.left_s - spent_s)} left"
         room = self.console.width - max(map(len, {probe.case, *self._rows})) - _BAR_WIDTH
         self._show(probe.case, text=_beside(*filter(None, [left, best]), room=room))
 
     def _show(self, name: str, **fields: Any) -> None:
+        """Set the fields of a bar, which is added if it is new."""
         if name in self._rows:
             self.update(self._rows[name], **fields)
         else:
@@ -203,12 +208,12 @@ def _beside(*texts: str, room: int) -> str:
 
 def _phase(event: events.ProbeRunning) -> str:
     """Return what a running probe does, and what it has measured so far."""
-    known = f": {numbers((event.value,), event.error, event.samples_per_s)}" if event.value is not None else ""
-    done = "" if event.iteration is None else f", iteration {event.iteration}"
-    return f"{event.phase}{done}, {duration(event.seconds)}{known}"
+    value = f": {numbers((event.value,), event.error, event.samples_per_s)}" if event.value is not None else ""
+    iteration = "" if event.iteration is None else f", iteration {event.iteration}"
+    return f"{event.phase}{iteration}, {duration(event.seconds)}{value}"
 
 
-def _busy(event: events.ProbeRunning, devices: Sequence[str]) -> Iterator[str]:
+def _utilisation(event: events.ProbeRunning, devices: Sequence[str]) -> Iterator[str]:
     """Yield how busy the devices were since the last event: each of a few, the range of many."""
     known = [(device, share) for device, share in zip(devices, event.utilisation, strict=False) if share is not None]
     if len(known) > _FEW_DEVICES:
@@ -246,23 +251,24 @@ class LineScreen(Screen):
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._told: set[str] = set()
+        self._common_notes: set[str] = set()
+        """The notes common to most trials that were printed already, by the phrase that they have."""
 
     def show(self, event: events.Event, worker: str = "") -> None:
         """Print the line of an event, behind the name of its worker."""
         if isinstance(event, events.ProbeEnded):
-            event = replace(event, notes=tuple(self._news(event.notes)))
+            event = replace(event, notes=tuple(self._take_new(event.notes)))
         if shown := line(event):
-            text, style = shown
-            self.say(f"{worker}: {text.strip()}" if worker else text, style)
+            self.say(f"{worker}: {shown.text.strip()}" if worker else shown.text, shown.style)
 
-    def _news(self, notes: Sequence[str]) -> Iterator[str]:
-        """Yield notes, without those that were said of an earlier trial and are alike for most trials."""
+    def _take_new(self, notes: Sequence[str]) -> Iterator[str]:
+        """Yield notes, those that most trials have only once; the notes that are yielded count as printed."""
         for note in notes:
-            kind = next((phrase for phrase in (LOADED, WITHOUT_PAUSE) if phrase in note), "")
-            if kind not in self._told:
+            phrase = next((phrase for phrase in (LOADED, WITHOUT_PAUSE) if phrase in note), None)
+            if phrase not in self._common_notes:
                 yield note
-            self._told |= {kind} - {""}
+            if phrase:
+                self._common_notes.add(phrase)
 
     def say(self, text: str, style: str = "") -> None:
         """Print a line."""
@@ -294,6 +300,7 @@ class LiveScreen(Screen):
     """The seconds that the end of a command waits for a terminal that takes no text, for example after Ctrl-S."""
 
     def __init__(self, console: Console) -> None:
+        """Start the thread that prints to `console`."""
         self._lines = LineScreen(console)
         self._bars = Bars(console)
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -319,6 +326,7 @@ class LiveScreen(Screen):
         self._thread.join(self.close_s)
 
     def _run(self) -> None:
+        """Do what is to be shown, in order, until None comes."""
         with suppress(OSError), self._bars:  # OSError: the terminal is gone
             for task in iter(self._tasks.get, None):
                 task()

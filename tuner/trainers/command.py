@@ -167,7 +167,7 @@ class CommandTrainer(Trainer):
         if not self._options.session:
             return None
         fixed = sorted(self._options.session_parameters & config.keys())
-        return "/".join((self.name, case.name, *(f"{name}={study.written(config[name])}" for name in fixed)))
+        return "/".join((self.name, case.name, *(f"{name}={study.value_text(config[name])}" for name in fixed)))
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
         """Return the plan of a run of the session, which leaves no files and reports by `tuner.progress` alone."""
