@@ -101,11 +101,13 @@ def test_a_terminal_shows_the_lines_and_then_nothing_live() -> None:
     assert isinstance(screen, LiveScreen)
     for event in EVENTS:
         screen.show(event)
+    screen.show(ended(left_s=70.0))
     screen.say("a process is left")
     screen.close()
     screen.close()
     shown = file.getvalue()
-    assert "#7 (trial 3 of 24) num_envs=4096: ok 61.2 ± 0.8" in shown
+    assert "#7 num_envs=4096: ok 61.2 ± 0.8" in shown
+    assert "1 min 10 s left" not in shown  # the bar has the time left, which shrinks
     assert "a process is left" in shown
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1  # the cursor is hidden once, and shown again
 

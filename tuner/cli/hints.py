@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from tuner.cli.named_studies import STUDY_FILE
 from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, stand_in
 from tuner.export import (
     CaseSummary,
@@ -190,6 +191,9 @@ def command_of_best(study: str, *, devices: str | None = None, storage: str | No
 
     With `--cases` and the name of a case after it, it prints that of the case alone.
     """
+    own = Path(study)
+    if own.name == STUDY_FILE and own.parent.parent == runs:  # a name finds it, too
+        study = own.parent.name
     options = {"study": study, "devices": devices, **_database(storage, runs)}
     return ["tuner", "plan", *as_words(options), "--best"]
 

@@ -308,8 +308,13 @@ class LiveScreen(Screen):
         self._thread.start()
 
     def show(self, event: events.Event, worker: str = "") -> None:
-        """Print the line of an event, and take the event into the live view."""
+        """Print the line of an event, and take the event into the live view.
+
+        The place of a trial in the search and the time left are in the live view alone.
+        """
         self._tasks.put(partial(self._bars.take, event, worker))
+        if isinstance(event, events.ProbeEnded):
+            event = replace(event, counts=False, left_s=None)
         self._tasks.put(partial(self._lines.show, event, worker))
 
     def say(self, text: str, style: str = "") -> None:
