@@ -5,6 +5,7 @@ from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 
 _waiting = {}
+"""The name of a module → the functions that wait for it."""
 
 
 def when_imported(name, function):
@@ -28,6 +29,7 @@ class _Finder:
 
     def __init__(self):
         self._finding = set()
+        """The modules that the other finders look for now."""
 
     def find_spec(self, name, path=None, target=None):
         if name not in _waiting or name in self._finding:
@@ -39,16 +41,16 @@ class _Finder:
             return None
         finally:
             self._finding.discard(name)
-        if isinstance(getattr(spec, "loader", None), SourceFileLoader):  # a loader for this file alone
-            _add(spec.loader, name)
+        if isinstance(getattr(spec, "loader", None), SourceFileLoader):  # this loader is the module's alone
+            _call_after_import(spec.loader, name)
         return spec
 
 
-def _add(loader, name):
+def _call_after_import(loader, name):
     """Let a loader call the waiting functions once it has run the module's code."""
 
     def exec_module(module):
-        del loader.exec_module
+        del loader.exec_module  # the class's own one comes back
         loader.exec_module(module)
         for function in _waiting.pop(name, ()):
             function(module)
