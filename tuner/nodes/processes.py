@@ -67,7 +67,7 @@ class NodeProcesses:
         self.lost: str | None = None
         """Why a node cannot be watched any more; None while all can."""
         self.silent_at_end: str | None = None
-        """Which nodes told nothing at the end; None if all did."""
+        """Which nodes were silent at the end; None if none was."""
         self._code = 0
         """The exit code of the first node that failed; 0 before that."""
         self._failed_s = math.inf
@@ -138,7 +138,7 @@ class NodeProcesses:
         """Say which running nodes have given no sign of life for longer than `limit_s`; None if all have."""
         running = [watcher for watcher in self.watchers if watcher.code is None]
         silent = [watcher.host for watcher in running if self._clock.now() - watcher.heard_s > limit_s]
-        return f"{', '.join(silent)} has told nothing for {limit_s:g} s" if silent else None
+        return f"no word from {', '.join(silent)} for {limit_s:g} s" if silent else None
 
     def _take(self, message: Message) -> None:
         """Take a message into account. One of a node that the plan does not use is left out."""

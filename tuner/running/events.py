@@ -54,7 +54,7 @@ class BestSoFar:
     @classmethod
     def of(cls, case: CaseRecord, trials: Sequence[TrialRecord]) -> "BestSoFar | None":
         """Return the best config of a case so far; None where no config may be the best."""
-        view = CaseView(name=case.case, kept=case, trials=trials)
+        view = CaseView(name=case.case, record=case, trials=trials)
         best, gained = view.best, gain(view)
         return best and cls(
             value=best.value,
