@@ -76,6 +76,7 @@ def differences(own: Signature, changed: Signature, free: Collection[str] = ()) 
 
 
 def _differences_but_loss(own: Signature, changed: Signature) -> Iterator[Difference]:
+    """Yield the differences in the parts of `PARTS`, in their order, without the loss."""
     if batch := _batch_difference(own, changed):
         yield batch
     if own.sample and changed.sample and not _same_sample(own.sample, changed.sample):

@@ -372,8 +372,10 @@ class CpuSource:
         nobody: list[int | None] = [None] * len(self.devices)  # for devices whose rank is not known
         ranks = [*self._tree.ranks, *nobody]
         holders = [*self._largest, *nobody] if self._is_limited else ranks
-        return [
-            DeviceSample(
+        samples: list[DeviceSample] = []
+        for position, (device, rank, holder) in enumerate(zip(self.devices, ranks, holders, strict=False)):
+            memory = self._memory(holder)
+            sample = DeviceSample(
                 t_s=t_s,
                 device=position,
                 util_pct=None if rank is None else share_pct(rank),
@@ -384,9 +386,8 @@ class CpuSource:
                 others_pct=others_pct,
                 delayed_pct=None if rank is None else delayed_pct.get(rank),
             )
-            for position, (device, rank, holder) in enumerate(zip(self.devices, ranks, holders, strict=False))
-            for memory in [self._memory(holder)]
-        ]
+            samples.append(sample)
+        return samples
 
     def _memory(self, pid: int | None) -> Memory:
         """Return the memory of a rank, or with a limit the data memory of a process; empty without one."""

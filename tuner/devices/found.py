@@ -168,10 +168,9 @@ def without_cards(
     connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids, connect_amd: Callable[[], Amd] = Amd
 ) -> list[str]:
     """Return why there is no card of a maker: each maker's reason, as far as its driver is not here."""
-    absent = list[str]()
-    for _ in _visible_cards(connect, cuda_order, connect_amd, absent):
-        pass
-    return absent
+    missing_drivers = list[str]()
+    list(_visible_cards(connect, cuda_order, connect_amd, missing_drivers))
+    return missing_drivers
 
 
 def spare_cards(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> int:
@@ -234,13 +233,6 @@ def device_variables(devices: Sequence[Device]) -> dict[str, str]:
     return {THREADS: str(max(1, usable_cores() // len(devices)))}
 
 
-def memory_variables(memory_mib: float | None, devices: Sequence[Device]) -> dict[str, str]:
-    """Return the environment variable by which the guard limits the memory of CPU ranks; empty for GPUs."""
-    if memory_mib is None or any(device.is_gpu for device in devices):
-        return {}
-    return {guard.MEMORY: str(round(memory_mib))}
-
-
 def power_variables(power_limit_w: float | None) -> dict[str, str]:
     """Return the environment variable by which the guard sets the power limit of the cards; empty without a limit."""
     return {} if power_limit_w is None else {guard.POWER: f"{power_limit_w:g}"}
@@ -251,14 +243,16 @@ def launch_variables(
 ) -> dict[str, str]:
     """Return the environment variables of the trainer's processes, for its devices, for NCCL and from the study.
 
-    A number of threads that the person has exported stays; `inherited` is the environment of this process.
+    A number of threads that the person has exported stays; `inherited` is the environment of this process. The guard
+    limits the memory of CPU ranks.
     """
     threads = (os.environ if inherited is None else inherited).get(THREADS)
+    memory_mib, on_cpu = spec.environment.memory_mib, not source.devices[0].is_gpu
     return {
         **device_variables(source.devices),
-        **({THREADS: threads} if threads and not source.devices[0].is_gpu else {}),
+        **({THREADS: threads} if threads and on_cpu else {}),
         **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
-        **memory_variables(spec.environment.memory_mib, source.devices),
+        **({guard.MEMORY: f"{memory_mib:.0f}"} if memory_mib is not None and on_cpu else {}),
         **power_variables(spec.environment.power_limit_w),
         **spec.environment.variables,
     }

@@ -65,7 +65,8 @@ def listen(mailbox: Mailbox) -> None:
         while not mailbox.is_gone.is_set():
             mailbox.feed(os.read(sys.stdin.fileno(), 1 << 16))
 
-    def wait() -> None:
+    def watch_tuner() -> None:
+        """End this process some time after the tuner is gone, should the usual end not have done so."""
         while not mailbox.is_gone.wait(BEAT_S):
             if mailbox.is_silent:
                 mailbox.is_gone.set()
@@ -73,7 +74,7 @@ def listen(mailbox: Mailbox) -> None:
         os._exit(1)  # a write to a pipe that nobody reads may never end; the guard then ends the trainer
 
     threading.Thread(target=read, daemon=True).start()
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=watch_tuner, daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGUSR2):  # scancel, and the end of a job's time
         signal.signal(number, lambda *_: mailbox.is_gone.set())
 

@@ -185,6 +185,7 @@ class Watcher:
         return next((text for text in reversed(self.recent) if text.startswith("srun: error")), "srun says nothing")
 
     def _hear(self, text: str) -> None:
+        """Take a line of the watcher, or of `srun`, into account, and put it into the inbox as a message."""
         self.heard_s, message = self._now(), record(text)
         if {"kind", "at_s"} <= message.keys():
             self.clock.hear(message["at_s"], self.heard_s)

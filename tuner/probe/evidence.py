@@ -291,6 +291,7 @@ class Evidence:
         return kind is FailureKind.NCCL or (rule == KILLED and root.t_s < clues[0].t_s - self.KILL_SEEN_S)
 
     def _add(self, rule: str, clue: Clue) -> None:
+        """Keep a line that a rule has matched, up to 20 for each rule."""
         clues = self._clues.setdefault(rule, [])
         if len(clues) < 20:
             clues.append(clue)

@@ -244,7 +244,7 @@ def _copy(path: Path, copy: Path) -> None:
     """Copy a file, at no cost where the file system can share its blocks (ioctl_ficlone(2))."""
     with path.open("rb") as source, copy.open("wb") as target:
         try:
-            fcntl.ioctl(target.fileno(), 0x40049409, source.fileno())
+            fcntl.ioctl(target.fileno(), 0x40049409, source.fileno())  # FICLONE (linux/fs.h)
         except OSError:
             shutil.copyfileobj(source, target, 1 << 20)
     shutil.copystat(path, copy)

@@ -59,6 +59,7 @@ class ProgressReader:
     def __init__(self, patterns: LinePatterns, origin_s: float) -> None:
         self.patterns = patterns
         compiled = [re.compile(_with_any_score(pattern)) for pattern in patterns.patterns]
+        # a pattern of a score alone completes no mark; a pattern of a mark may have a score, too
         self._mark_patterns = [pattern for pattern in compiled if pattern.groupindex.keys() != {SCORE_GROUP}]
         self._score_patterns = [pattern for pattern in compiled if SCORE_GROUP in pattern.groupindex]
         self._counts_lines = not any("iteration" in pattern.groupindex for pattern in self._mark_patterns)

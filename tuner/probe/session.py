@@ -227,6 +227,7 @@ class _Session:
     """A started trainer that accepts requests."""
 
     def __init__(self, plan: ProbePlan, clock: Clock, start: StartProcess) -> None:
+        """Start the trainer, with log files in a folder of the session: each run has log files of its own."""
         self.key = plan.session_key
         self.ready = False
         """Whether the trainer has told that it takes requests."""
@@ -249,10 +250,12 @@ class _Session:
         return not (self.failed or self._has_ended) and self.process.exit_code() is None
 
     def lines(self, timeout_s: float) -> list[OutputLine]:
+        """Return the new lines of the process, after waiting requests were sent."""
         self.requests.flush()
         return self.process.lines(timeout_s)
 
     def end(self) -> None:
+        """End the process, wait for it, and remove the pipe."""
         self._has_ended = True
         self.process.end()
         self.requests.close()

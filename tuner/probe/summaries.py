@@ -316,7 +316,7 @@ def _estimate(
     full: float = math.inf,
     varies: Usual = OF_UTILISATION,
 ) -> Estimate:
-    """Return the mean of a quantity over the window, with its error from the blocks.
+    """Return the mean of a quantity over the window, with its error from the blocks; see `steady.standard_error`.
 
     The error also holds two differences that no further iteration averages out: the edge error, which is alike in each
     iteration, and the difference between the means of the last level and of the whole window. If the mean of the last

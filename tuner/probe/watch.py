@@ -356,6 +356,7 @@ A GPU is idle at 0 alone, because a launcher takes nothing of it.
 
 
 def _did_nothing(device: Device, util_pct: float | None) -> bool:
+    """Return whether a device was idle with this mean utilisation; an unknown one says nothing."""
     if util_pct is None:
         return False
     return util_pct <= 0.0 if device.is_gpu else util_pct < IDLE_PCT

@@ -172,6 +172,7 @@ def prober_on(
 ) -> RealProber:
     """Return a prober on the devices of a source; see `RealProber` for `say` and `facts`.
 
+    Files that killed tuners have left are restored first.
     With `shared` a probe does not wait for idle cards: other programs work on them all the time.
     Raises DeviceError when a card cannot be read.
     """

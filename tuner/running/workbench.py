@@ -160,6 +160,7 @@ class Workbench:
         ranks = len(self.devices)
 
         def refusal(config: Config) -> str | None:
+            """Return why a config cannot run; None if it can."""
             values = {**config, RANKS: ranks}
             broken = next((rule for rule in rules if not rule.holds(values)), None)
             return f"the rule {broken.text!r} leaves it out" if broken else self.trainer.refusal(config, ranks)

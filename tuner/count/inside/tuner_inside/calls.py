@@ -73,6 +73,7 @@ def _wrap_call_of(kind):
     Tensor, is_grad_enabled, graph_task_id = torch.Tensor, torch.is_grad_enabled, _graph_task_id(torch)
 
     def call(self, *args, **kwargs):
+        """Tell the module's watchers, and call the module as without this wrapper."""
         if not is_compiling() and type(self) is kind:  # a derived class has a wrapper of its own
             for watcher in _watchers.get(id(self), ()):
                 try:

@@ -79,6 +79,7 @@ def _count_in(kind, method):
 
     @functools.wraps(step)
     def counted(self, *args, **kwargs):
+        """Step as without this wrapper, and count that."""
         environments.depth += 1
         try:
             answer = step(self, *args, **kwargs)
@@ -96,6 +97,7 @@ def _wrapper_of(name, method):
 
     @guarded("environments")
     def wrap(module):
+        """Count the steps of the class, or if its method is abstract, of its subclasses."""
         kind = getattr(module, name, None)
         if kind is None:
             return
@@ -111,6 +113,7 @@ def _count_in_subclasses(kind, method):
     own = kind.__init_subclass__.__func__ if "__init_subclass__" in vars(kind) else None
 
     def init_subclass(subclass, **kwargs):
+        """Derive a class as without this wrapper, and count its steps."""
         if own is None:
             super(kind, subclass).__init_subclass__(**kwargs)
         else:

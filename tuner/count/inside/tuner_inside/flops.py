@@ -75,9 +75,12 @@ def _new_mode():
     from torch.utils.flop_counter import flop_registry
 
     class Mode(TorchDispatchMode):
+        """Adds the operations of each function that has a formula."""
+
         flops = 0
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            """Compute as without this mode, and add the operations."""
             result = func(*args, **(kwargs or {}))
             formula = flop_registry.get(func._overloadpacket)
             if formula is not None:

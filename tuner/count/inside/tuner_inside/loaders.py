@@ -113,6 +113,7 @@ class Loaders:
             tell_pause()
 
     def _forget(self, dataset_id):
+        """Forget a data set that is gone."""
         for ids in (self._training_datasets, self._datasets_of_last_step, self._tracked_datasets):
             ids.discard(dataset_id)
 
@@ -171,7 +172,7 @@ def _look(iterator, batch, wait_s):
     feed.left -= 1
     is_last = feed.left == 0
     note((loaders.on_batch, feed, samples(batch), wait_s, sys.modules["torch"].is_grad_enabled(), is_last))
-    if is_last:
+    if is_last:  # the iterator may begin anew; the counts are told before a pause such as an evaluation
         feed.left, Pace.due_s = feed.batches, 0.0
 
 
@@ -191,6 +192,7 @@ def _wrap(module):
 
     @functools.wraps(own_next)
     def counted(self):
+        """Return the next batch as without this wrapper, and note it with the time that it took."""
         begin_s = perf_counter()
         try:
             batch = own_next(self)

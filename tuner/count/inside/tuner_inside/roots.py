@@ -10,7 +10,7 @@ DATA_WORDS = ("dp", "data", "replicate", "shard")
 
 
 def outermost(optimizer):
-    """Return the outermost modules that hold an optimizer's parameters: at best one.
+    """Return the outermost modules that hold most of an optimizer's parameters: usually a single module.
 
     An optimizer may hold copies of the parameters, as mixed precision makes them. Then the outermost modules with
     most trained parameters are returned.

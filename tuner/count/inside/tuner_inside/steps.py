@@ -380,8 +380,8 @@ def _wrap_scaler(module):
 
 @guarded("compiler")
 def _keep_from_compiler(module):
-    """Let torch's compiler leave the code of the counting as it is."""
-    after_step._torchdynamo_disable = True
+    """Let torch's compiler leave the code of the counting as it is: it runs beside what is compiled."""
+    after_step._torchdynamo_disable = True  # an optimizer calls it, which may be compiled
     codes = [
         thing.__code__
         for name, part in list(sys.modules.items())

@@ -45,6 +45,7 @@ def tell_pause():
 
 
 def _write(record):
+    """Append a record to the file as a line of JSON. Raises OSError."""
     line = json.dumps(record, default=str).encode("utf-8", "replace") + b"\n"
     # only its owner may read it: a command line may hold a key
     descriptor = os.open(_file["path"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -181,6 +181,7 @@ def watch_backward(before):
 
         class Engine(kind):
             def run_backward(self, tensors, grad_tensors, *args, **kwargs):
+                """Compute gradients as without this wrapper, after the pass was noted and its loss was kept."""
                 if not kwargs.get("accumulate_grad"):  # torch.autograd.grad, which trains nothing
                     return own(self, tensors, grad_tensors, *args, **kwargs)
                 if training.steps < LOSS_STEPS:
@@ -214,6 +215,7 @@ def _note_autocast(context):
 
 
 def _wrap_autocast(module):
+    """Note in which types autocast computes in the first steps."""
     own = module.autocast.__enter__
 
     @functools.wraps(own)

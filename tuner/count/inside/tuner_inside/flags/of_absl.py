@@ -19,6 +19,7 @@ def _before_parse(flags, argv, *_, **__):
 
 
 def _after_parse(flags, leftover):
+    """Tell the script's flags; those of absl itself are left out."""
     keep_leftover(leftover[1:])  # the first word is the program
     modules = flags.flags_by_module_dict().items()
     of_script = [flag for module, of_module in modules if not module.startswith("absl.") for flag in of_module]

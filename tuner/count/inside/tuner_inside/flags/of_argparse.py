@@ -38,12 +38,13 @@ def _around_parser(kind, name, parts_of):
 
     @functools.wraps(function)
     def parse(self, args=None, *more, **kwargs):
+        """Parse as without this wrapper, and tell the options if that was the command line."""
         running = guard(_Parse)(self, args)
         try:
             result = function(self, args, *more, **kwargs)
         finally:
             if running in _running:
-                del _running[_running.index(running) :]
+                del _running[_running.index(running) :]  # and parses inside it that have failed
         if running is not None and running.is_of_command_line:
             guard(_tell)(running, *parts_of(result))
         return result
@@ -66,6 +67,7 @@ class _Parse:
 
 
 def _tell(parse, values, leftover):
+    """Tell the options that a parse has set to values, and keep the words that it has left."""
     keep_leftover(leftover)
     options = _options_of_parser(parse.parser, values, parse.called_parsers)
     mark_typed(options, sys.argv[1:])

@@ -22,6 +22,7 @@ def _before_parse(command, ctx, args, *_, **__):
 
 
 def _after_parse(command_and_context, _):
+    """Tell the options of a command that has parsed its part of the command line."""
     command, ctx = command_and_context
     params = [param for param in command.params if param.param_type_name == "option"]
     tell_options("click", described(_options_of, params, ctx))

@@ -31,6 +31,7 @@ def _before_read(words):
 
 
 def _after_read(words, config):
+    """Remember the configuration that was made of the command line's words."""
     argv_is_read()
     _overrides[:] = [(config, words)]
 
@@ -41,6 +42,7 @@ def _before_merge(*configs):
 
 
 def _after_merge(words, config):
+    """Tell the settings of a merged configuration, and remember that the command line's words are in it now."""
     if isinstance(getattr(config, "_content", None), dict):
         _overrides[:] = [(config, words)]
         _tell("omegaconf", config, words)
