@@ -212,10 +212,10 @@ def script_of_best(study: str, *, devices: str | None, storage: str | None, runs
 
 def out_of_time(budget: "Budget") -> str:
     """Return a line that says that the time of `--hours` is over, or that the rest is too short for a probe."""
-    limit, resume = duration(budget.whole_s), "rerun to resume"
-    if budget.short is None:
+    limit, resume = duration(budget.total_s), "rerun to resume"
+    if budget.shortage is None:
         return f"the time of {limit} is over; {resume}"
-    probe, left = map(duration, budget.short)
+    probe, left = map(duration, budget.shortage)
     return f"the next probe takes about {probe}, but only {left} of {limit} are left; {resume}"
 
 

@@ -55,7 +55,7 @@ def record(
         recorded_cases = record_cases(replace(within(job, budget), bench=bench), recordings)
         outcomes = [case.outcome for case in recorded_cases if case.outcome]
         interrupted = job.interrupted()
-    if budget.over():
+    if budget.is_over():
         console.print(out_of_time(budget))
     if interrupted and not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)

@@ -11,7 +11,7 @@ from typing import get_args
 
 from sqlalchemy import inspect
 
-from tuner.devices.cards import Cards, Clocks, Occupancy, obstacles, shown
+from tuner.devices.cards import Cards, Clocks, Occupancy, described, obstacles
 from tuner.devices.cuda import visible_uuids
 from tuner.devices.found import (
     Connect,
@@ -89,7 +89,7 @@ def check_occupancy(cards: Sequence[Occupancy]) -> Iterator[Finding]:
         for obstacle in in_the_way:
             yield problem(f"{name} {obstacle.rule}", f"{obstacle.text}; end it, or name other cards with --devices")
         if card.occupants and not in_the_way:
-            who = ", ".join(map(shown, card.occupants))
+            who = ", ".join(map(described, card.occupants))
             yield warning(f"{name} foreign process", f"{who}; tolerated while it uses little memory and is idle")
         if card.mem_used_mib is None or total_mib is None:
             yield warning(

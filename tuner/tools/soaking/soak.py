@@ -53,7 +53,7 @@ def reported(lines: Iterable[str], *, oom: bool, gpu: bool) -> probe.Failure:
         raise StudyError(f"{'nothing is told' if is_empty else shown}; give --oom where the training ran out of memory")
     kind = probe.FailureKind.GPU_OOM if gpu else probe.FailureKind.HOST_OOM
     detail = "a training with this config ran out of memory, as its user told"
-    return probe.Failure(kind=kind, rule=probe.TOLD, detail=detail)
+    return probe.Failure(kind=kind, rule=probe.REPORTED, detail=detail)
 
 
 def telling(job: Job, config: Config, failure: probe.Failure, ladder: str | None) -> Job:
@@ -69,7 +69,9 @@ def telling(job: Job, config: Config, failure: probe.Failure, ladder: str | None
     def told(plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
         return probe.unlaunched(plan.config, failure, plan.digest)
 
-    purpose = Purpose(strategy=lambda *_: Strategy(choosers=(choose,)), limited=False, competing=False, keeps_end=False)
+    purpose = Purpose(
+        strategy=lambda *_: Strategy(choosers=(choose,)), limited=False, competing=False, stores_ending=False
+    )
     return replace(job, probe=told, purpose=purpose)
 
 
@@ -101,9 +103,9 @@ def soaking(
         strategy=lambda space, *_: Strategy(choosers=(SoakChooser(space, training, settings, first).choose,)),
         limited=False,
         competing=False,
-        keeps_end=False,
+        stores_ending=False,
         ineligible=partial(_ineligibility, training=training),
-        settled=SoakFollower(60.0 * minutes, training, ends_when_good=bench.spec.soak.provokes),
+        next_answer=SoakFollower(60.0 * minutes, training, ends_when_good=bench.spec.soak.provokes),
         limits=lambda limits: limits.timed(60.0 * minutes),
         trainer=_provoking_trainer(bench),
     )

@@ -150,7 +150,7 @@ class Verification:
         findings = Findings(subjects=self.subjects, at_least=at_least)
         taken_s = 0.0
         while findings.rounds * len(self.subjects) < 4 or (
-            not findings.is_fine and self._budget.allows(taken_s / findings.rounds)
+            not findings.is_fine and self._budget.grant(taken_s / findings.rounds)
         ):
             turn = self.subjects if findings.rounds % 2 == 0 else self.subjects[::-1]
             for subject in turn:
