@@ -16,7 +16,7 @@ from tuner.probe import over, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, Config, escaped, find, launch_digest, shell_join
-from tuner.trainers.base import found_beside, programs
+from tuner.trainers.base import program_folder, with_folder_in_path
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.config_files import copy_name, with_copies
 from tuner.trainers.template import fill, placeholders
@@ -107,7 +107,7 @@ def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence
     with reserved_port() as port:
         slot = replace(bench.slot(case, best_folder(case.name), config), port=port, to_train=True)
     facts = trainer.values(case, config, slot)
-    beside = programs(bench.spec.trainer.python)
+    beside = program_folder(bench.spec.trainer.python)
     template = bench.spec.trainer.command
     return command_line(command, template, after, before, copies=copies, facts=facts, beside=beside)
 
@@ -138,7 +138,7 @@ def command_line(
     filled = {name: text for name, value in texts.items() for text in fill((value,), {**facts, **values})}
     env = {name: escaped(value) for name, value in filled.items()}
     if beside:
-        env["PATH"] = found_beside(beside, env.get("PATH", "${PATH}"))
+        env["PATH"] = with_folder_in_path(beside, env.get("PATH", "${PATH}"))
     return shell_join(map(escaped, with_copies(line, copies)), env)
 
 

@@ -202,7 +202,7 @@ def _batch_fitted(job: Job, case: Case, batch: BatchToFit) -> Prepared:
     """Return the job with the case's batch size."""
     started = events.BatchFitStarted(case=case.name, parameter=batch.parameter)
     work = CaseWork(replace(job, purpose=fit_batch(batch)), case)
-    outcome = work.announced(started) if work.study.kept.batch is None else None
+    outcome = work.announced(started) if work.study.attributes.batch is None else None
     if outcome and outcome.stopped:
         return Prepared(job, outcome)
     fitted = work.study.fix_batch(batch.fit)
@@ -220,7 +220,7 @@ def _calibrated(job: Job, case: Case) -> Prepared:
     space, limits = job.bench.space_for(case), job.bench.spec_for(case).probe
     started = events.CalibrationStarted(case=case.name, rungs=calibrated_at(space))
     work = CaseWork(replace(job, purpose=CALIBRATE), case)
-    outcome = work.announced(started) if work.study.kept.rungs is None else None
+    outcome = work.announced(started) if work.study.attributes.rungs is None else None
     if outcome and outcome.stopped:
         return Prepared(job, outcome)
     rungs = work.study.fix_rungs(lambda trials: rungs_after(trials, space, limits))

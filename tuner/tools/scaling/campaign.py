@@ -18,7 +18,7 @@ from tuner.tools.scaling.results import COUNTS, Measurement, Mode, Results, Rout
 STEADY = 0.1
 """The largest standard error, as a share of the speed, with which a measurement ends after its window. Chosen."""
 LONGEST_WINDOWS = 4.0
-"""The windows after which it ends with any error: what is not steady by then will hardly be. Chosen."""
+"""The windows after which a measurement ends with any error: what is not steady by then will hardly be. Chosen."""
 
 
 class CardTeam(NamedTuple):
@@ -91,10 +91,10 @@ def scaling_runs(
     batch is also divided by each number of GPUs.
 
     Args:
-        subjects: what is measured.
-        counts: the numbers of GPUs, 1 first.
-        routes: the ways between the ranks.
-        beside: whether programs may run at the same time.
+        subjects: What is measured.
+        counts: The numbers of GPUs, 1 first.
+        routes: The ways between the ranks.
+        beside: Whether programs may run at the same time.
     """
 
     def runs(mode: Mode, *teams: CardTeam) -> Iterator[Run]:
@@ -167,12 +167,12 @@ class Measuring:
         config = subject.config(run.size)
         source, prober = self._open[team]
         folder = self._folder / "-".join(map(str, filter(None, (run.subject, run.size, run.mode, team.route))))
-        here = {**device_variables(source.devices), **nccl_variables("off" if team.route == "host" else "on", ())}
+        on_machine = {**device_variables(source.devices), **nccl_variables("off" if team.route == "host" else "on", ())}
         slot = Slot(
             devices=source.devices,
             out_dir=folder,
             limits=subject.limits,
-            variables={**({} if self._each else here), **subject.variables},
+            variables={**({} if self._each else on_machine), **subject.variables},
             nodes=nodes_of(len(team.gpus), self._each),
         )
         try:
@@ -264,15 +264,15 @@ def measure_all(
     An interrupted run ends the work without an error.
 
     Args:
-        measuring: measures a run.
-        runs: those to make, in this order.
-        subjects: name → what is measured.
-        results: those of earlier calls.
-        path: the file of the results.
-        tell: gets each run with its points.
+        measuring: Measures a run.
+        runs: The runs to make, in this order.
+        subjects: Name → what is measured.
+        results: The results of earlier calls.
+        path: The file of the results.
+        tell: Gets each run with its points.
 
     Raises:
-        TunerError: when a card is lost or busy, or when no run can succeed. The message says where the results so far
+        TunerError: A card is lost or busy, or when no run can succeed. The message says where the results so far
             are.
     """
     try:

@@ -75,10 +75,10 @@ def lambda_returns(reward: Tensor, value: Tensor, alive: Tensor, last_value: Ten
     Source: Sutton and Barto, Reinforcement Learning, second edition, section 12.1; Schulman et al. 2016.
     """
     outcomes: list[Tensor] = []
-    outcome = following = last_value
+    outcome = next_value = last_value
     for step in reversed(range(len(reward))):
-        outcome = reward[step] + DISCOUNT * alive[step] * torch.lerp(following, outcome, TD_LAMBDA)
-        following = value[step]
+        outcome = reward[step] + DISCOUNT * alive[step] * torch.lerp(next_value, outcome, TD_LAMBDA)
+        next_value = value[step]
         outcomes.append(outcome)
     return torch.stack(outcomes[::-1])
 
@@ -129,23 +129,25 @@ def iterations(
             samples = collect(env, networks.policy, networks.discriminator, fresh, formats)
             losses = [learner.update(samples) for learner in learners]
         busy_s = meter.settle()
-        took_s, so_far = time.monotonic() - start_s, (iteration + 1) * rank.team.num_envs * STEPS_PER_ITERATION
+        took_s = time.monotonic() - start_s
+        samples_so_far = (iteration + 1) * rank.team.num_envs * STEPS_PER_ITERATION
         tracking_reward = samples["tracking"].mean().item()
         report(
             iteration=iteration,
-            samples=so_far,
+            samples=samples_so_far,
             rank=rank.number,
             busy_s=busy_s,
             alloc_retries=_alloc_retries(rank.device),
             score=tracking_reward,
         )
         yield (
-            f"iteration {iteration}  samples {so_far * rank.team.ranks}  tracking reward {tracking_reward:.3f}  "
-            f"policy loss {losses[0].item():.3f}  {took_s:.2f} s\n"
+            f"iteration {iteration}  samples {samples_so_far * rank.team.ranks}  "
+            f"tracking reward {tracking_reward:.3f}  policy loss {losses[0].item():.3f}  {took_s:.2f} s\n"
         )
 
 
 def _alloc_retries(device: torch.device) -> int | None:
+    """Return how often the allocator had to retry on a GPU; None on a CPU."""
     return torch.cuda.memory_stats(device)["num_alloc_retries"] if device.type == "cuda" else None
 
 
