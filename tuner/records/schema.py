@@ -73,6 +73,7 @@ INELIGIBLE_BEFORE = "eligible"
 
 
 def _table(name: str, columns: str) -> TableClause:
+    """Return a table of Optuna with these columns, which are separated by spaces."""
     return table(name, *map(column, columns.split()))
 
 

@@ -63,10 +63,12 @@ def _calibrating(
     """
 
     def ended(history: History, price: Price) -> Done | None:
+        """Return that nothing is left once the result is fixed or enough is known; None before."""
         is_fixed = fixed(StudyAttributes(history.study.user_attrs)) is not None
         return Done(reason=ALL_PROBED) if is_fixed or following(history) is None else None
 
     def choose(history: History, price: Price) -> Choice | None:
+        """Choose the config to probe next."""
         config = following(history)
         return None if config is None else Choice(config=config, why=Why.CALIBRATE)
 
@@ -78,6 +80,7 @@ def of_ladder(space: Space) -> Strategy:
     configs, ladder = calibration_configs(space), str(space.ladder)
 
     def following(history: History) -> Config | None:
+        """Return a new config if there is one, else one that another worker runs now; None after two rungs."""
         if len({trial.config[ladder] for trial in history.complete}) >= 2:  # two points give a straight line
             return None
         unfinished = [config for config in configs if not history.is_over(config)]
@@ -108,12 +111,14 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
     start_s = _expectation(observed, space, START_S, error=0.1, choices=0.0)
 
     def possible(rung: int) -> bool:
+        """Return whether the usual config on a rung may fit into memory and start in time."""
         config = config_of | {ladder: rung}
         needs = ((memory(config), 1.0), (start_s(config), limits.longest_start_s))
         fits = all(mean - 2.0 * deviation <= most for (mean, deviation), most in needs)
         return fits and observed.frontier.beyond(config) is None
 
     def safe(rung: int) -> bool:
+        """Return whether it is also expected to leave enough memory free."""
         return possible(rung) and memory(config_of | {ladder: rung})[0] <= 1.0 - limits.headroom_pct / 100.0
 
     tried = {int(trial.params[ladder]) for trial in trials if ladder in trial.params}
@@ -124,6 +129,7 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
 
 
 def _doublings(space: Space) -> list[int]:
+    """Return the rungs of an `auto` ladder before any are made."""
     return [int(rung) for rung in space.rungs]
 
 

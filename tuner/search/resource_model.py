@@ -306,6 +306,7 @@ def foresee(space: Space, trials: Sequence[TrialRecord], configs: Sequence[Confi
     ladder = ladder_of(space)
 
     def rung(config: Config) -> float:
+        """Return the rung of a config; 1 without a ladder."""
         return float(config.get(ladder, 1)) if ladder else 1.0
 
     shares = [(launched(trial.config), trial.memory_share_pct / 100.0) for trial in ran if trial.memory_share_pct]

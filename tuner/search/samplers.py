@@ -144,6 +144,7 @@ def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
     firsts = {case: config for case, config in nearest.items() if config in space}
 
     def choose(history: History, price: Price) -> Choice | None:
+        """Choose the first new config of a sibling that had no turn, after the user's own config."""
         done = {trial.origin for trial in history.records}
         new = [(case, config) for case, config in firsts.items() if case not in done and history.is_new(config)]
         if new and space.own and history.is_new(space.own):
@@ -185,6 +186,7 @@ class Drawn:
         drawn_together = self._inner.sample_relative(study, trial, relative_space)
 
         def pick(parameter: Parameter) -> Value:
+            """Return the value nearest to what is drawn of a parameter."""
             if parameter.name in drawn_together:
                 return parameter.nearest(drawn_together[parameter.name])
             kind = self._distributions[parameter.name]

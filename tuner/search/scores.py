@@ -96,25 +96,22 @@ def counted(runs: Iterable[RunRecord]) -> list[RunRecord]:
     return list(longest.values())
 
 
-def standings(runs: Mapping[Key, Sequence[RunRecord]]) -> list[RaceStanding[Key]]:
+def standings(runs_of: Mapping[Key, Sequence[RunRecord]]) -> list[RaceStanding[Key]]:
     """Return where each config of a race stands: configs that trained longest first, then by score."""
-    longest = {
-        entrant: max((run.seconds for run in counted(runs_of_entrant)), default=0.0)
-        for entrant, runs_of_entrant in runs.items()
-    }
-    scores = {seconds: means(runs, seconds) for seconds in set(longest.values()) if seconds}
+    longest = {entrant: max((run.seconds for run in counted(runs)), default=0.0) for entrant, runs in runs_of.items()}
+    scores = {seconds: means(runs_of, seconds) for seconds in set(longest.values()) if seconds}
     places = [
-        RaceStanding(entrant=entrant, seconds=seconds, mean=scores.get(seconds, {}).get(entrant), runs=runs[entrant])
+        RaceStanding(entrant=entrant, seconds=seconds, mean=scores.get(seconds, {}).get(entrant), runs=runs_of[entrant])
         for entrant, seconds in longest.items()
     ]
     return sorted(places, key=lambda place: (-place.seconds, -(place.mean.value if place.mean else -inf)))
 
 
-def means(runs: Mapping[Key, Sequence[RunRecord]], seconds: float) -> dict[Key, Mean]:
+def means(runs_of: Mapping[Key, Sequence[RunRecord]], seconds: float) -> dict[Key, Mean]:
     """Return entrant → its mean score at a time, over the runs that count and have trained so long."""
     mean_of: dict[Key, Mean] = {}
-    for entrant, runs_of_entrant in runs.items():
-        at_time = (score_at(run.curve, seconds) for run in counted(runs_of_entrant) if run.seconds >= seconds)
+    for entrant, runs in runs_of.items():
+        at_time = (score_at(run.curve, seconds) for run in counted(runs) if run.seconds >= seconds)
         if scores := [score for score in at_time if score is not None]:
             spread = variance(scores) if len(scores) > 1 else None
             mean_of[entrant] = Mean(value=fmean(scores), variance=spread, runs=len(scores))

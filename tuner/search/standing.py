@@ -475,10 +475,12 @@ def _noise(first: float | None, second: float | None) -> float:
 
 
 def _value(standing: Standing) -> float:
+    """Return the first objective, as a key to sort by."""
     return standing.value
 
 
 def _speed(standing: Standing) -> float:
+    """Return the samples/s; 0 where they are unknown."""
     return standing.samples_per_s or 0.0
 
 

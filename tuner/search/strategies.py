@@ -28,6 +28,7 @@ def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
     """
 
     def choose(history: History, price: Price) -> Choice | None:
+        """Choose the first new config, by session and by rung."""
         new = list(filter(history.is_new, configs))
         if not new:
             return None
@@ -88,6 +89,7 @@ def defaults_first(strategy: Strategy, space: Space) -> Strategy:
     """
 
     def choose(history: History, price: Price) -> Choice | Done | None:
+        """Choose the default of the rung, if it must come before the config that is chosen."""
         answer = first_answer(strategy.choosers, history, price)
         if not isinstance(answer, Choice) or answer.why not in {Why.SEARCH, Why.CALIBRATE}:
             return answer

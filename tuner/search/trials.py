@@ -42,6 +42,7 @@ def suggest(trial: Trial, space: Space) -> Config:
     """Return the config that the sampler chose for a trial."""
 
     def pick(parameter: Parameter) -> Value:
+        """Return the value that the sampler chose for a parameter."""
         kind = distribution(parameter)
         if isinstance(kind, IntDistribution):
             return trial.suggest_int(parameter.name, kind.low, kind.high, step=kind.step, log=kind.log)

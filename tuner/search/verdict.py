@@ -154,11 +154,6 @@ class _LiveProbe:
     limits: ProbeSpec
     incumbent: float | None
 
-    @property
-    def window_s(self) -> float:
-        """The seconds that count so far."""
-        return self.so_far.window_s or 0.0
-
     def is_known(self, objective: str, *, more: int, factor: float = 1.0) -> bool:
         """Return whether an objective is known within `factor` target errors after `more` iterations like those so far.
 
@@ -184,16 +179,16 @@ class _LiveProbe:
         short.
         """
         iterations = self.so_far.iterations
-        window_s = self.window_s * (iterations + more / 2) / max(iterations, 1)
-        count = iterations + more + self.limits.warmup_iterations
-        if window_s < self.limits.window_seconds or count < self.limits.min_iterations:
+        window_s = (self.so_far.window_s or 0.0) * (iterations + more / 2) / max(iterations, 1)
+        is_short = iterations + more + self.limits.warmup_iterations < self.limits.min_iterations
+        if is_short or window_s < self.limits.window_seconds:
             return False
         return all(self.is_known(objective, more=more) for objective in objectives)
 
     def is_usable(self, objective: str) -> bool:
         """Return whether the probe could end with this objective after one more iteration, if it had to."""
         is_speed = probe.full(objective) == math.inf
-        is_long = self.window_s >= max(LONG_S, self.so_far.start_up_s or 0.0)
+        is_long = (self.so_far.window_s or 0.0) >= max(LONG_S, self.so_far.start_up_s or 0.0)
         factor = USABLE_AFTER_LONG if is_speed and is_long else USABLE
         return probe.value(self.so_far, objective) is None or self.is_known(objective, more=1, factor=factor)
 

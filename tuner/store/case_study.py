@@ -219,6 +219,7 @@ class CaseStudy:
         confirm: bool = True,
     ) -> None:
         def opened() -> tuple[Study, int]:
+            """Return the study with the record of its case, and the number of its trials."""
             study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
             study.set_user_attr(schema.CASE, encode(case))
             return study, len(study.get_trials(deepcopy=False))

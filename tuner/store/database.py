@@ -245,6 +245,7 @@ class _PatientCursor(sqlite3.Cursor):
         self._patiently = connection.patiently
 
     def execute(self, *arguments: Any) -> "_PatientCursor":
+        """Run a statement; wait while another program locks the file."""
         return self._patiently(super().execute, *arguments)
 
 
@@ -332,6 +333,7 @@ class Database:
         """
 
         def anew() -> None:
+            """Prepare the repetition: forget what was read in the transaction that is lost."""
             self.storage.forget()
             again()
 

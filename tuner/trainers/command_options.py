@@ -241,6 +241,7 @@ class CommandOptions(Strict):
     @model_validator(mode="before")
     @classmethod
     def _with_preset(cls, options: Any) -> Any:
+        """Return the options with those of the preset that `progress` names."""
         return with_preset(options) if isinstance(options, dict) else options
 
     @property

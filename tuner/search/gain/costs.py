@@ -177,6 +177,7 @@ def unlikely_to_fail(levels: Levels, ran: Codes, failed: Codes, codes: Codes) ->
     lengths = variances = np.ones(known.shape[1])
 
     def covariance(rows: Codes) -> Floats:
+        """Return the covariance of some configs with the known ones: row by column."""
         nearness = Nearness(distances, rows)
         effects = single_effects(nearness, lengths, variances) + pair_effects(nearness, lengths)
         return effects + 0.5**2 * common_effect(nearness, lengths)

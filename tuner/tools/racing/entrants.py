@@ -126,6 +126,7 @@ def _between(configs: Sequence[Standing], taken: set[str]) -> Standing | None:
         return (number - min(numbers)) / ((max(numbers) - min(numbers)) or 1.0)
 
     def smaller_share(point: Standing) -> float:
+        """Return the smaller of the config's shares of the two ranges."""
         return min(share(point.value, values), share(point.samples_per_s or 0.0, speeds))
 
     return max(candidates, key=smaller_share, default=None)

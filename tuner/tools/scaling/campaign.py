@@ -98,6 +98,7 @@ def scaling_runs(
     """
 
     def runs(mode: Mode, *teams: CardTeam) -> Iterator[Run]:
+        """Yield a run of these teams for each subject and size; a single rank cannot measure links."""
         for scaled in subjects:
             if mode == "joined" or not scaled.only_links:
                 sizes = _sizes(scaled, counts)
@@ -200,6 +201,7 @@ class _Together:
         """Return the `stop` of the probe at this place."""
 
         def answer(so_far: ProbeResult | None) -> Answer:
+            """Return whether the probe goes on: until each probe that began with it has a long and steady window."""
             if self._interrupted():
                 return Answer(Next.INTERRUPTED)
             if so_far is None:
@@ -334,6 +336,7 @@ def missing(runs: Iterable[Run], results: Results) -> list[Run]:
     made = {(*_run_of(point), point.gpus) for point in results.points}
 
     def is_made(run: Run) -> bool:
+        """Return whether each team of a run has a point."""
         keys = ((run.subject, run.size, run.mode, team.route, len(run.teams), team.gpus) for team in run.teams)
         return made.issuperset(keys)
 

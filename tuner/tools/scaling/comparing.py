@@ -113,6 +113,7 @@ def topology(links: Sequence[Link]) -> Iterator[str]:
     """Yield how the pairs of cards are connected, one line for each kind of connection."""
 
     def kind_of(link: Link) -> str:
+        """Return how two cards are connected, in words."""
         if link.nvlink:
             return "NVLink"
         return "no direct access" if link.p2p is False else "PCIe"

@@ -64,9 +64,11 @@ def telling(job: Job, config: Config, failure: probe.Failure, ladder: str | None
     choices = [Choice(config=config, why=Why.TELL, cold=True, mark=ladder or "")]
 
     def choose(history: History, price: Price) -> Choice | Done:
+        """Choose the config, once."""
         return choices.pop() if choices else Done(reason="the study knows it now")
 
     def unlaunched(plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
+        """Return the failure as the result of a probe that was not launched."""
         return probe.unlaunched(plan.config, failure, plan.digest)
 
     purpose = Purpose(strategy=lambda *_: Strategy(choosers=(choose,)), limited=False, competing=False, keeps_end=False)
@@ -273,6 +275,7 @@ class SoakChooser:
         """Return the best config of the probes on a rung below all its soaked rungs; None where there is none."""
 
         def is_below_all(config: Config) -> bool:
+            """Return whether a config is on a rung below all soaks of configs like it."""
             rungs = self._soaks_by_rung(config, soaks)
             return not rungs or float(config[str(self._ladder)]) < min(rungs)
 

@@ -373,6 +373,7 @@ class DriverRank:
 
     @property
     def _on_gpu(self) -> bool:
+        """Whether this rank has a GPU."""
         return self._device.startswith("cuda")
 
 

@@ -1,6 +1,7 @@
 """The settings of ranks and runs, and their arguments. No torch here: planning needs them too."""
 
 import argparse
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -71,10 +72,8 @@ class RunConfig(Strict):
 
     def samples_of_minibatch(self, num_envs: int) -> int:
         """Return the minibatch in samples of one rank: at most two samples of each environment with `hiutil`."""
-        per_env = self.batch_size or 4
-        if self.agent_variant == "hiutil":
-            per_env = min(2, per_env)
-        return self.minibatch or num_envs * per_env
+        most = 2 if self.agent_variant == "hiutil" else math.inf
+        return self.minibatch or num_envs * int(min(self.batch_size or 4, most))
 
     def check_on(self, device: str) -> None:
         """Raise ConfigRefusedError for a setting that cannot work on ranks with this device, such as `cpu`."""
@@ -145,7 +144,7 @@ class TeamSettings(RankTeam):
 class TrainingSettings(NamedTuple):
     """The settings of one run."""
 
-    asked: RunConfig
+    config: RunConfig
     iterations: int
 
 

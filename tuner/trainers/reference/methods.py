@@ -126,9 +126,7 @@ class Mlp(nn.Sequential):
 def mlp(inputs: int, outputs: int, hidden_sizes: Sequence[int]) -> Mlp:
     """Return a network with hidden layers of these sizes, [batch, inputs] → [batch, outputs]."""
     sizes = (inputs, *hidden_sizes)
-    hidden = [
-        layer for size, next_size in itertools.pairwise(sizes) for layer in (nn.Linear(size, next_size), nn.ReLU())
-    ]
+    hidden = [layer for size, after in itertools.pairwise(sizes) for layer in (nn.Linear(size, after), nn.ReLU())]
     return Mlp(*hidden, nn.Linear(sizes[-1], outputs))
 
 

@@ -84,7 +84,7 @@ def lambda_returns(reward: Tensor, value: Tensor, alive: Tensor, last_value: Ten
 
 
 @contextmanager
-def fresh_clips(rank: TeamRank[TeamSettings], asked: RunConfig) -> Iterator[ClipStream]:
+def fresh_clips(rank: TeamRank[TeamSettings], config: RunConfig) -> Iterator[ClipStream]:
     """Yield the clips of a run that begins, with its seed; their workers start at once and end with the run."""
     torch.manual_seed(rank.team.seed + rank.number)
     stream = ClipStream(
@@ -93,16 +93,16 @@ def fresh_clips(rank: TeamRank[TeamSettings], asked: RunConfig) -> Iterator[Clip
         rank=rank.number,
         ranks=rank.team.ranks,
         device=rank.device,
-        num_workers=asked.num_workers,
-        prefetch_factor=asked.ahead,
+        num_workers=config.num_workers,
+        prefetch_factor=config.ahead,
     )
     with closing(stream) as clips:
         yield clips
 
 
-def networks_of(rank: TeamRank[TeamSettings], asked: RunConfig) -> Networks:
+def networks_of(rank: TeamRank[TeamSettings], config: RunConfig) -> Networks:
     """Return new networks on the device of a rank."""
-    return Networks(rank.team.method, [rank.team.hidden_units] * asked.hidden_layers).to(rank.device)
+    return Networks(rank.team.method, [rank.team.hidden_units] * config.hidden_layers).to(rank.device)
 
 
 def iterations(
@@ -112,15 +112,15 @@ def iterations(
 
     Raises ConfigRefusedError for a number format that the rank's device does not have.
     """
-    asked, meter = settings.asked, busy_meter(rank.device)
+    config, meter = settings.config, busy_meter(rank.device)
     env = TrackingEnv(rank.device, rank.team.num_envs * rank.team.env_mib)
-    torch.set_float32_matmul_precision("high" if asked.tf32 else "highest")  # another run of a session may differ
-    formats = numerics(asked.precision, rank.device)
+    torch.set_float32_matmul_precision("high" if config.tf32 else "highest")  # another run of a session may differ
+    formats = numerics(config.precision, rank.device)
     learners = networks.learners(
-        update_epochs=asked.epochs,
-        minibatch=asked.samples_of_minibatch(rank.team.num_envs),
+        update_epochs=config.epochs,
+        minibatch=config.samples_of_minibatch(rank.team.num_envs),
         formats=formats,
-        compiled=asked.compile,
+        compiled=config.compile,
     )
     for iteration in range(settings.iterations):
         start_s = time.monotonic()
@@ -161,8 +161,8 @@ def run(team: TeamSettings, settings: TrainingSettings, out_dir: Path) -> None:
 def _train(number: int, team: TeamSettings, settings: TrainingSettings, out_dir: Path) -> None:
     """Train as one rank; the leading rank writes the log and the model."""
     rank = prepare(number, team)
-    with fresh_clips(rank, settings.asked) as clips, process_group(rank):
-        networks = networks_of(rank, settings.asked)
+    with fresh_clips(rank, settings.config) as clips, process_group(rank):
+        networks = networks_of(rank, settings.config)
         for iteration, line in enumerate(iterations(rank, networks, clips, settings)):
             if rank.leads:
                 with (out_dir / "log.txt").open("a" if iteration else "w", encoding="utf-8") as log:
