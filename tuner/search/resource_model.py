@@ -202,8 +202,8 @@ class Growth:
     def _descent(self, parameters: Floats, known: Columns, wanted: Floats, over: Columns) -> "_Descent":
         """Return the cost of some parameters, and how it falls from there.
 
-        A config that ran out is expected to need what is likely of one that needs more than there is: see `_above`. It
-        costs nothing that the model expects more than that.
+        A config that ran out is expected to need what is likely of one that needs more than there is: see `_above`. A
+        model that expects even more of it fits as well.
         """
         means, slopes = self._logarithms(parameters, known)
         residuals, away = (wanted - means) / self._error, parameters - self._expected

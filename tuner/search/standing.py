@@ -265,12 +265,12 @@ def leader(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Le
     """
     measured = ways(trials)
     if not measured.cold:
-        return _led(measured.only_warm, defaults, unconfirmed=True) if measured.warm else None
-    first = _led(list(measured.cold.values()), defaults)
+        return _leader_of(measured.only_warm, defaults, unconfirmed=True) if measured.warm else None
+    first = _leader_of(list(measured.cold.values()), defaults)
     best_in_session = measured.warm.get(first.best.launch)
     ahead = [rival for rival in measured.only_warm if best_in_session and _beats(rival, best_in_session)]
     if ahead := [rival for rival in ahead if not any(_beats(session, rival) for session, _ in measured.pairs)]:
-        return _led(ahead, defaults, unconfirmed=True)
+        return _leader_of(ahead, defaults, unconfirmed=True)
     return replace(first, unconfirmed=_strongest(measured))
 
 
@@ -385,7 +385,7 @@ def of_both(standings: Iterable[Standing]) -> list[Standing]:
     return _undominated(((each.value, _speed(each)), each) for each in standings if each.is_eligible)
 
 
-def _led(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconfirmed: bool = False) -> Leader:
+def _leader_of(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconfirmed: bool = False) -> Leader:
     """Return the best of some configs that were all measured in the same way.
 
     Two means count as equal where they differ by no more than the standard error of their difference. Of the configs

@@ -122,9 +122,8 @@ def _failed(result: probe.ProbeResult, failure: probe.Failure, attempt: int) -> 
     status = failure.kind.value
     match failure.kind.blame:
         case probe.Blame.CONFIG:
-            missing_gib = (
-                out_of_memory(result.config, failure).violation if failure.kind is probe.FailureKind.GPU_OOM else None
-            )
+            is_short = failure.kind is probe.FailureKind.GPU_OOM
+            missing_gib = out_of_memory(result.config, failure).violation if is_short else None
             return Verdict(state=State.PRUNED, status=status, constraint=missing_gib)
         case probe.Blame.HOST:
             again = failure.kind.says_nothing or attempt < 2  # the config may be to blame after all

@@ -104,8 +104,8 @@ def set_aside(error: StoreError, number: int, verdict: Verdict, record: ProbeRec
     file = folder / record.out_dir / RESULT_FILE
     try:
         file.parent.mkdir(parents=True, exist_ok=True)  # a probe that leaves no file leaves no folder
-        with open_anew(file) as made:
-            made.write(json.dumps(schema.storable(asdict(unstored)), indent=2).encode())
+        with open_anew(file) as stream:
+            stream.write(json.dumps(schema.storable(asdict(unstored)), indent=2).encode())
     except OSError:
         return error
     return StoreError(

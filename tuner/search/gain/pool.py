@@ -122,7 +122,7 @@ class Pool:
         return self._places.get(config_digest(config))
 
     def extended(self, configs: Iterable[Config], best: Iterable[Config]) -> "Pool":
-        """Return the pool with more configs: these, and all that differ from one of the best in one parameter."""
+        """Return the pool with `configs` added, and with all that differ from one of the best in one parameter."""
         neighbours = [changed for config in best for changed in self._changed(config) if self.space.holds(changed)]
         more = {config_digest(config): config for config in (*configs, *neighbours)}
         new = [config for digest, config in more.items() if digest not in self._places]

@@ -60,14 +60,16 @@ def counts(asked: Sequence[int] | None, visible: int) -> tuple[int, ...]:
     return tuple(sorted({1, *(asked or [count for count in COUNTS if count <= visible])}))
 
 
-def nodes_of(count: int, each: int | None) -> int:
-    """Return the nodes that so many devices need where a node has `each`; None means that a machine has all.
+def nodes_of(count: int, per_node: int | None) -> int:
+    """Return the nodes that so many devices need where a node has `per_node`; None means that a machine has all.
 
     Raises DeviceError where a node would have fewer than another.
     """
-    nodes = -(-count // each) if each else 1
+    nodes = -(-count // per_node) if per_node else 1
     if count % nodes:
-        raise DeviceError(f"{count} devices leave a node with fewer than another; name up to {each}, or {each} x NODES")
+        raise DeviceError(
+            f"{count} devices leave a node with fewer than another; name up to {per_node}, or {per_node} x NODES"
+        )
     return nodes
 
 
@@ -131,11 +133,11 @@ class Measuring:
         *,
         open_prober: Callable[[DeviceSource], Prober],
         folder: Path,
-        each: int | None = None,
+        per_node: int | None = None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`part` returns devices by their positions; for `each` see `nodes_of`; `folder` takes files of the probes."""
-        self._part, self._each = part, each
+        """`part` returns devices by their positions; `per_node`: see `nodes_of`; `folder` takes files of probes."""
+        self._part, self._per_node = part, per_node
         self._open_prober = open_prober
         self._folder = folder
         self._interrupted = interrupted
@@ -173,8 +175,8 @@ class Measuring:
             devices=source.devices,
             out_dir=folder,
             limits=subject.limits,
-            variables={**({} if self._each else on_machine), **subject.variables},
-            nodes=nodes_of(len(team.gpus), self._each),
+            variables={**({} if self._per_node else on_machine), **subject.variables},
+            nodes=nodes_of(len(team.gpus), self._per_node),
         )
         try:
             return run_in(slot, partial(subject.plan, config), lambda plan: prober(plan, together.stop(place)))

@@ -265,7 +265,7 @@ class Thinning:
     def parts_needed(self) -> int:
         """Return how many parts the next iteration should run."""
         wanted_s = max(LEAST_S, LEAST_SHARE_OF_REST * self._rest_s)
-        # the first iteration runs one part: two different numbers show whether updates grow with the parts
+        # two at least: the first iteration runs one part, and another number shows whether updates grow with the parts
         least = max(2, math.ceil(self._parts / MOST_FOR_ONE))
         parts = max(least, math.ceil(self._taken * wanted_s / (self._ended_s - self._began_s)))
         return parts if self._is_proportional and parts <= MOST_SHARE * self._parts else self._parts

@@ -155,7 +155,7 @@ def prepare(number: int, team: AnyTeam) -> TeamRank[AnyTeam]:
 
 @contextmanager
 def process_group(rank: TeamRank[AnyTeam]) -> Iterator[None]:
-    """Wait for the other ranks. Collectives work inside this context."""
+    """Join the other ranks, after waiting for them. Collectives work inside this context."""
     on_gpu = rank.device.type == "cuda"
     distributed.init_process_group(
         "nccl" if on_gpu else "gloo",
