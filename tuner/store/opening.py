@@ -171,7 +171,7 @@ def siblings(
             for name, (_, facts) in cases.items()
             if name.startswith(prefix) and comparable(facts.identity or {}) == must_share
         ]
-        other_studies = [
+        elsewhere = [
             name
             for name, (_, facts) in reversed(cases.items())
             if script and not name.startswith(prefix) and facts.identity
@@ -182,9 +182,7 @@ def siblings(
             return storage.get_all_trials(cases[name][0], deepcopy=False)
 
         similar = (sibling(name, trials(f"{prefix}{name}")) for name in most_similar(case, same_study))
-        same_script = (
-            sibling(name, read) for name in other_studies if measured_scripts(read := trials(name)) == {script}
-        )
+        same_script = (sibling(name, read) for name in elsewhere if measured_scripts(read := trials(name)) == {script})
         return list(islice(filter(None, chain(similar, same_script)), 3))
 
     return database.transact(find)

@@ -149,10 +149,8 @@ def check_nccl(links: Sequence[Link], environment: EnvironmentSpec, inherited: M
         suits = bool(without) == (environment.nccl_p2p == "off") or not links
         yield fine("NCCL", asked) if suits else warning("NCCL", f"{asked}, auto suits these cards better")
     for origin, variables in (("the study", environment.variables), ("the environment", inherited)):
-        if settings_of_nccl := [
-            f"{name}={value}" for name, value in sorted(variables.items()) if name.startswith("NCCL_")
-        ]:
-            yield warning("NCCL", f"{' '.join(settings_of_nccl)} from {origin}")
+        if nccl := [f"{name}={value}" for name, value in sorted(variables.items()) if name.startswith("NCCL_")]:
+            yield warning("NCCL", f"{' '.join(nccl)} from {origin}")
 
 
 def _reach(link: Link) -> str:

@@ -287,9 +287,7 @@ class SoakChooser:
             return {}
         without_rung = {**launched(config), ladder: 0}
         configs = ((soak.trial.config, soak) for soak in soaks.values())
-        return {
-            float(soaked[ladder]): soak for soaked, soak in configs if {**launched(soaked), ladder: 0} == without_rung
-        }
+        return {float(other[ladder]): soak for other, soak in configs if {**launched(other), ladder: 0} == without_rung}
 
     def _next_rung(self, config: Config, known: Mapping[str, Soak], history: History) -> Config | None:
         """Return a config with the largest rung between what passed and what did not that is expected to pass.

@@ -88,18 +88,16 @@ def run_config(config: Mapping[str, Value]) -> RunConfig:
     other.
     """
     try:
-        parameters = RunConfig.model_validate({name: config[name] for name in RunConfig.model_fields if name in config})
+        run = RunConfig.model_validate({name: config[name] for name in RunConfig.model_fields if name in config})
     except ValidationError as error:
         wrong = [f"{refusal['loc'][0]} {refusal['input']!r}: {refusal['msg']}" for refusal in error.errors()]
         raise TrainerError("; ".join(wrong)) from error
-    if parameters.prefetch_factor and not parameters.num_workers:
-        raise ConfigRefusedError(f"prefetch_factor {parameters.prefetch_factor} needs num_workers of at least 1")
-    if parameters.minibatch and (parameters.batch_size or parameters.agent_variant == "hiutil"):
-        other = "batch_size" if parameters.batch_size else f"{VARIANT} hiutil"
-        raise ConfigRefusedError(
-            f"minibatch {parameters.minibatch}: {other} sets the minibatch, too; leave one of them out"
-        )
-    return parameters
+    if run.prefetch_factor and not run.num_workers:
+        raise ConfigRefusedError(f"prefetch_factor {run.prefetch_factor} needs num_workers of at least 1")
+    if run.minibatch and (run.batch_size or run.agent_variant == "hiutil"):
+        other = "batch_size" if run.batch_size else f"{VARIANT} hiutil"
+        raise ConfigRefusedError(f"minibatch {run.minibatch}: {other} sets the minibatch, too; leave one of them out")
+    return run
 
 
 def option(parameter: str) -> str:
