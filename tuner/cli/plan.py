@@ -39,7 +39,7 @@ from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, shell_join
 from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold
-from tuner.trainers.base import found_beside
+from tuner.trainers.base import with_folder_in_path
 
 
 def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = None) -> str:
@@ -63,7 +63,7 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = 
         before = shell_join((), {name: value for name, value in env.items() if name not in typed_variables})
         return "\n".join([*lines, f"{before} {typed}".lstrip()]) + "\n"
     if plan.programs:
-        env = {name: found_beside(plan.programs, value) for name, value in {"PATH": "${PATH}", **env}.items()}
+        env = {name: with_folder_in_path(plan.programs, value) for name, value in {"PATH": "${PATH}", **env}.items()}
     command = shell_join(plan.argv, env)
     if plan.slot.nodes > 1:
         lines += [f'export {HEAD}="$(hostname)"', 'export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"']

@@ -12,7 +12,7 @@ from tuner.running.events import BestSoFar, ProbeEnded, ProbeRunning, ProbeStart
 from tuner.running.job import Job, Pulse
 from tuner.running.prober import run_in
 from tuner.search.choosing import History
-from tuner.search.verdict import Verdict, foregone, judge, settled
+from tuner.search.verdict import Verdict, foregone, judge, next_answer
 from tuner.store.case_study import Asked, CaseStudy, kept_probe, set_aside
 from tuner.study import Case, Config, Space, StudySpec, compare_with_default, same_launch
 
@@ -260,4 +260,4 @@ class Probing:
             why = f"behind the others; stopped after iteration {so_far.iterations} ({self._spec.pruner.name})"
             return probe.Answer(probe.Next.PRUNED, why)
         rival = self._study.rival() if is_competing else None
-        return settled(so_far, objectives, self._spec.probe, rival)
+        return next_answer(so_far, objectives, self._spec.probe, rival)

@@ -44,20 +44,20 @@ def imported_modules(script: str) -> tuple[str, ...]:
     What lies beside the script, and what Python itself has, needs no check. A script that this Python cannot read
     imports nothing that is known.
     """
-    named = {TORCH: None}
+    modules = {TORCH: None}
     try:
         tree = ast.parse(Path(script).read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return tuple(named)
+        return tuple(modules)
     for node in tree.body:
         if isinstance(node, ast.Import):
-            named |= dict.fromkeys(alias.name for alias in node.names)
+            modules |= dict.fromkeys(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            named[node.module] = None
+            modules[node.module] = None
     folder = Path(script).parent
-    tops = dict.fromkeys(name.partition(".")[0] for name in named)
+    packages = dict.fromkeys(name.partition(".")[0] for name in modules)
     return tuple(
         name
-        for name in tops
+        for name in packages
         if name not in sys.stdlib_module_names and not any((folder / other).exists() for other in (name, f"{name}.py"))
     )
