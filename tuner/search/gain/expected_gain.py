@@ -15,6 +15,8 @@ from tuner.study import TRAINING_HOURS
 Rows = NDArray[np.intp]
 """Rows of configs."""
 
+WITHIN = 0.01
+"""Configs whose values differ by no more than this share are equally good: no choice between them is worth a probe."""
 LEAST = 0.005
 """The share of the best that is added to both expected and realised gains, so that a short record tells little."""
 _DRAWS = 512
@@ -142,7 +144,8 @@ def expected_gain(rivals: Rivals, probes: Series) -> float:
 
     This is the knowledge gradient for several measurements at once (Wu and Frazier, "The Parallel Knowledge Gradient
     Method for Batch Bayesian Optimization", 2016, equation 4.3), with Student's t in place of the normal distribution.
-    A config that does not run tells nothing.
+    A config that does not run tells nothing. Another config that has been measured gains only what it is better than
+    the best by more than `WITHIN`: so ties are not measured until one of them leads.
     """
     members = probes.members
     across = rivals.covariance[:, members]
@@ -151,7 +154,10 @@ def expected_gain(rivals: Rivals, probes: Series) -> float:
     later = rivals.drawn(draw, np.linalg.solve(root, across.T).T)
     counts = np.repeat(rivals.known[:, None], _DRAWS, axis=1)
     counts[members] = draw.random((len(members), _DRAWS)) < rivals.runs[members][:, None]
-    return float((np.where(counts, later, -np.inf).max(axis=0) - later[best]).mean())
+    ahead = later - later[best]
+    ahead[rivals.known] -= WITHIN * rivals.scale
+    ahead[best] = 0.0
+    return float(np.where(counts, ahead, -np.inf).max(axis=0).mean())
 
 
 _erf = np.vectorize(math.erf, otypes=[float])
@@ -169,7 +175,13 @@ def expected_improvement(mean: Floats, deviation: Floats) -> Floats:
 
 
 def knowledge_gradient(
-    mean: Floats, deviation: Floats, error: Floats | float, rivals: list[int], ceiling: float = math.inf
+    mean: Floats,
+    deviation: Floats,
+    error: Floats | float,
+    rivals: list[int],
+    *,
+    ceiling: float = math.inf,
+    tie: float = 0.0,
 ) -> Floats:
     """Return by how much one more measurement of each config raises, on average, the highest mean among the rivals.
 
@@ -182,28 +194,31 @@ def knowledge_gradient(
         error: The standard error of one measurement of each config.
         rivals: The places of the configs that may be the best.
         ceiling: No value is higher.
+        tie: By no more than this, a rival gains nothing over the best: see `expected_gain`.
     """
     moves = deviation**2 / np.hypot(deviation, error)
     if not rivals:
         return expected_improvement(mean - mean.min(), moves)
     best, *behind = sorted(rivals, key=lambda rival: -mean[rival])
     ahead = mean - mean[best]
+    ahead[behind] -= tie
     gain = expected_improvement(ahead, moves)
     if math.isfinite(ceiling):
-        gain -= expected_improvement(mean - max(ceiling, mean[best]), moves)
+        gain = np.maximum(gain - expected_improvement(mean - max(ceiling, mean[best]), moves), 0.0)
     gain[best] = expected_improvement(ahead[behind[0]], moves[best]) if behind else 0.0
     return gain
 
 
-def probes_left(threats: Floats) -> float:
-    """Return how many more probes a search usually makes, by the probabilities that configs clearly beat the best.
+def probes_left(threats: Floats, unseen: int) -> float:
+    """Return how many more probes a search usually makes; the three numbers were fitted to searches of invented tables.
 
-    The search must learn about so
-    many of these configs that the others together have a probability of at most 0.02. One probe often settles several
-    configs, and the last ones take some more probes: 1.5, and 0.2 for each config to learn about, fitted to searches
-    on two recorded tables (`benchmarks/results/search.md`).
+    Args:
+        threats: The probabilities that configs clearly beat the best. The search must learn about so many of them that
+            the others together have a probability of at most 0.02. One probe often settles many.
+        unseen: The probes that would show each value of a parameter with few values twice.
     """
-    return 1.5 + 0.2 * int(np.count_nonzero(np.cumsum(np.sort(threats)) > 0.02))
+    doubted = int(np.count_nonzero(np.cumsum(np.sort(threats)) > 0.02))
+    return 3.0 + 1.4 * unseen + 0.8 * math.log2(1 + doubted)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -226,7 +241,8 @@ class Goal:
     def in_words(self, left: Prospect, lost: Shortfall) -> str:
         """Say what the search leaves unfound, and why it does."""
         gained, taken = duration(left.gained_s), duration(left.takes_s)
-        return (
-            f"{100 * lost.mean:.2g}% may be left, at most {100 * lost.bound:.2g}%: "
-            f"{gained} of a {self.training_hours:g}-hour training; to find it takes {taken}"
+        training = f"a {self.training_hours:g}-hour training"
+        pays = f"{gained} of {training}; to find it takes {taken}"
+        return f"{100 * lost.mean:.2g}% may be left, at most {100 * lost.bound:.2g}%: " + (
+            pays if left.gained_s > 0.05 else f"no more probes gain a second of {training}"
         )
