@@ -79,7 +79,7 @@ def test_the_node_whose_kernel_has_killed_is_named() -> None:
 
 
 def test_a_node_that_was_quiet_at_the_end_is_named_once() -> None:
-    quiet = "b has told nothing for 5 s"
+    quiet = "no word from b for 5 s"
     assert named("no new iteration", quiet=quiet) == f"no new iteration; {quiet}"
     assert named(quiet, quiet=quiet, kind=FailureKind.GPU_LOST) == quiet
 

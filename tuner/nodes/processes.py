@@ -66,7 +66,7 @@ class NodeProcesses:
         self.lost: str | None = None
         """Why a node cannot be watched any more; None while all can."""
         self.quiet: str | None = None
-        """Which nodes told nothing at the end; None where all did."""
+        """Which nodes were silent at the end; None where none was."""
         self._code, self._failed_s = 0, math.inf
         """The exit code of the first node that failed, and when it did."""
         self._refusal: TunerError | None = None
@@ -133,7 +133,7 @@ class NodeProcesses:
     def _silent(self, limit_s: float) -> str | None:
         running = [watcher for watcher in self.watchers if watcher.code is None]
         silent = [watcher.host for watcher in running if self._clock.now() - watcher.heard_s > limit_s]
-        return f"{', '.join(silent)} has told nothing for {limit_s:g} s" if silent else None
+        return f"no word from {', '.join(silent)} for {limit_s:g} s" if silent else None
 
     def _heard(self, heard: Heard) -> None:
         """Note what a message says."""

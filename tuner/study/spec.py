@@ -68,6 +68,7 @@ class Constraint:
         return f"{self.metric} is {value:.6g}, {self}{f' = {bound:.6g}' if self.of_default else ''} is required"
 
     def _bound(self, default: float | None) -> float | None:
+        """Return the bound in the metric's unit; None where it depends on a default that is unknown."""
         if not self.of_default:
             return self.number
         return None if default is None else self.number * default
@@ -87,12 +88,13 @@ def read_constraint(metric: str, text: object) -> Constraint:
     )
 
 
-def _checked(text: object) -> object:
+def _check_bound(text: object) -> object:
+    """Return the text of a bound. Raises ValueError where it is none."""
     read_constraint("", text)
     return text
 
 
-Bound = Annotated[str, BeforeValidator(_checked)]
+Bound = Annotated[str, BeforeValidator(_check_bound)]
 """The type of a bound in a study file: text that `read_constraint` accepts."""
 
 
@@ -121,22 +123,23 @@ Variables = dict[Annotated[str, StringConstraints(pattern=VARIABLE)], str]
 """Environment variables, with names that every system accepts."""
 
 
-def _read_rule(text: str) -> str:
+def _check_rule(text: str) -> str:
+    """Return the text of a rule. Raises ValueError where it is none."""
     Rule(text)
     return text
 
 
 class EnvironmentSpec(Strict):
-    """What the trainer's processes find: environment variables, and memory."""
+    """Environment variables, memory and power of the trainer's processes."""
 
     nccl_p2p: Literal["auto", "on", "off"] = "auto"
     """`auto` sets `NCCL_P2P_DISABLE=1` only if two cards have no P2P"""
     variables: Variables = Field(default_factory=dict)
-    """variables that are set for the trainer"""
+    """environment variables"""
     memory_mib: Annotated[Number, Field(gt=0)] | None = None
-    """the memory of each device in MiB, where it is less than the device has; on a GPU the trainer must keep to it"""
+    """memory of each device in MiB, if it is less than the device has; on a GPU the trainer must keep to it"""
     power_limit_w: Annotated[Number, Field(gt=0)] | None = None
-    """the power limit of each card in watts while a probe runs; then the card has its own again. Needs root"""
+    """power limit of each card in watts while a probe runs; needs root"""
 
 
 class Prices(Strict):
@@ -162,7 +165,7 @@ class Match(Strict):
 
 
 class Override(Strict):
-    """Changes for a part of the study. A parameter in `space` replaces the whole parameter of the same name."""
+    """Changes for a part of the study."""
 
     match: Match
     """where the changes apply"""
@@ -177,7 +180,8 @@ class Override(Strict):
 LaunchName = Literal["megatron", "torchtitan", "deepspeed", "accelerate_fsdp", "nccl"]
 
 
-def _listed(names: object) -> object:
+def _as_tuple(names: object) -> object:
+    """Return a single name as a tuple; anything else stays as it is."""
     return (names,) if isinstance(names, str) else names
 
 
@@ -194,14 +198,14 @@ MOST_HOURS = 87_600
 
 
 class TrainerSpec(Strict):
-    """Which trainer is probed, where its files are, and which Python runs it."""
+    """The trainer, its files and its Python."""
 
     name: Annotated[str, StringConstraints(pattern=TRAINER)]
     """`mimickit`, `command` or `reference`, or `package.module:Class` for a trainer of your own"""
     root: str = ""
     """the trainer's checkout, relative to the folder in which you start `tuner`"""
     python: str = ""
-    """the Python of the trainer's environment. The folder of a path comes first in PATH, so that `torchrun` is found"""
+    """the Python of the trainer; its folder comes first in PATH, so that `torchrun` is found"""
     options: dict[str, Any] = Field(default_factory=dict)
     """the options of this trainer"""
 
@@ -237,25 +241,25 @@ class ProbeSpec(Strict):
     """The time between the death of a rank and the moment when the tuner ends the probe."""
 
     iterations: PositiveInt = 8
-    """the iterations of a usual probe, including warm-up. A probe goes on beyond them while its error is large"""
+    """usual iterations of a probe, warm-up included; it goes on while its error is large"""
     min_iterations: PositiveInt = 8
-    """the fewest iterations before a probe may end because it is precise enough"""
+    """fewest iterations of a probe, even if it is precise earlier"""
     window_seconds: Seconds = 5.0
-    """the shortest window. No pruner acts before it, and a shorter window is no result"""
+    """shortest window that gives a result; no pruner acts earlier"""
     headroom_pct: Annotated[Number, Field(ge=0, lt=100)] = 5.0
-    """the percentage of device memory that the best config must leave free"""
+    """percentage of device memory that the best must leave free"""
     warmup_iterations: PositiveInt = 1
-    """the number of first iterations that the window leaves out"""
+    """number of first iterations that the window leaves out"""
     warm: bool = True
-    """if it can, one started trainer serves several configs"""
+    """one started trainer serves several configs, if it can"""
     thin: bool = True
     """a session of MimicKit makes only as many updates as a good measurement needs"""
     max_seconds: Seconds = 420.0
-    """the longest probe, including start-up. What was measured by then counts"""
+    """longest probe, start-up included; what it has measured by then counts"""
     start_up_silence_seconds: Seconds = 300.0
     """`silence_seconds` before the first iteration; MimicKit on a CPU needs 600"""
     silence_seconds: Seconds = 120.0
-    """a trainer that prints no line for so long hangs; so does an iteration of twenty times the median"""
+    """a trainer that prints nothing for this time hangs; so does one whose iteration takes twenty times the median"""
     sample_seconds: Annotated[Seconds, Field(le=60)] = 0.1
     """the time between two measurements of the devices"""
 
@@ -285,6 +289,7 @@ class ProbeSpec(Strict):
 
     @model_validator(mode="after")
     def _window_is_not_empty(self) -> "ProbeSpec":
+        """Check that the warm-up leaves iterations to measure."""
         if self.warmup_iterations >= self.iterations:
             raise ValueError(
                 f"warmup_iterations {self.warmup_iterations} leaves none of the {self.iterations} iterations to measure"
@@ -296,16 +301,16 @@ class SearchSpec(Strict):
     """How the search chooses configs."""
 
     trials: PositiveInt = 60
-    """the most finished trials per case"""
+    """most finished trials of a case"""
     sampler: Literal["gain", "tpe", "random"] | None = None
     """what chooses the configs; empty: `gain`, or `tpe` for several objectives"""
     training_hours: Annotated[Number, Field(gt=0, le=MOST_HOURS)] = TRAINING_HOURS
-    """the length of the training that will use the best config. `gain` ends when more probes would take longer than
-    this training would gain"""
+    """length of the training that will use the best; `gain` ends when more probes would cost more than they save in
+    it"""
     seeds_per_variant: PositiveInt = 4
-    """the rungs of each variant's ladder with which `tpe` and `random` begin"""
+    """number of rungs of each agent variant with which `tpe` and `random` begin"""
     seed: Annotated[Whole, Field(ge=0, lt=1 << 31)] = 0
-    """the seed of random numbers, and of the sample that `tuner record` takes"""
+    """seed of random numbers, and of the sample that `tuner record` takes"""
 
 
 class SoakSpec(Strict):
@@ -316,7 +321,7 @@ class SoakSpec(Strict):
     command: str = ""
     """the whole command of a soak, with placeholders; empty: the usual one"""
     worse: bool = True
-    """`false`: only growth can need more memory than a soak sees"""
+    """`false`: nothing but growth needs more memory than a soak shows"""
 
     @property
     def provokes(self) -> bool:
@@ -335,13 +340,13 @@ class PrunerSpec(Strict):
     name: Literal["hyperband_patient", "hyperband", "median", "none"] = "hyperband_patient"
     """what stops a probe"""
     patience: PositiveInt = 1
-    """the iterations in a row that must be far below the best, if `pruner_patience` is not searched"""
+    """iterations in a row that must be far below the best, if `pruner_patience` is not searched"""
     min_resource: PositiveInt = 2
-    """the fewest iterations before any pruner may act"""
+    """fewest iterations before a pruner may act"""
     max_resource: PositiveInt | None = None
-    """the iterations of a full probe, for Hyperband; empty: `probe.iterations`"""
+    """of Hyperband: the iterations of a full probe; empty: `probe.iterations`"""
     reduction_factor: Annotated[Whole, Field(ge=2)] = 3
-    """the reduction factor of Hyperband"""
+    """of Hyperband: its reduction factor"""
 
 
 def _cards_as_text(devices: object) -> object:
@@ -362,20 +367,20 @@ class StudySpec(Strict):
     """A whole study file."""
 
     name: Name
-    """the name of the study, and of its folder in `runs/`"""
+    """name of the study, and of its folder in `runs/`"""
     trainer: TrainerSpec
     fallback: Name | None = None
-    """the study to run instead if `trainer.root` is empty"""
-    launch: Annotated[tuple[LaunchName, ...], BeforeValidator(_listed)] = ()
-    """ready-made spaces, one or a list; each adds its parameters and rules to those of the file"""
+    """the study that runs instead if `trainer.root` is empty"""
+    launch: Annotated[tuple[LaunchName, ...], BeforeValidator(_as_tuple)] = ()
+    """ready-made spaces, one or a list, which are added to `space` and `rules`"""
     cases: Cases = ("*",)
     """globs over the trainer's cases"""
     devices: Devices = "auto"
-    """`auto` for every GPU, a number such as `2` for so many of them, `cpu:RANKS`, or CUDA indices such as `0,1`"""
+    """`auto` for every GPU, `2` for two of them, `cpu:2` for two CPU ranks, or CUDA indices such as `0,1`"""
     space: Annotated[dict[str, ParameterSpec], AfterValidator(check_together)] = Field(min_length=1, max_length=100)
-    """the parameters that are searched, by name"""
-    rules: tuple[Annotated[str, AfterValidator(_read_rule)], ...] = Field(default=(), max_length=100)
-    """what each config keeps, such as `"{tp} * {pp} <= {ranks}"`; all other configs are left out"""
+    """parameters by name"""
+    rules: tuple[Annotated[str, AfterValidator(_check_rule)], ...] = Field(default=(), max_length=100)
+    """conditions that each config must meet, such as `"{tp} * {pp} <= {ranks}"`"""
     objective: Objective = "min_avg_util"
     """what to improve: `min_avg_util`, `min_avg_sm`, `samples_per_s`, `iterations_per_s`, `joules_per_sample`,
     `cost_per_million_samples`, or several"""
