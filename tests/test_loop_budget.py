@@ -15,7 +15,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Answer, Next, Stop
 from tuner.probe.result import ProbeResult
 from tuner.probe.units import HOUR_S
-from tuner.running.events import CaseOutcome, Ending
+from tuner.running.events import CaseOutcome, Ending, ProbeEnded
 from tuner.running.job import Budget, Job, within
 from tuner.running.loop import optimize
 from tuner.running.recording import plan_recording, record_cases, recording_bench
@@ -197,3 +197,19 @@ def test_the_end_of_the_time_is_kept_to_measure_the_own_config_again(
     assert len(watcher.launched) == probes
     assert (watcher.launched.count(own) == 2) is own_again
     assert budget.is_over()
+
+
+@pytest.mark.parametrize(("trials", "budget_s"), [(6, 100 * PROBE_S), (60, 5 * PROBE_S)])
+def test_a_search_that_would_go_on_for_longer_tells_no_more_time_than_its_trials_or_its_budget(
+    tmp_path: Path, trials: int, budget_s: float
+) -> None:
+    search = {"trials": trials, "sampler": "gain"}
+    _, watcher, _ = optimized(tmp_path, budget_s, study=spec(search=search))
+    most_s = min(trials * PROBE_S, budget_s)
+    told = [
+        (event.left_s, most_s - event.finished * PROBE_S)
+        for event in watcher.of(ProbeEnded)
+        if event.left_s is not None
+    ]
+    assert told
+    assert all(0.0 <= left_s <= rest_s for left_s, rest_s in told)

@@ -215,13 +215,8 @@ def _probe_small(work: CaseWork, job: Job, event: events.Event) -> events.CaseOu
 def _fit_batch(job: Job, case: Case, batch: BatchToFit) -> Prepared:
     """Return the job with the case's batch size; small probes run if the case's study has none."""
     started = events.BatchFitStarted(case=case.name, parameter=batch.parameter)
-<<<<<<< HEAD
     work = CaseWork(replace(job, purpose=purpose_of_batch_fit(batch)), case)
-    outcome = _probe_small(work, job, started) if work.study.kept.batch is None else None
-=======
-    work = CaseWork(replace(job, purpose=fit_batch(batch)), case)
-    outcome = work.announced(started) if work.study.attributes.batch is None else None
->>>>>>> hE
+    outcome = _probe_small(work, job, started) if work.study.attributes.batch is None else None
     if outcome and outcome.stopped:
         return Prepared(job, outcome)
     fitted = work.study.fix_batch(batch.fit)
@@ -239,11 +234,7 @@ def _calibrate(job: Job, case: Case) -> Prepared:
     space, limits = job.bench.space_for(case), job.bench.spec_for(case).probe
     started = events.CalibrationStarted(case=case.name, rungs=calibrated_at(space))
     work = CaseWork(replace(job, purpose=CALIBRATE), case)
-<<<<<<< HEAD
-    outcome = _probe_small(work, job, started) if work.study.kept.rungs is None else None
-=======
-    outcome = work.announced(started) if work.study.attributes.rungs is None else None
->>>>>>> hE
+    outcome = _probe_small(work, job, started) if work.study.attributes.rungs is None else None
     if outcome and outcome.stopped:
         return Prepared(job, outcome)
     rungs = work.study.fix_rungs(lambda trials: rungs_after(trials, space, limits))

@@ -1,5 +1,6 @@
 """The probes of one case: each is planned, run if its result is not known before, judged and stored."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -89,7 +90,7 @@ class Probing:
         if known := foregone(asked.config, history.frontier):
             failure, verdict = known
             return _Judged(probe.unlaunched(asked.config, failure, plan.digest), verdict, plan)
-        case, left = self._case.name, asked.choice.left
+        case, left = self._case.name, self._left(asked.choice.left, history.finished)
         left_s = self._duration_s(left, history, max(history.running, 1))
         self._job.watcher(
             ProbeStarted(case=case, trial=asked.number, config=dict(asked.config), left=left, left_s=left_s)
@@ -154,14 +155,14 @@ class Probing:
 
     def _tell(self, asked: Asked, result: probe.ProbeResult, verdict: Verdict, plan: probe.ProbePlan | None) -> None:
         """Store a result, and tell the watcher. If it cannot be stored, a file in the probe's folder keeps it."""
-        folder, target = self._job.bench.folder, self._job.target(self._spec)
+        folder, expected = self._job.bench.folder, asked.choice.left
         record = kept_probe(result, verdict, plan, folder=folder)
         try:
             self._study.tell(asked, verdict, record)
         except StoreError as lost:
             raise set_aside(lost, asked.number, verdict, record, folder) from lost
         history = self._study.history()
-        left = self._left_after(asked, history.finished, target)
+        left = self._left(expected and max(0.0, expected - 1.0), history.finished)
         self._job.watcher(
             ProbeEnded.of(
                 self._case,
@@ -171,22 +172,33 @@ class Probing:
                 leads=self._job.recording is None and history.leads(verdict.value),
                 best=BestSoFar.of(self._study.case, history.records),
                 finished=history.finished,
-                target=target,
+                target=self._job.target(self._spec),
                 left_s=self._duration_s(left, history, 1 + history.running),
             )
         )
 
-    def _left_after(self, asked: Asked, finished: int, target: int | None) -> float | None:
-        """Return the probes until the search probably ends; None if nothing tells, as before its first value."""
-        if asked.choice.left is not None:
-            return max(0.0, asked.choice.left - 1.0)
+    def _left(self, expected: float | None, finished: int) -> float | None:
+        """Return the probes until the search probably ends; None if nothing tells, as before its first value.
+
+        Args:
+            expected: The probes until it ends by itself; None if it does not say.
+            finished: The trials that have finished, of those after which it ends.
+        """
+        target = self._job.target(self._spec)
         ends_by_itself = self._spec.search.sampler == "gain"
-        return None if ends_by_itself or target is None else max(0, target - finished)
+        if target is None or (expected is None and ends_by_itself):
+            return expected
+        return min(max(0, target - finished), math.inf if expected is None else expected)
 
     def _duration_s(self, probes: float | None, history: History, workers: int) -> float | None:
-        """Return the seconds in which workers make so many usual probes; None if unknown, or if they take no time."""
+        """Return the seconds in which workers make so many usual probes, at most those of the budget.
+
+        Returns None if that is unknown, or if probes take no time.
+        """
         usual_s = None if self._job.simulated else history.usual_s
-        return None if probes is None or usual_s is None else probes * usual_s / workers
+        if probes is None or usual_s is None:
+            return None
+        return max(0.0, min(probes * usual_s / workers, self._job.left_s()))
 
     def _has_window(self, so_far: probe.ProbeResult | None) -> bool:
         """Return whether a running probe has measured for the study's `window_seconds`."""

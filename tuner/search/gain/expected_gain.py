@@ -15,6 +15,8 @@ from tuner.study import TRAINING_HOURS
 Rows = NDArray[np.intp]
 """Rows of configs."""
 
+WITHIN = 0.01
+"""Configs whose values differ by no more than this share are equally good: no choice between them is worth a probe."""
 LEAST = 0.005
 """The share of the best that is added to both expected and realised gains: see `realised_ratio`."""
 _DRAWS = 512
@@ -145,7 +147,8 @@ def expected_gain(rivals: Rivals, probes: Series) -> float:
 
     This is the knowledge gradient for several measurements at once (Wu and Frazier, "The Parallel Knowledge Gradient
     Method for Batch Bayesian Optimization", 2016, equation 4.3), with Student's t in place of the normal distribution.
-    A config that does not run tells nothing.
+    A config that does not run tells nothing. Another config that has been measured gains only what it is better than
+    the best by more than `WITHIN`: so ties are not measured until one of them leads.
     """
     members = probes.members
     across = rivals.covariance[:, members]
@@ -154,7 +157,10 @@ def expected_gain(rivals: Rivals, probes: Series) -> float:
     later_means = rivals.drawn(random, np.linalg.solve(root, across.T).T)
     is_measured = np.repeat(rivals.known[:, None], _DRAWS, axis=1)
     is_measured[members] = random.random((len(members), _DRAWS)) < rivals.runs[members][:, None]
-    return float((np.where(is_measured, later_means, -np.inf).max(axis=0) - later_means[best]).mean())
+    lead = later_means - later_means[best]
+    lead[rivals.known] -= WITHIN * rivals.scale
+    lead[best] = 0.0
+    return float(np.where(is_measured, lead, -np.inf).max(axis=0).mean())
 
 
 _erf = np.vectorize(math.erf, otypes=[float])
@@ -172,7 +178,13 @@ def expected_improvement(mean: Floats, deviation: Floats) -> Floats:
 
 
 def knowledge_gradient(
-    mean: Floats, deviation: Floats, error: Floats | float, eligible: list[int], ceiling: float = math.inf
+    mean: Floats,
+    deviation: Floats,
+    error: Floats | float,
+    eligible: list[int],
+    *,
+    ceiling: float = math.inf,
+    tie: float = 0.0,
 ) -> Floats:
     """Return by how much one more measurement of each config raises, on average, the highest eligible mean.
 
@@ -185,27 +197,31 @@ def knowledge_gradient(
         error: The standard error of one measurement of each config.
         eligible: The places of the configs that may be the best. Without any, gains are over the lowest mean.
         ceiling: A bound that no value exceeds.
+        tie: A config gains nothing over the best by no more than this: see `expected_gain`.
     """
     shift = deviation**2 / np.hypot(deviation, error)  # the standard deviation by which a measurement moves a mean
     if not eligible:
         return expected_improvement(mean - mean.min(), shift)
     best, *behind = sorted(eligible, key=lambda place: -mean[place])
     lead = mean - mean[best]
+    lead[behind] -= tie
     gain = expected_improvement(lead, shift)
     if math.isfinite(ceiling):  # what would lie above the ceiling is no gain
-        gain -= expected_improvement(mean - max(ceiling, mean[best]), shift)
+        gain = np.maximum(gain - expected_improvement(mean - max(ceiling, mean[best]), shift), 0.0)
     gain[best] = expected_improvement(lead[behind[0]], shift[best]) if behind else 0.0
     return gain
 
 
-def probes_left(threats: Floats) -> float:
-    """Return how many more probes a search usually makes, by the probabilities that configs clearly beat the best.
+def probes_left(threats: Floats, unseen: int) -> float:
+    """Return how many more probes a search usually makes; the three numbers were fitted to searches of invented tables.
 
-    It learns about the most probable configs, until the others together have a probability of at most 0.02. One probe
-    often settles several configs, and some probes follow. So the number is 1.5, and 0.2 for each config to learn about:
-    fitted to searches on two recorded tables (`benchmarks/results/search.md`).
+    Args:
+        threats: The probabilities that configs clearly beat the best. The search must learn about so many of them that
+            the others together have a probability of at most 0.02. One probe often settles many.
+        unseen: The probes that would show each value of a parameter with few values twice.
     """
-    return 1.5 + 0.2 * int(np.count_nonzero(np.cumsum(np.sort(threats)) > 0.02))
+    doubted = int(np.count_nonzero(np.cumsum(np.sort(threats)) > 0.02))
+    return 3.0 + 1.4 * unseen + 0.8 * math.log2(1 + doubted)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -231,7 +247,8 @@ class Goal:
         `left`: what further probes promise. `lost`: how far the best may be below the true best.
         """
         gained, taken = duration(left.gained_s), duration(left.takes_s)
-        return (
-            f"{100 * lost.mean:.2g}% may be left, at most {100 * lost.bound:.2g}%: "
-            f"{gained} of a {self.training_hours:g}-hour training; to find it takes {taken}"
+        training = f"a {self.training_hours:g}-hour training"
+        pays = f"{gained} of {training}; to find it takes {taken}"
+        return f"{100 * lost.mean:.2g}% may be left, at most {100 * lost.bound:.2g}%: " + (
+            pays if left.gained_s > 0.05 else f"no more probes gain a second of {training}"
         )

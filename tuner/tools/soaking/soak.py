@@ -71,15 +71,10 @@ def telling(job: Job, config: Config, failure: probe.Failure, ladder: str | None
         """Return the failure as the result of a probe that was not launched."""
         return probe.unlaunched(plan.config, failure, plan.digest)
 
-<<<<<<< HEAD
     purpose = Purpose(
         strategy=lambda *_: Strategy(choosers=(choose,)), limited=False, competing=False, stores_ending=False
     )
-    return replace(job, probe=told, purpose=purpose)
-=======
-    purpose = Purpose(strategy=lambda *_: Strategy(choosers=(choose,)), limited=False, competing=False, keeps_end=False)
     return replace(job, probe=unlaunched, purpose=purpose)
->>>>>>> hE
 
 
 CLEAR_CHANCE = 0.97
