@@ -112,6 +112,18 @@ def test_a_terminal_shows_the_lines_and_then_nothing_live() -> None:
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1  # the cursor is hidden once, and shown again
 
 
+@pytest.mark.parametrize("live", [False, True])
+def test_a_line_leaves_out_what_every_config_has_alike(live: bool) -> None:
+    console, file = terminal()
+    screen = LiveScreen(console) if live else LineScreen(console)
+    for fixed in ((), ("batch_size",), ("batch_size", "num_envs")):
+        screen.show(replace(begun(), fixed=fixed))
+        screen.show(replace(ended(), config={"num_envs": 64, "batch_size": 32}))
+    screen.close()
+    configs = re.findall(r"#7 .*?((?:\w+=\d+ ?)+): ok", file.getvalue())
+    assert configs == ["num_envs=64 batch_size=32", "num_envs=64", "num_envs=64 batch_size=32"]
+
+
 def test_a_terminal_that_is_gone_ends_nothing() -> None:
     class Gone(io.StringIO):
         def write(self, _: str) -> int:

@@ -80,6 +80,8 @@ class CaseStarted:
     """The interrupted trials of an earlier run that will be repeated."""
     changed: tuple[str, ...] = ()
     """What has changed since the newest measurement beside configs, such as the driver."""
+    fixed: tuple[str, ...] = ()
+    """The parameters that have a single value in this search."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -88,6 +88,7 @@ class CaseWork:
                 saved=taken_back.stored,
                 to_repeat=taken_back.to_repeat,
                 changed=changes(history.facts, self._job.bench.facts) if history.facts else (),
+                fixed=tuple(parameter.name for parameter in self._space.parameters if len(parameter.values) == 1),
             )
         )
         while asked := self._ask(target):
