@@ -18,7 +18,7 @@ from tuner.cli.hints import (
     script_of_best,
     with_larger,
 )
-from tuner.cli.options import RUNS, written
+from tuner.cli.options import RUNS, print_written
 from tuner.export.bound import Bound, Profile
 from tuner.export.summary import ConfigRow
 from tuner.probe.kinds import FailureKind
@@ -255,8 +255,8 @@ def test_a_database_that_the_environment_names_is_not_typed(monkeypatch: pytest.
 def test_files_are_named_where_there_are_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     console = Console(file=StringIO(), width=80)
-    written(console, [])
-    written(console, [tmp_path / "runs/trials.tsv", Path("/elsewhere/best.tsv")])
+    print_written(console, [])
+    print_written(console, [tmp_path / "runs/trials.tsv", Path("/elsewhere/best.tsv")])
     assert isinstance(console.file, StringIO)
     assert console.file.getvalue() == "wrote runs/trials.tsv, /elsewhere/best.tsv\n"
 

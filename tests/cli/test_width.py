@@ -75,7 +75,7 @@ def test_the_live_view_shows_a_long_config_on_several_lines(capsys: pytest.Captu
     console = Console(width=80)
     bars = Bars(console)
     bars.take(replace(probe(), config=CONFIG))
-    console.print(bars.progress)
+    console.print(bars)
     shown = capsys.readouterr().out
     fit(shown)
     assert all(f"{name}={str(value).lower()}" in shown.split() for name, value in CONFIG.items())

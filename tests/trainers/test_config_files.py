@@ -37,6 +37,16 @@ def test_a_copy_has_the_new_value_and_all_else(file: Path) -> None:
     assert file.read_text() == text
 
 
+def test_each_member_of_a_front_has_a_copy_of_its_own() -> None:
+    file = Path("conf/train.yaml")
+    names = {
+        copy_name(file),
+        *(copy_name(file, Path(f"runs/train/best/{case}")) for case in ("walk/0001", "walk/0002")),
+    }
+    assert len(names) == 3
+    assert copy_name(file, Path("runs/train/best/walk")) == copy_name(file)
+
+
 @pytest.mark.parametrize("file", [".yaml", ".toml"], indirect=True)
 def test_comments_stay(file: Path) -> None:
     assert "# per card" in changed(file, {"train.batch_size": 64})

@@ -1,13 +1,18 @@
 """Which study an option `--study` names: a study file, or a folder of results under `runs/`, also that of a replay."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tuner.errors import StudyError
+from tuner.export import write_files
 from tuner.records.urls import DATABASE, REPLAYED
-from tuner.study import is_known, names
+from tuner.study import exposed, find, is_known, names, stands_in
+
+if TYPE_CHECKING:
+    from tuner.running.workbench import Workbench
 
 STUDY_FILE = "study.yaml"
-"""The study file in a folder of results, where no other file has the study."""
+"""The study file in a folder of results: a copy as of the last run, or the only file of a study of `--set`."""
 
 
 def with_results(runs: Path, *, replays: bool = True) -> list[str]:
@@ -28,10 +33,15 @@ def only_study(runs: Path, *, replays: bool) -> str:
 
 
 def findable(study: str, runs: Path, *, replays: bool) -> str:
-    """Return the name or the file by which a study is loaded; that of a replay's folder stays.
+    """Return the name or the file by which a study is loaded; the name of a replay's folder stays as it is.
 
-    `study` is a study's name, the path of its file, or the name of a folder of results. Raises StudyError for any other
-    name, and for a replay where `replays` are of no use.
+    Args:
+        study: a study's name, the path of its file, or the name of a folder of results.
+        runs: the folder of all results.
+        replays: whether the command can show a replay.
+
+    Raises:
+        StudyError: for any other name, and for a replay that the command cannot show.
     """
     if study.endswith((".yaml", ".yml")) or is_known(study):
         return study
@@ -42,12 +52,29 @@ def findable(study: str, runs: Path, *, replays: bool) -> str:
             return study
         raise StudyError(f"{study} is a replay, without a trainer; name the study, {study.removesuffix(REPLAYED)}")
     if (runs / study / DATABASE).is_file():
-        raise StudyError(f"{runs / study} has results, but no study file; give the path of the study's .yaml file")
+        raise StudyError(
+            f"{runs / study} has results and no {STUDY_FILE}: an older version kept none, and none is kept of a file "
+            "with a password or a key; give the path of the study's .yaml file"
+        )
     here = ", ".join(with_results(runs)) or "none"
     raise StudyError(
         f"no study is called {study!r}; with results in {runs}/: {here}; in studies/ and with tuner: "
         f"{', '.join(names())}; or give a path to a .yaml file"
     )
+
+
+def keep_study_file(bench: "Workbench") -> None:
+    """Copy the file of a study beside its results, so that its name finds it anywhere. Raises OutputError.
+
+    The results of a replay, and those of a study that stands in for another one, belong to no file. A file with a
+    literal password or key stays where it is, because results are given to others.
+    """
+    is_of_file = bench.folder.name == bench.spec.name and not stands_in(bench.spec, bench.asked_for)
+    if not is_of_file or exposed(bench.spec):
+        return
+    content, copy = find(bench.asked_for).read_bytes(), bench.folder / STUDY_FILE
+    if not copy.is_file() or copy.read_bytes() != content:
+        write_files(bench.folder, {STUDY_FILE: content})
 
 
 def is_replay(study: str, runs: Path) -> bool:

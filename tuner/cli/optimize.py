@@ -33,7 +33,7 @@ from tuner.cli.screen import JsonScreen, Screen
 from tuner.cli.slurm import submit_workers
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude
-from tuner.cli.worker import Replay, Trials, divided, run_team
+from tuner.cli.worker import Replay, Trials, devices_of_workers, run_team
 from tuner.drafting.making import Wanted
 from tuner.drafting.writing import yaml
 from tuner.errors import StudyError
@@ -95,7 +95,7 @@ def optimize(
     wanted = Wanted.of(locals())
     console = options.open_console(quiet=quiet, stderr=as_json)
     changes = Changes(settings or [], max_seconds)
-    study = _changed(console, _study(console, command, study, wanted, changes), changes, runs)
+    study = _with_changes(console, _study(console, command, study, wanted, changes), changes, runs)
     devices = None if command else devices  # the study has those that the command has really used
     passed_on = {"study": study, "cases": cases, "n-trials": n_trials, "hours": hours, "replay": replay, "runs": runs}
     passed_on["prices"] = prices
@@ -106,7 +106,7 @@ def optimize(
         return
     budget = Budget(MonotonicClock(), hours)
     screen = JsonScreen(sys.stdout) if as_json else None
-    groups = divided(study, devices, replay=replay, workers=workers, per_trial=gpus_per_trial)
+    groups = devices_of_workers(study, devices, replay=replay, workers=workers, per_trial=gpus_per_trial)
     own_devices = groups[0] if groups else devices
     ready = open_search(
         study, cases=cases, devices=own_devices, replay=replay, prices=prices, runs=runs, say=console.print
@@ -151,10 +151,14 @@ class Changes(NamedTuple):
 
 
 def _study(console: Console, command: list[str] | None, study: str | None, wanted: Wanted, changes: Changes) -> str:
-    """Return the study that a person names, or that is made of a command. Raises StudyError for both or neither."""
+    """Return the name or file of the study that a person names, or that is made of a command.
+
+    `wanted` are the options about a command, and `changes` those about a study. Raises StudyError for both a command
+    and a study, for neither, and for options that belong to the other one.
+    """
     if bool(command) == bool(study):
         raise StudyError("name a command, as in `tuner optimize -- python train.py --batch-size 32`, or a --study")
-    if study and wanted != Wanted(devices=wanted.devices, runs=wanted.runs, yes=wanted.yes):  # it asks nothing
+    if study and wanted != Wanted(devices=wanted.devices, runs=wanted.runs, yes=wanted.yes):  # a study may have these
         raise StudyError("a --study has its own space; options such as --search and --python belong to a command")
     if command and changes:
         raise StudyError("--set and --max-seconds change a --study; `--search FLAG=VALUE,VALUE` is for a command")
@@ -168,8 +172,8 @@ def _study(console: Console, command: list[str] | None, study: str | None, wante
     return study
 
 
-def _changed(console: Console, study: str, changes: Changes, runs: Path) -> str:
-    """Return the study of this run: the file of one with other values, written into its folder, where any are named."""
+def _with_changes(console: Console, study: str, changes: Changes, runs: Path) -> str:
+    """Return the study of this run: `study` itself, or with changes the file of a new study, which this writes."""
     if not changes:
         return study
     run = changed_study(load(study), *changes)
@@ -198,7 +202,7 @@ def _tell(
         tables.print(more)
     if result.command:
         tables.print("the command line to copy:")
-        options.copied(result.command, tables)
+        options.print_to_copy(result.command, tables)
 
 
 def _show(
@@ -213,7 +217,8 @@ def _show(
 ) -> list[CaseSummary]:
     """Return the summary of the study, a row per case, after showing, exporting and reporting it.
 
-    What a typed command has gained is told later.
+    Tables go to the console `tables`, which also a quiet command has; all else to `console`. `command` prints the best
+    as scripts; None after a replay. Where a command `is_typed`, its gain is left to `_tell`.
     """
     bench = ready.bench
     reader = open_reader(url, bench.spec.name)

@@ -27,14 +27,14 @@ Answer = TypeVar("Answer")
 
 
 def not_empty(text: Text | None) -> Text | None:
-    """Refuse an option with an empty value, which is often an unset shell variable."""
+    """Return an option as it is. Raises typer.BadParameter for an empty one, often that of an unset shell variable."""
     if text is not None and not "".join(text).strip(", "):
         raise typer.BadParameter("it is empty; leave the option out for the default")
     return text
 
 
 def finite(number: float | None) -> float | None:
-    """Refuse an option that is infinite."""
+    """Return a number as it is. Raises typer.BadParameter for infinity and NaN."""
     if number is not None and not math.isfinite(number):
         raise typer.BadParameter("it is no finite number")
     return number
@@ -100,9 +100,12 @@ TABLES = "tables"
 """The folder of a study's recorded tables, inside the study's own folder."""
 
 
-def load_shown(console: Console, study: str) -> StudySpec:
-    """Return a study, after printing what stands in for it and which keys have no effect. Raises StudyError."""
-    spec = load(study)
+def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudySpec:
+    """Return a study, after printing what stands in for it and which keys have no effect; `to_show`: see `load`.
+
+    Raises StudyError.
+    """
+    spec = load(study, to_show=to_show)
     for line in stand_in(spec, study):
         console.print(line)
     return spec
@@ -118,33 +121,30 @@ class ShownStudy(NamedTuple):
 
 
 def open_shown(console: Console, study: str, storage: str | None, runs: Path, file: str = DATABASE) -> ShownStudy:
-    """Return a study without starting its trainer; `file` is that of its database where no `storage` is named.
+    """Return a study whose results are to be shown; its trainer is not started, and may be missing.
 
-    Where its database is there, no other study stands in for it. Otherwise this prints what stands in, and which keys
-    have no effect. Raises StudyError.
+    A study without its trainer has a fallback that stands in for it, unless the study has results of its own. This
+    prints what stands in, and which keys have no effect.
+    `file` is the name of the database in the study's folder, for where no `storage` is named. Raises StudyError.
     """
     if is_replay(study, runs):
         spec, folder = load(study.removesuffix(REPLAYED), fall_back=False, to_show=True), (runs / study).resolve()
         return ShownStudy(spec, folder, database_url(storage, folder, file))
-    spec = _with_database(study, storage, runs)
-    if spec is None:
-        spec = load(study, to_show=True)
-        for line in stand_in(spec, study):
-            console.print(line)
+    spec = _replaced_with_results(study, storage, runs) or load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
     return ShownStudy(spec, folder, database_url(storage, folder, file))
 
 
-def need_own(study: str | None, storage: str | None, runs: Path) -> None:
-    """Raise StudyError where a fallback would stand in for a study, if any, whose database is there."""
-    if study and _with_database(study, storage, runs):
+def need_own_study(study: str | None, storage: str | None, runs: Path) -> None:
+    """Raise StudyError where a fallback would stand in for a study that has results; its best needs its own trainer."""
+    if study and _replaced_with_results(study, storage, runs):
         raise StudyError(
             f"{study}: trainer.root is empty (is MIMICKIT_ROOT set?); its best configs need its own trainer"
         )
 
 
-def _with_database(study: str, storage: str | None, runs: Path) -> StudySpec | None:
-    """Return the study itself where another one would stand in for it, and its database is there; otherwise None."""
+def _replaced_with_results(study: str, storage: str | None, runs: Path) -> StudySpec | None:
+    """Return the study itself if a fallback stands in for it here, and the database has its results; otherwise None."""
     if not stands_in(load(study, to_show=True), study):
         return None
     own = load(study, fall_back=False, to_show=True)
@@ -165,13 +165,12 @@ def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
 
 def as_words(options: Mapping[str, object]) -> list[str]:
     """Return options as words of a command line; an option that is None or empty is left out, a list repeats it."""
-    return [
-        word
-        for name, value in options.items()
-        for item in (value if isinstance(value, list) else [value])
-        if item not in {None, ""}
-        for word in (f"--{name}", str(item))
-    ]
+    words: list[str] = []
+    for name, value in options.items():
+        for item in value if isinstance(value, list) else [value]:
+            if item not in {None, ""}:
+                words += [f"--{name}", str(item)]
+    return words
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for scripts; other text goes to stderr.")]
@@ -206,8 +205,8 @@ class _Plain(Console):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
-def asked(question: Callable[[], Answer]) -> Answer:
-    """Return the answer to a question. Raises KeyboardInterrupt for Ctrl-C, as everywhere else."""
+def answer_to(question: Callable[[], Answer]) -> Answer:
+    """Return the answer to a question of typer. Raises KeyboardInterrupt for Ctrl-C, which typer takes for an abort."""
     try:
         return question()
     except typer.Abort as end:  # also at the end of the input
@@ -225,6 +224,7 @@ def wrapped(text: str, width: int, *, mark: str = "") -> str:
 
 
 def _parts(line: str, width: int) -> list[str]:
+    """Return the parts of a line that is broken to fit a width; the later ones are indented by four more."""
     if len(line) <= width:
         return [line]
     unbroken = _UNBROKEN.sub(lambda match: match[0].replace(" ", "\0"), line)
@@ -243,8 +243,8 @@ def say(text: str, *, to_stderr: bool = False) -> None:
     typer.echo(printable(text), err=to_stderr)
 
 
-def copied(text: str, console: Console | None = None) -> None:
-    """Print a line that a person or a shell takes as it is: byte for byte, where a console prints; default: stdout."""
+def print_to_copy(text: str, console: Console | None = None) -> None:
+    """Print a line to copy, byte for byte: where `console` prints, unless it is quiet; without a console to stdout."""
     if console is None or not console.quiet:
         typer.echo(os.fsencode(text), file=console.file if console else None)
 
@@ -265,7 +265,7 @@ def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
     return console
 
 
-def written(console: Console, paths: Sequence[Path]) -> None:
+def print_written(console: Console, paths: Sequence[Path]) -> None:
     """Print the names of the written files, if any."""
     if paths:
         console.print(f"wrote {', '.join(map(str, map(beside_here, paths)))}")

@@ -49,7 +49,7 @@ def record(
     folder = (out or searched.folder / options.TABLES).resolve()
     prepare_folder(folder)
     write = partial(export_tables, url, bench.spec.name, folder)
-    with at_work(console, bench, chosen, url, show=lambda: options.written(console, write())) as job:
+    with at_work(console, bench, chosen, url, show=lambda: options.print_written(console, write())) as job:
         bench = with_fixed_values(bench, url)
         recordings = [plan_recording(bench, case, count) for case in chosen]
         recorded_cases = record_cases(replace(within(job, budget), bench=bench), recordings)
@@ -63,9 +63,9 @@ def record(
     with suppress(EmptyStoreError):  # no case has begun if no time was left
         paths = write()
     tables = {path.stem: Table.load(path) for path in paths if path.suffix == ".parquet"}
-    for planned, _ in recorded_cases:
+    for planned in (case.planned for case in recorded_cases):
         console.print(recorded(planned.case, planned.configs, tables.get(planned.case.name)))
-    options.written(console, paths)
+    options.print_written(console, paths)
     conclude(outcomes, interrupted=interrupted)
 
 
@@ -97,5 +97,5 @@ def _show(console: Console, bench: Workbench, url: str) -> list[CaseSummary]:
     print_tables(console, summary_table(rows))
     for line in safe_rungs(reader):
         console.print(line)
-    options.written(console, export_study(url, bench.spec.name, bench.folder))
+    options.print_written(console, export_study(url, bench.spec.name, bench.folder))
     return rows

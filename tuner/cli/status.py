@@ -53,7 +53,7 @@ def schema() -> None:
 
 
 def selected_cases(spec: StudySpec) -> list[Case] | None:
-    """Return the trainable cases of a study; None where the trainer is not on this machine."""
+    """Return the cases that a study selects; None where the trainer is not on this machine."""
     try:
         return select(open_trainer(spec.trainer).cases(), spec.cases)
     except TunerError:
@@ -80,10 +80,10 @@ def status(
     reader = open_reader(url, spec.name)
     rows = reader.rows
     if as_json:
-        kept = ("rungs", "batch", "ended")
+        fact_names = ("rungs", "batch", "ended")
         cases = [
             {**options.plain(row), "findings": findings(row), "front": front_rows(case)}
-            | {name: getattr(case.facts, name) for name in kept}
+            | {name: getattr(case.facts, name) for name in fact_names}
             for row, case in zip(rows, reader.cases, strict=True)
         ]
         options.print_document({"study": spec.name, "cases": cases, "notes": notes(rows)})
@@ -128,4 +128,4 @@ def export(
     if as_json:
         options.print_document({"study": spec.name, "files": paths})
     else:
-        options.written(console, paths)
+        options.print_written(console, paths)

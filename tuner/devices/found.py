@@ -163,6 +163,16 @@ def _shown_cards(
         absent.append(str(error))
 
 
+def without_cards(
+    connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids, connect_amd: Callable[[], Amd] = Amd
+) -> list[str]:
+    """Return why there is no card of a maker: each maker's reason, as far as its driver is not here."""
+    absent = list[str]()
+    for _ in _shown_cards(connect, cuda_order, connect_amd, absent):
+        pass
+    return absent
+
+
 def spare_cards(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> int:
     """Return how many cards `auto:CARDS` leaves to others; 0 for all other devices."""
     wanted = spec.partition(":")[2] if spec.startswith("auto") else ""

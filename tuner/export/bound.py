@@ -18,9 +18,12 @@ class Bound(StrEnum):
     @property
     def limit(self) -> str:
         """What limits a case of this class, in a few words."""
-        return {"memory-bound": "the memory's bandwidth", "compute-bound": "the arithmetic of the cards"}.get(
-            self, "the host, which feeds the devices" if self is Bound.HOST else "no part alone"
-        )
+        words = {
+            Bound.MEMORY: "the memory's bandwidth",
+            Bound.COMPUTE: "the arithmetic of the cards",
+            Bound.HOST: "the host, which feeds the devices",
+        }
+        return words.get(self, "no part alone")
 
 
 # Where a class begins, in percent of what the card can do at most. The idea is that of the roofline model. Sources:
@@ -78,6 +81,7 @@ class Profile:
         )
 
     def __str__(self) -> str:
+        """Return what was measured as text, without what is unknown."""
         known = {"utilisation": self.util_pct, "SM": self.sm_pct, "tensor": self.tensor_pct, "DRAM": self.dram_pct}
         parts = [f"{name} {share:.0f} %" for name, share in known.items() if share is not None]
         parts += [f"{self.power_w:.0f} W"] if self.power_w is not None else []
@@ -86,10 +90,10 @@ class Profile:
 
 
 def bound(profile: Profile) -> Bound | None:
-    """Return the class of a profile; None where what was measured does not tell.
+    """Return the class of a profile; None where what was measured does not show it.
 
-    Utilisation alone says that a device waits. It does not say what a busy device is busy with. For what a device waits
-    is not known while other programs use the processors.
+    Utilisation alone says that a device waits. It does not say what a busy device is busy with. While other programs
+    use the processors, it is unknown what a device waits for.
     """
     waits = None if (profile.others_pct or 0.0) >= BUSY_PCT else Bound.HOST
     dram, tensor = profile.dram_pct or 0.0, profile.tensor_pct or 0.0
@@ -128,7 +132,7 @@ def advice(kind: Bound, profile: Profile) -> str:
 
 
 def _while_waiting(profile: Profile) -> str:
-    """Return what gives devices more to do that wait."""
+    """Return what gives more to do to devices that wait."""
     if (profile.data_pct or 0.0) >= DATA_PCT:
         return f"{profile.data_pct:.0f} % of the time waits for data: more data workers or a faster loader gain most"
     if not profile.on_gpu:

@@ -59,7 +59,7 @@ def findings(row: CaseSummary) -> list[CaseFinding]:
         *_faster(row),
         *_limit(row),
         *(CaseFinding(topic=Topic.DOUBT, text=doubt, sureness=Sureness.DOUBTFUL) for doubt in row.doubts),
-        *_counted(row),
+        *_devices_and_left_out(row),
     ]
 
 
@@ -82,7 +82,7 @@ def result(row: CaseSummary) -> CaseFinding:
 
 
 def _way_out(row: CaseSummary) -> Iterator[str]:
-    """Yield what to do about a case without a best. Smaller rungs help where the config may be at fault."""
+    """Yield what to do about a case without a best; nothing before anything has failed or been pruned."""
     if not row.without_success:
         return
     kind = next((kind for kind in FailureKind if kind == row.status), None)
@@ -95,13 +95,15 @@ def _way_out(row: CaseSummary) -> Iterator[str]:
 def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
     """Return how the best stands beside the default: by how much it is better, or why that is not known."""
     default = row.default
-    if default is None and best.vs_default is None:
-        return "; the default has not been measured"
     if default is None:
+        if best.vs_default is None:
+            return "; the default has not been measured"
         return f", at {best.vs_default:.2f} times the default's samples/s"
     rung, best_rung = rung_of(default.config, row.ladder), rung_of(best.config, row.ladder)
-    name = "the default of its rung" if rung == best_rung else f"the default at {row.ladder}={rung}"
-    name = "the default" if rung is None else name
+    if rung is None:
+        name = "the default"
+    else:
+        name = "the default of its rung" if rung == best_rung else f"the default at {row.ladder}={rung}"
     if default.config == best.config:
         return f"; it is {name}"
     name += f", #{default.trial}"
@@ -119,16 +121,18 @@ def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
 
 
 def _times(gain: Gain) -> str:
+    """Return how many times as fast the best is, with its error."""
     over = " over a whole training" if gain.overall else ""
     return f"{with_error(gain.times or 0.0, gain.error, 2)} times{over}"
 
 
 def _both(gain: Gain) -> str:
+    """Return the values of the default and of the best, with their errors."""
     return f"{with_error(gain.before, gain.before_error)} → {with_error(gain.after, gain.after_error)}"
 
 
 def measured_otherwise(row: CaseSummary) -> str:
-    """Return that the default was measured in another way than the best; empty where it was not."""
+    """Return a sentence, if the default was measured in another way than the best; otherwise empty."""
     best, default = row.best, row.default
     if best and row.gain and row.gain.in_sessions:
         value = f"{with_error(best.value, best.error)} {row.objective}"
@@ -155,7 +159,7 @@ def gain_text(row: CaseSummary) -> str:
 
 
 def _choice(row: CaseSummary) -> Iterator[CaseFinding]:
-    """Yield what the choice of the best gave up for what, and why it is not sure yet."""
+    """Yield which higher value the best was preferred to, and why; and what must be measured before it is sure."""
     if row.best and (highest := row.instead_of):
         gain = "less memory, or values nearer to the default's"
         if highest.times is not None and highest.times < 1.0:
@@ -185,11 +189,11 @@ def _makes(row: ConfigRow) -> str:
 
 
 def _faster(row: CaseSummary) -> Iterator[CaseFinding]:
-    """Yield which configs make more samples/s than the best, and which of them learns more, as far as a race told."""
+    """Yield which configs make more samples/s than the best, and what a race says of how much they learn."""
     fastest, rival = row.fastest, row.faster
-    told = row.race or "no race has shown which of the two learns more in an hour"
+    race = row.race or "no race has shown which of the two learns more in an hour"
     if fastest and not (rival and rival.trial == fastest.trial):
-        text = f"{_makes(fastest)}, and learns the same as the default; {told}"
+        text = f"{_makes(fastest)}, and learns the same as the default; {race}"
         yield CaseFinding(topic=Topic.FASTER, text=text)
     if rival:
         reads = f"{with_error(rival.value, rival.error)} {row.objective}"
@@ -198,7 +202,7 @@ def _faster(row: CaseSummary) -> Iterator[CaseFinding]:
             reads = f"{value:.1f} {row.objective}, in sessions, where the best has {of_best:.1f}"
         text = f"{_makes(rival)}, at {reads}, with {in_words(rival.config)}"
         if fastest and fastest.trial == rival.trial:
-            text += f"; it learns the same as the default; {told}"
+            text += f"; it learns the same as the default; {race}"
         action = (
             f"in a study with another name, the objective {SAMPLES_PER_S} searches for such configs, and "
             f"{row.objective},{SAMPLES_PER_S} for both, by the sampler tpe"
@@ -212,8 +216,8 @@ def _limit(row: CaseSummary) -> Iterator[CaseFinding]:
         yield CaseFinding(topic=Topic.LIMIT, text=f"{row.bound}: {advice(row.bound, row.profile)}")
 
 
-def _counted(row: CaseSummary) -> Iterator[CaseFinding]:
-    """Yield on which devices the trials ran, if on several, and which trials do not count."""
+def _devices_and_left_out(row: CaseSummary) -> Iterator[CaseFinding]:
+    """Yield on how many sets of devices the trials ran, if on several, and how many trials do not count."""
     if len(row.measured_on) > 1:
         text = f"measured on {len(row.measured_on)} sets of devices (measured_on in trials.tsv)"
         action = "on another host the same config may measure several points more or less"

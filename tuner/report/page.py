@@ -88,17 +88,18 @@ def _own_files() -> dict[str, Markup]:
 
 
 def _drawn(picture: Picture) -> Markup:
-    """Return a picture's data as JSON that cannot end the script element that holds it."""
+    """Return what plotly needs of a picture."""
     return _data({"data": picture.data, "layout": picture.layout})
 
 
 def _parallel(case: CaseFacts) -> Markup | None:
     """Return the data of the parallel coordinates of a case; None where there are none."""
-    drawn = parallel(case)
-    return drawn and _data(asdict(drawn))
+    coordinates = parallel(case)
+    return _data(asdict(coordinates)) if coordinates else None
 
 
 def _data(document: dict[str, object]) -> Markup:
+    """Return a document as JSON that cannot end the script element that holds it."""
     return _trusted(json.dumps(document, separators=(",", ":")).replace("<", "\\u003c"))
 
 

@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from tuner.export import figure, in_words, with_error
 from tuner.records.trial import OK, RUNNING, TrialRecord
 from tuner.report.facts import CaseFacts
-from tuner.study import Value, launched, written
+from tuner.study import Value, launched, value_text
 
 UNUSED = "-"
-"""The place on an axis of a parameter that does not count."""
+"""The label of the configs that a parameter does not count in, on the parameter's axis."""
 MOST_TICKS = 12
-"""More would not be readable beside each other."""
+"""The most labels of an axis; more would not be readable beside each other."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,20 +54,23 @@ def parallel(case: CaseFacts) -> Parallel | None:
 
 
 def _of_parameter(name: str, values: Sequence[Value | None]) -> Axis:
-    """Return the axis of a parameter: its values have equal distances, numbers in their order."""
+    """Return the axis of a parameter, whose values have equal distances, numbers in ascending order.
+
+    `values` are those of the trials; None where the parameter does not count.
+    """
     known = [value for value in dict.fromkeys(values) if value is not None]
     if not any(isinstance(value, str) for value in known):
         known.sort(key=float)
     ordered = ([None] if None in values else []) + known
     place = {value: index / max(1, len(ordered) - 1) for index, value in enumerate(ordered)}
-    step = -(-len(ordered) // MOST_TICKS)
-    labels = [UNUSED if value is None else written(value) for value in ordered]
-    ticks = [(place[value], label) for value, label in zip(ordered, labels, strict=True)][::-step][::-1]
+    step = ceil(len(ordered) / MOST_TICKS)
+    labels = [UNUSED if value is None else value_text(value) for value in ordered]
+    ticks = list(zip(place.values(), labels, strict=True))[::-step][::-1]  # the largest value always has a label
     return Axis(name=name, places=[place[value] for value in values], ticks=ticks)
 
 
 def _of_result(name: str, values: Sequence[float | None]) -> Axis:
-    """Return the axis of a result."""
+    """Return the axis of a result, with five labels; without any where all trials have the same value."""
     known = [value for value in values if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     width = high - low

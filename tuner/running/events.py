@@ -54,7 +54,7 @@ class BestSoFar:
     @classmethod
     def of(cls, case: CaseRecord, trials: Sequence[TrialRecord]) -> "BestSoFar | None":
         """Return what is told of a case's best config; None where no config may be the best."""
-        view = CaseView(name=case.case, kept=case, trials=trials)
+        view = CaseView(name=case.case, record=case, trials=trials)
         best, gained = view.best, gain(view)
         return best and cls(
             value=best.value,

@@ -9,7 +9,7 @@ from tuner import probe
 from tuner.records.trial import NO_READING, OK, PRUNED
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.search.memory_growth import Rising
-from tuner.study import Config, Constraint, ProbeSpec, written
+from tuner.study import Config, Constraint, ProbeSpec, value_text
 
 SAYS_NOTHING = {kind for kind in probe.FailureKind if kind.says_nothing}
 """Failures that say nothing about the config. The config is probed again until it has been measured."""
@@ -188,7 +188,7 @@ def foregone(config: Config, frontier: Frontier) -> tuple[probe.Failure, Verdict
     beyond = frontier.beyond(config)
     if beyond is None:
         return None
-    known = " ".join(f"{name}={written(number)}" for name, number in beyond.config.items())
+    known = " ".join(f"{name}={value_text(number)}" for name, number in beyond.config.items())
     detail = f"not launched: it needs at least as much memory as {known}, which ran out of memory"
     failure = probe.Failure(kind=probe.FailureKind.GPU_OOM, rule="frontier", detail=detail)
     return failure, Verdict(state=State.PRUNED, status=failure.kind.value, constraint=beyond.violation)

@@ -37,14 +37,14 @@ def changed_study(spec: StudySpec, settings: Sequence[str], max_seconds: float |
         if name not in spec.space:
             raise StudyError(f"--set {text}: {spec.name} does not search {name}; it searches {', '.join(spec.space)}")
         raw["space"][name] = _parameter(spec, name, values if equals else "", text)
-        _drop(raw, "space", name)
+        _remove_from_overrides(raw, "space", name)
         names += values.split(",")
     if max_seconds is not None:
         raw.setdefault("probe", {})["max_seconds"] = max_seconds
-        _drop(raw, "probe", "max_seconds")
+        _remove_from_overrides(raw, "probe", "max_seconds")
         names.append(f"{max_seconds:g}s")
-    for applied in ("fallback", "launch"):  # the study has what they stand for
-        raw.pop(applied, None)
+    for key in ("fallback", "launch"):  # the study has what they stand for
+        raw.pop(key, None)
     raw["name"] = re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join([spec.name, *map(str.strip, names)]))[:LONGEST_NAME]
     try:
         return StudySpec.model_validate(raw)
@@ -53,20 +53,23 @@ def changed_study(spec: StudySpec, settings: Sequence[str], max_seconds: float |
 
 
 def _parameter(spec: StudySpec, name: str, values: str, text: str) -> dict[str, Any]:
-    """Return a parameter with other values, as a study file has it."""
+    """Return a parameter with other values, as a study file has it; its conditions stay.
+
+    `values` are separated by commas, and `text` is the option that names them. Raises StudyError without a value.
+    """
     before = spec.space[name]
     try:
-        listed = YAML(typ="safe").load(f"[{values}]")
+        new_values = YAML(typ="safe").load(f"[{values}]")
     except YAMLError:
-        listed = None
-    if not listed:
+        new_values = None
+    if not new_values:
         raise StudyError(f"--set {text}: write NAME=VALUE,VALUE, such as num_envs=44,40,39")
     kind = "ladder" if before.ladder is not None else "choices"
     when = before.model_dump(mode="json", exclude_unset=True).get("when")
-    return {kind: listed, **({"when": when} if when else {})}
+    return {kind: new_values, **({"when": when} if when else {})}
 
 
-def _drop(raw: Mapping[str, Any], section: str, key: str) -> None:
-    """Take a key out of a section of all overrides."""
+def _remove_from_overrides(raw: Mapping[str, Any], section: str, key: str) -> None:
+    """Remove a key from a section of all overrides."""
     for override in raw.get("overrides", ()):
         override.get(section, {}).pop(key, None)

@@ -25,14 +25,14 @@ def read_prices(path: Path) -> Prices:
 
 
 def price_of_all(prices: Prices, devices: Iterable[tuple[str, str]], where: object) -> float:
-    """Return the price of some devices together for an hour. Each is the name of its machine, if any, and its model.
+    """Return the price of some devices together for an hour.
 
-    `where`: what has the prices. Raises StudyError for devices that it has no price of.
+    `devices` are pairs of a machine's name, which may be empty, and a device's model. `where`: what has the prices.
+    Raises StudyError for devices that it has no price of.
     """
-    known = [(machine, model, prices.of(machine, model)) for machine, model in devices]
-    if missing := [(machine, model) for machine, model, price in known if price is None]:
-        models = dict.fromkeys(repr(model) + (f" (of {machine})" if machine else "") for machine, model in missing)
-        raise StudyError(
-            f"{where} has no price of {', '.join(models)}; add a line `{missing[0][1]}: PRICE` below `per_hour:`"
-        )
-    return sum(price for *_, price in known if price)
+    each = [(machine, model, prices.of(machine, model)) for machine, model in devices]
+    if missing := {(machine, model): None for machine, model, price in each if price is None}:
+        texts = [repr(model) + (f" (of {machine})" if machine else "") for machine, model in missing]
+        _, first = next(iter(missing))
+        raise StudyError(f"{where} has no price of {', '.join(texts)}; add a line `{first}: PRICE` below `per_hour:`")
+    return sum(price for *_, price in each if price)

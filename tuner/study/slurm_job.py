@@ -50,11 +50,11 @@ class SlurmSpec(Strict):
                 "slurm.gpus is missing, and devices is auto: nothing says how many GPUs a job has; "
                 "write `slurm: {gpus: 8}` in the study file, or `devices: cpu:2` for CPU ranks"
             )
-        gpus, needed = self.gpus, _named(devices)
+        gpus, named = self.gpus, _gpus_by_index(devices)
         if gpus is None:
-            return needed or _wanted(devices)
-        if gpus < needed:
-            raise StudyError(f"slurm.gpus is {gpus}, and devices {devices} names {needed} GPUs; raise slurm.gpus")
+            return named or _gpus_by_number(devices)
+        if gpus < named:
+            raise StudyError(f"slurm.gpus is {gpus}, and devices {devices} names {named} GPUs; raise slurm.gpus")
         return gpus
 
     def device_names(self, devices: str) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class SlurmSpec(Strict):
         if devices.startswith("cpu") or not gpus:
             ranks = int(devices.partition(":")[2] or CPU_RANKS) if devices.startswith("cpu") else CPU_RANKS
             return tuple(f"cpu:{rank}" for rank in range(self.nodes * ranks))
-        cards = _named(devices) or min(_wanted(devices) or gpus, gpus)
+        cards = _gpus_by_index(devices) or min(_gpus_by_number(devices) or gpus, gpus)
         return tuple(f"cuda:{card}" for card in range(self.nodes * cards))
 
     def options(self, devices: str) -> dict[str, str | int]:
@@ -95,11 +95,11 @@ class SlurmSpec(Strict):
         yield from self.setup
 
 
-def _named(devices: str) -> int:
-    """Return how many GPUs a study's `devices` names: none for `auto` and for CPU ranks."""
+def _gpus_by_index(devices: str) -> int:
+    """Return how many GPUs a study's `devices` names by their indices: 0 for `auto` and for CPU ranks."""
     return 0 if devices.startswith(("auto", "cpu")) else len(devices.split(","))
 
 
-def _wanted(devices: str) -> int:
-    """Return how many GPUs `auto:CARDS` wants; 0 for all others."""
+def _gpus_by_number(devices: str) -> int:
+    """Return how many GPUs `auto:CARDS` wants; 0 for all other forms of a study's `devices`."""
     return int(devices.partition(":")[2] or 0) if devices.startswith("auto") else 0

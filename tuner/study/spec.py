@@ -68,6 +68,7 @@ class Constraint:
         return f"{self.metric} is {value:.6g}, {self}{f' = {bound:.6g}' if self.of_default else ''} is required"
 
     def _bound(self, default: float | None) -> float | None:
+        """Return the bound in the metric's unit; None where it depends on a default that is unknown."""
         if not self.of_default:
             return self.number
         return None if default is None else self.number * default
@@ -87,12 +88,13 @@ def read_constraint(metric: str, text: object) -> Constraint:
     )
 
 
-def _checked(text: object) -> object:
+def _check_bound(text: object) -> object:
+    """Return the text of a bound. Raises ValueError where it is none."""
     read_constraint("", text)
     return text
 
 
-Bound = Annotated[str, BeforeValidator(_checked)]
+Bound = Annotated[str, BeforeValidator(_check_bound)]
 """The type of a bound in a study file: text that `read_constraint` accepts."""
 
 
@@ -121,7 +123,8 @@ Variables = dict[Annotated[str, StringConstraints(pattern=VARIABLE)], str]
 """Environment variables, with names that every system accepts."""
 
 
-def _read_rule(text: str) -> str:
+def _check_rule(text: str) -> str:
+    """Return the text of a rule. Raises ValueError where it is none."""
     Rule(text)
     return text
 
@@ -177,7 +180,8 @@ class Override(Strict):
 LaunchName = Literal["megatron", "torchtitan", "deepspeed", "accelerate_fsdp", "nccl"]
 
 
-def _listed(names: object) -> object:
+def _as_tuple(names: object) -> object:
+    """Return a single name as a tuple; anything else stays as it is."""
     return (names,) if isinstance(names, str) else names
 
 
@@ -285,6 +289,7 @@ class ProbeSpec(Strict):
 
     @model_validator(mode="after")
     def _window_is_not_empty(self) -> "ProbeSpec":
+        """Check that the warm-up leaves iterations to measure."""
         if self.warmup_iterations >= self.iterations:
             raise ValueError(
                 f"warmup_iterations {self.warmup_iterations} leaves none of the {self.iterations} iterations to measure"
@@ -366,7 +371,7 @@ class StudySpec(Strict):
     trainer: TrainerSpec
     fallback: Name | None = None
     """the study that runs instead if `trainer.root` is empty"""
-    launch: Annotated[tuple[LaunchName, ...], BeforeValidator(_listed)] = ()
+    launch: Annotated[tuple[LaunchName, ...], BeforeValidator(_as_tuple)] = ()
     """ready-made spaces, one or a list, which are added to `space` and `rules`"""
     cases: Cases = ("*",)
     """globs over the trainer's cases"""
@@ -374,7 +379,7 @@ class StudySpec(Strict):
     """`auto` for every GPU, `2` for two of them, `cpu:2` for two CPU ranks, or CUDA indices such as `0,1`"""
     space: Annotated[dict[str, ParameterSpec], AfterValidator(check_together)] = Field(min_length=1, max_length=100)
     """parameters by name"""
-    rules: tuple[Annotated[str, AfterValidator(_read_rule)], ...] = Field(default=(), max_length=100)
+    rules: tuple[Annotated[str, AfterValidator(_check_rule)], ...] = Field(default=(), max_length=100)
     """conditions that each config must meet, such as `"{tp} * {pp} <= {ranks}"`"""
     objective: Objective = "min_avg_util"
     """what to improve: `min_avg_util`, `min_avg_sm`, `samples_per_s`, `iterations_per_s`, `joules_per_sample`,

@@ -7,21 +7,48 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import get_args
+from typing import Protocol, get_args
 
 from sqlalchemy import inspect
 
 from tuner.devices.cards import Cards, Clocks, Occupancy, obstacles, shown
 from tuner.devices.cuda import visible_uuids
-from tuner.devices.found import Connect, CudaOrder, Link, describe_machine, links, nccl_variables, open_devices
+from tuner.devices.found import (
+    Connect,
+    CudaOrder,
+    Link,
+    describe_machine,
+    links,
+    nccl_variables,
+    open_devices,
+    without_cards,
+)
 from tuner.devices.nvml import Nvml
 from tuner.errors import TunerError
 from tuner.export import connect, engine_at, reading
 from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, Device, check_metrics, mib
 from tuner.records.urls import shown as shown_url
+from tuner.records.urls import unguarded
 from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, grouped, narrowed, select, stands_in, unmatched
+from tuner.tools.command_needs import TORCH, imported_modules, program, python_of
 from tuner.trainers.base import Dependencies, Imported, Trainer, conflicts, import_all
 from tuner.trainers.registry import check_values, not_searched, open_trainer
+
+
+class Typed(Protocol):
+    """A command that a person has typed."""
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """The variables before its words."""
+
+    @property
+    def words(self) -> Sequence[str]:
+        """Its words, the program first."""
+
+    @property
+    def script(self) -> str:
+        """The script of Python that it names; empty where it names none."""
 
 
 class Severity(StrEnum):
@@ -152,10 +179,11 @@ def check_storage(url: str) -> Finding:
             return fine("storage", f"{file} will be created")
     with reading(engine) as connection:
         empty = not inspect(connection).get_table_names()
-    if empty:
-        return fine("storage", f"{shown_url(url)} answers and is empty")
-    connect(url)
-    return fine("storage", f"{shown_url(url)} answers and contains studies")
+    if not empty:
+        connect(url)
+    text = f"{shown_url(url)} answers and {'is empty' if empty else 'contains studies'}"
+    why = unguarded(url)
+    return warning("storage", f"{text}; {why}") if why else fine("storage", text)
 
 
 def check_room(subject: str, folder: Path, *, wished_gib: float, needed_gib: float = 0.0) -> Finding:
@@ -238,7 +266,8 @@ def check_imports(dependencies: Dependencies, imported: Sequence[Imported]) -> I
     """Yield which modules can be imported, in which versions, and which are missing or do not work together."""
     python = dependencies.python
     versions = [f"{module.module} {module.version or ''}".strip() for module in imported if module.error is None]
-    yield fine("imports", f"{python} imports {', '.join(versions) or 'nothing'}")
+    if versions:
+        yield fine("imports", f"{python} imports {', '.join(versions)}")
     if missing := [module.module for module in imported if module.missing]:
         yield problem("imports", f"{python} lacks {', '.join(missing)}; install them there")
     for module in imported:
@@ -262,10 +291,63 @@ def check_up(spec: StudySpec, *, asked_for: str, devices: str, url: str, runs: P
     yield from _reported("objective", lambda: check_objective(spec))
     yield from _reported("trainer", lambda: check_named_trainer(spec, _ranks(devices)))
     yield from _reported("storage", lambda: [check_storage(url)])
+    yield from _check_rooms(runs)
+
+
+def check_up_machine(devices: str, storage: str | None, runs: Path, typed: Typed | None = None) -> Iterator[Finding]:
+    """Check the machine without a study, and the command that is typed, if any. Yields each finding at once."""
+    yield from _reported("devices", lambda: check_devices(devices, EnvironmentSpec()))
+    yield from _reported("command", lambda: check_command(typed, on_gpu=_has_cards(devices)))
+    if storage:
+        yield from _reported("storage", lambda: [check_storage(storage)])
+    yield from _check_rooms(runs)
+
+
+def unchecked(devices: str, storage: str | None, typed: Typed | None) -> Iterator[str]:
+    """Yield what `check_up_machine` did not look at, and what does."""
+    if typed is None:
+        yield "a trainer and what it imports: name a --study, or a command after `--`"
+    else:
+        yield "whether the command trains, and its flags: `tuner optimize -- COMMAND` watches it first"
+    if storage is None:
+        yield "a database: name its --storage; without one it is a file below runs/"
+    if (_ranks(devices) or 1) > 1:
+        yield "whether NCCL or gloo moves data, and how fast: `tuner scale` measures it"
+
+
+def _check_rooms(runs: Path) -> Iterator[Finding]:
+    """Check the disk of the results, and the shared memory."""
     yield from _reported("disk", lambda: [check_room("disk", runs, wished_gib=10, needed_gib=1)])
     shared_memory = Path("/dev/shm")  # noqa: S108 - only looked at
     if shared_memory.is_dir():
         yield check_room("shared memory", shared_memory, wished_gib=1)
+
+
+def check_command(typed: Typed | None, *, on_gpu: bool) -> Iterator[Finding]:
+    """Check the program and the script of a typed command, and what it imports; without a command only torch.
+
+    Raises TrainerError where the training's Python cannot be started.
+    """
+    started = program(typed.words, typed.env) if typed else None
+    if typed and started is None:
+        yield problem("command", f"there is no program {typed.words[0]!r}; install it, or write its path")
+        return
+    if typed and typed.script and not Path(typed.script).is_file():
+        yield problem("command", f"there is no script {typed.script} here; start `tuner` in its folder")
+        return
+    if typed:
+        yield fine("command", f"{started} runs {typed.script or 'no script of Python that is known here'}")
+    if (python := python_of(started)) is None:
+        yield warning("imports", "the shell finds no Python; activate the environment of the training")
+        return
+    dependencies = Dependencies(python, imported_modules(typed.script) if typed and typed.script else (TORCH,))
+    imported = import_all(dependencies)
+    if typed is None and any(module.missing for module in imported):
+        yield warning("imports", f"{python} lacks torch; activate the environment of the training")
+    else:
+        yield from check_imports(dependencies, imported)
+    if on_gpu and any(module.module == TORCH and "+cpu" in (module.version or "") for module in imported):
+        yield problem("imports", f"the torch of {python} is built for CPUs alone, and cannot use the cards")
 
 
 def check_devices(
@@ -274,6 +356,8 @@ def check_devices(
     """Check the devices that a study names. Raises DeviceError when they cannot be opened."""
     source = open_devices(devices, connect, cuda_order)
     yield from check_machine(source.devices, describe_machine(source, connect))
+    if devices.startswith("auto") and not source.devices[0].is_gpu:
+        yield fine("driver", "; ".join(without_cards(connect, cuda_order)) or "there is a driver, and it shows no card")
     cards = Cards(source.devices, connect)
     yield from check_occupancy(cards.occupancy())
     yield from check_clocks(cards.clocks())
@@ -281,6 +365,13 @@ def check_devices(
         pairs = links(source.devices, connect)
         yield from check_links(pairs)
         yield from check_nccl(pairs, environment, os.environ)
+
+
+def _has_cards(devices: str) -> bool:
+    """Return whether the devices are cards; False where they cannot be opened."""
+    with suppress(TunerError):
+        return open_devices(devices).devices[0].is_gpu
+    return False
 
 
 def _ranks(devices: str) -> int | None:

@@ -120,8 +120,8 @@ class CommandTrainer(Trainer):
         else:
             env = {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": study.escaped(str(slot.progress))}
         copies = self.copies(config)
-        folder = None if slot.to_train else slot.out_dir
-        named = {name: (folder or copy_name(self._cwd / name).parent) / copy_name(Path(name)).name for name in copies}
+        beside = {name: copy_name(self._cwd / name, slot.out_dir) for name in copies}
+        named = beside if slot.to_train else {name: slot.out_dir / copy_name(Path(name)).name for name in copies}
         return ProbePlan(
             config=config,
             argv=with_copies(
@@ -167,7 +167,7 @@ class CommandTrainer(Trainer):
         if not self._options.session:
             return None
         fixed = sorted(self._options.session_parameters & config.keys())
-        return "/".join((self.name, case.name, *(f"{name}={study.written(config[name])}" for name in fixed)))
+        return "/".join((self.name, case.name, *(f"{name}={study.value_text(config[name])}" for name in fixed)))
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
         """Return the plan of a run of the session, which leaves no files and reports by `tuner.progress` alone."""

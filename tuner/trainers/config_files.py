@@ -31,9 +31,13 @@ def changed(path: Path, values: Mapping[str, Value]) -> str:
     return as_yaml(content)
 
 
-def copy_name(path: Path) -> Path:
-    """Return the name of a changed copy beside a file: `train.tuner.yaml` for `train.yaml`."""
-    return path.with_name(f"{path.stem}.tuner{path.suffix}")
+def copy_name(path: Path, out_dir: Path | None = None) -> Path:
+    """Return the name of a changed copy beside a file: `train.tuner.yaml` for `train.yaml`.
+
+    Several members of a front may be trained, each in an `out_dir` whose name is its trial's number: so is its copy's.
+    """
+    member = f"-{out_dir.name}" if out_dir and out_dir.name.isdecimal() else ""
+    return path.with_name(f"{path.stem}.tuner{member}{path.suffix}")
 
 
 def with_copies(words: Sequence[str], copies: Mapping[str, Path | str]) -> tuple[str, ...]:

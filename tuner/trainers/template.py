@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 from string import Formatter
 
-from tuner.study import parts, referring, written
+from tuner.study import parts, referring, value_text
 
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
 _NAMES_ITSELF = re.compile(r"-|[+~@\w.-]+=")
@@ -107,7 +107,7 @@ def _filled(part: TemplatePiece, values: Mapping[str, object]) -> str:
     value = values.get(part.name)
     if part.is_flag:
         return f"--{part.name}" if value is True else ""
-    return written(value) if isinstance(value, bool) else str(value)
+    return value_text(value) if isinstance(value, bool) else str(value)
 
 
 LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch"}

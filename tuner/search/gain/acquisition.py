@@ -14,7 +14,7 @@ from tuner.search.gain.readings import Readings, apart, in_logarithms, logarithm
 from tuner.search.gain.surrogate import Mixture, Surrogate
 from tuner.search.observed import Observed
 from tuner.search.resource_model import Floats, Prediction
-from tuner.study import Config, ProbeSpec, config_digest, written
+from tuner.study import Config, ProbeSpec, config_digest, value_text
 
 WITHIN = 0.01
 """Configs whose values differ by no more than this share are equally good."""
@@ -119,7 +119,7 @@ class Acquisition:
         limits = [f"within these values, of which {' and '.join(ends)} is the largest"] if ends else []
         if self._pool.is_part:
             limits.append(f"among {len(self._pool.configs):,} configs drawn of a larger space")
-        failed = (f"every config with {name}={written(value)} failed" for name, value in self._costs.causes)
+        failed = (f"every config with {name}={value_text(value)} failed" for name, value in self._costs.causes)
         return "; ".join([reason, *limits, *failed])
 
     @cached_property

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tuner.errors import StudyError
 from tuner.search.frontier import is_number
 from tuner.search.resource_model import Floats
-from tuner.study import Config, Parameter, Space, Value, config_digest, every, ladder_of, written
+from tuner.study import Config, Parameter, Space, Value, config_digest, every, ladder_of, value_text
 
 Codes = NDArray[np.intp]
 
@@ -228,7 +228,8 @@ def largest_of(pool: Pool, config: Config) -> list[str]:
     """Return the parameters of which a config has the largest of more than two numbers, as `name=value`."""
     sizes = (parameter for parameter in pool.space.parameters if len(parameter.values) > 2)
     ends = {parameter.name: _largest(parameter.values) for parameter in sizes}
-    return [f"{name}={written(config[name])}" for name, end in ends.items() if name in config and config[name] == end]
+    at_end = [name for name, end in ends.items() if name in config and config[name] == end]
+    return [f"{name}={value_text(config[name])}" for name in at_end]
 
 
 def _largest(values: Sequence[Value]) -> Value | None:

@@ -165,7 +165,7 @@ def _duty(trials: Iterable[TrialRecord]) -> KnownFact[float] | None:
 
 def _gpus(cases: Iterable[CaseView]) -> KnownFact[int] | None:
     """Return the GPUs of a probe, the most of all cases; None on the CPU."""
-    most = max((sum(name.startswith("cuda") for name in case.kept.devices) for case in cases), default=0)
+    most = max((sum(name.startswith("cuda") for name in case.record.devices) for case in cases), default=0)
     return known(most or None, DATABASE)
 
 

@@ -15,7 +15,7 @@ ROUTES: dict[Route, str] = {
     "p2p": "PCIe, card to card",
     "host": "the host's memory",
     "gloo": "gloo",
-    "nccl": "what NCCL chooses",
+    "nccl": "a route of NCCL's choice",
 }
 """The words for each route."""
 MODES: dict[Mode, str] = {
@@ -98,13 +98,14 @@ def _losses(row: ScalingRow, devices: str) -> str:
     ]
     lost = f"Of {step:.4g} ms per step are lost: {', '.join(parts)}" if parts else "No loss is clearly above 0"
     return (
-        f"{sized(row)} ({row.scaling}): {row.gpus} {devices}{_over(row.route)} make {number(row.speed_up)} times the "
+        f"{sized(row)} ({row.scaling}): {row.gpus} {devices}{over(row.route)} make {number(row.speed_up)} times the "
         f"samples of one. {lost}"
     )
 
 
-def _over(route: Route | None) -> str:
-    return f" over {ROUTES[route]}" if route in {"nvlink", "p2p", "host"} else ""
+def over(route: Route | None) -> str:
+    """Return over what devices exchange data, for the end of their names; empty for one device."""
+    return f" over {ROUTES[route]}" if route else ""
 
 
 def topology(links: Sequence[Link]) -> Iterator[str]:
@@ -185,10 +186,9 @@ def _worth(line: MachineRow) -> str:
         answer = "worth it where time counts more than money"
     else:
         answer = "hardly worth it"
-    route = f" over {ROUTES[row.route]}" if row.route else ""
     return (
-        f"{sized(row)} ({row.scaling}) on {row.gpus} x {line.model}{route}: {number(row.speed_up)} times the samples "
-        f"of one device, {efficiency:.0f} % per device; {answer}"
+        f"{sized(row)} ({row.scaling}) on {row.gpus} x {line.model}{over(row.route)}: {number(row.speed_up)} times the "
+        f"samples of one device, {efficiency:.0f} % per device; {answer}"
     )
 
 
@@ -225,8 +225,7 @@ def _rivals(fastest: MachineRow, group: Sequence[MachineRow]) -> str:
 
 def _where(line: MachineRow) -> str:
     """Return a machine and its devices in words."""
-    route = f" over {ROUTES[line.row.route]}" if line.row.route else ""
-    return f"{line.machine} with {line.row.gpus} x {line.model}{route}"
+    return f"{line.machine} with {line.row.gpus} x {line.model}{over(line.row.route)}"
 
 
 def _largest(lines: Sequence[MachineRow]) -> list[MachineRow]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe import ProbePlan, Slot
-from tuner.study import LADDER, VARIANT, Case, Config, PositiveInt, Strict, TrainerSpec, Value, written
+from tuner.study import LADDER, VARIANT, Case, Config, PositiveInt, Strict, TrainerSpec, Value, value_text
 from tuner.trainers import base
 from tuner.trainers.reference import launch_settings as own
 
@@ -82,7 +82,7 @@ class ReferenceTrainer(base.Trainer):
         own.run_config(config).check_on(base.device_names(slot.devices)[0])
         parameters = [name for name in own.RunConfig.model_fields if name in config]
         words = (
-            *(word for name in parameters for word in (own.option(name), written(config[name]))),
+            *(word for name in parameters for word in (own.option(name), value_text(config[name]))),
             *(() if slot.to_train else ("--iterations", str(base.iterations(slot)))),
             *("--out-dir", str(out_dir)),
         )
