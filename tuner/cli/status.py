@@ -1,6 +1,5 @@
 """`tuner status`, `export`, `cases`, `schema`: what a study has come to and what it may contain, shown or written."""
 
-import json
 from typing import Annotated
 
 import typer
@@ -50,7 +49,7 @@ def cases(study: options.Study, as_json: options.Json = False) -> None:
 
 def schema() -> None:
     """Print the JSON schema of study files."""
-    options.open_console().print(json.dumps(StudySpec.model_json_schema(), indent=2))
+    options.print_document(StudySpec.model_json_schema())
 
 
 def selected_cases(spec: StudySpec) -> list[Case] | None:
