@@ -265,9 +265,10 @@ def _usual_growth(totals: Sequence[tuple[int, float]]) -> float:
     steps_by_growth: Counter[float] = Counter()
     for (step_before, total_before), (step, total) in pairwise(totals):
         steps_by_growth[round((total - total_before) / (step - step_before), 6)] += step - step_before
-    all_steps = totals[-1][0] - totals[0][0]
+    (first_step, first_total), (last_step, last_total) = totals[0], totals[-1]
     growth, steps = steps_by_growth.most_common(1)[0]
-    return growth if 2 * steps > all_steps else (totals[-1][1] - totals[0][1]) / all_steps
+    is_usual = 2 * steps > last_step - first_step
+    return growth if is_usual else (last_total - first_total) / (last_step - first_step)
 
 
 def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]]:

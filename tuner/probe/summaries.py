@@ -181,7 +181,7 @@ def rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, 
     rises, only every second, third and so on is kept, so that at most about 400 are left.
     """
     found: list[tuple[float, float]] = []
-    largest, last_s = 0.0, from_s
+    largest, largest_found, last_s = 0.0, 0.0, from_s
     for sample in samples:
         if sample.mem_used_mib is None:
             continue
@@ -189,8 +189,11 @@ def rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, 
         largest = max(largest, sample.mem_used_mib, sample.mem_peak_mib or 0.0)
         if sample.t_s <= from_s:
             continue
-        found = found or [(0.0, before or largest)]
-        if largest > found[-1][1] + RISE * (sample.mem_total_mib or 0.0):
+        if not found:
+            largest_found = before or largest
+            found.append((0.0, largest_found))
+        if largest > largest_found + RISE * (sample.mem_total_mib or 0.0):
+            largest_found = largest
             found.append((sample.t_s - from_s, largest))
     step = max(1, math.ceil(len(found) / 400))
     return (*found[:1], *found[1::step], (last_s - from_s, largest)) if found else ()

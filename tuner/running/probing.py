@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tuner import probe
 from tuner.count import PARTS, TrainingCounts, differences
 from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerError
-from tuner.running.events import BestSoFar, ProbeEnded, ProbeRunning, ProbeStarted
+from tuner.running.events import BestSoFar, Phase, ProbeEnded, ProbeRunning, ProbeStarted
 from tuner.running.job import Job, Pulse
 from tuner.running.prober import run_in
 from tuner.search.choosing import History
@@ -28,6 +28,13 @@ class _Judged(NamedTuple):
     verdict: Verdict
     plan: probe.ProbePlan | None
     """None if the trainer has refused the config."""
+
+
+def _phase(newest: probe.ProbeResult | None) -> Phase:
+    """Return what a running probe does, by its newest result; None before its first iteration."""
+    if newest is None:
+        return "starting"
+    return "warm-up" if newest.window_s is None else "measuring"
 
 
 def _torch_notes(before: str | None, result: probe.ProbeResult) -> Iterator[str]:
@@ -244,7 +251,7 @@ class Probing:
             event = ProbeRunning(
                 case=self._case.name,
                 trial=asked.number,
-                phase="starting" if newest is None else "warm-up" if newest.window_s is None else "measuring",
+                phase=_phase(newest),
                 seconds=now_s - began_s,
                 iteration=newest and newest.iterations,
                 usual_iterations=limits.iterations - limits.warmup_iterations,

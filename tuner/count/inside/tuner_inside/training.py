@@ -68,8 +68,9 @@ def _batch_norm(modules):
     layers = sys.modules["torch"].nn.modules.batchnorm
     parts = [part for module in modules[:1] for part in module.modules()]
     norms = [part for part in parts if isinstance(part, layers._BatchNorm) and part.training]
-    synced = bool(norms) and all(isinstance(part, layers.SyncBatchNorm) for part in norms)
-    return ("all" if synced else "each") if norms else None
+    if not norms:
+        return None
+    return "all" if all(isinstance(part, layers.SyncBatchNorm) for part in norms) else "each"
 
 
 def _number(value):
