@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 width, batch = 1024, int(sys.argv[1])
 assert torch.cuda.is_available()
-rates = torch.linspace(0.0, 0.7, 8)  # models read their shape from small tensors
+rates = torch.linspace(0.0, 0.7, 8, device="cuda")  # models read their shape from small tensors
 rates[0] += rates.max().item()
 layers = [nn.Linear(width, width, bias=False) for rate in rates.tolist() if rate > 0.05]
 assert torch.randn(3, device="cuda").tolist() == [1.0] * 3

@@ -1,7 +1,7 @@
 """Runs a training with tensors that have no data, to see how much memory it would take: nothing is computed.
 
 Tensors are torch's own fake ones. What the script puts on a GPU stays on the fake CPU, and it reads 1.0, 0 and False.
-Only small tensors on the host that hold nothing random have data, because a model's sizes may come from them.
+Only small tensors that hold nothing random have data: a model's sizes come from them, and which way it takes.
 The process ends after `STEPS` optimizer steps: the first one makes the optimizer's states, the second one needs most.
 """
 
@@ -25,6 +25,8 @@ def install(path):
     """Use fake tensors from torch's import on, and write to the file `path` what torch would take from the card."""
     os.environ.update(PYTORCH_JIT="0", TORCH_COMPILE_DISABLE="1", TORCHDYNAMO_DISABLE="1")
     when_imported("torch", lambda torch: _begin(torch, path))
+    # else transformers takes a training for a graph that is traced, and makes masks that are not needed
+    when_imported("transformers.utils.import_utils", lambda module: setattr(module, "is_fake_tensor", lambda _: False))
 
 
 def _begin(torch, path):
@@ -73,8 +75,8 @@ def _tracker(torch):
             kwargs = kwargs or {}
             made, inputs = tensors_in(results := function(*args, **kwargs)), tensors_in((args, kwargs))
             on_card = any(map(self.has, inputs)) if self.forced is None else self.forced
-            data = None if on_card else computed(function, args, kwargs, [*inputs, *made])
-            for tensor, each in zip(made, data or [None] * len(made), strict=True):
+            data = computed(function, args, kwargs, [*inputs, *made]) or [None] * len(made)
+            for tensor, each in zip(made, data, strict=True):
                 self._see(tensor, on_card)
                 tensor.own_data = each
             return results
