@@ -38,7 +38,7 @@ _SIGNS = {
 _PLAIN = {"boolean", "string", "object"}
 """The types that go without saying."""
 _OBVIOUS = {"integer ≥ 1", "integer > 0", "number > 0"}
-"""What a default that is shown says by itself."""
+"""Types whose bound goes without saying. Beside a default, the type does, too."""
 _SCALARS = {"boolean", "integer", "number", "string"}
 _WORDS = {"boolean": "`true` or `false`", "integer": "integer", "number": "number", "string": "text", "object": "keys"}
 
@@ -81,7 +81,9 @@ def _row(name: str, path: str, schema: _Schema, *, needed: bool) -> str:
     meaning = "; ".join(text for text in (" ".join(schema.get("description", "").split()), see) if text)
     default = "**required**" if needed else _default(schema, part=bool(parts))
     kind = "" if parts or (schema.get("type") in _PLAIN and "enum" not in schema) else _type(schema)
-    values = "; ".join(text for text in (default, "" if default and kind in _OBVIOUS else kind) if text)
+    if kind in _OBVIOUS:
+        kind = "" if default else kind.split()[0]
+    values = "; ".join(text for text in (default, kind) if text)
     return f"- `{name}`: {meaning}{f' ({values})' if values else ''}"
 
 

@@ -193,7 +193,7 @@ class ReplayedProber:
             return probe.unlaunched(plan.config, failure, plan.digest)
         if recorded.result.failure and not recorded.result.launched:
             return probe.unlaunched(plan.config, recorded.result.failure, plan.digest)
-        result = self._walk(self._started(plan, recorded), recorded, plan.slot.limits, probe.remembering(stop))
+        result = self._walk(self._started(plan, recorded), recorded, plan.slot.limits, probe.ending_after_last(stop))
         self.open_session = None if result.failure or plan.request is None else plan.session_key
         self.spent_s += result.total_s
         return result

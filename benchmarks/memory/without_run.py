@@ -21,7 +21,7 @@ from typing import Any
 from tuner.errors import TrainerError
 from tuner.probe import Device, ProbePlan, Slot, mib
 from tuner.study import ProbeSpec
-from tuner.tools.foretelling import ALLOCATED, CONTEXT_MIB, foretold
+from tuner.tools.foretelling import foretold
 
 TRAINER = Path(__file__).with_name("train_model.py")
 BATCHES = {
@@ -110,14 +110,14 @@ def main() -> None:
             if predicted_mib and (used := peaks[-1]):
                 errors.append(predicted_mib / used - 1)
                 others.append(estimate / used - 1)
-                shares.append((used - CONTEXT_MIB) / ((predicted_mib - CONTEXT_MIB) / ALLOCATED))
+                shares.append(used / predicted_mib)
     if errors:
         print(f"# median error {100 * median(map(abs, errors)):.1f} %, bias {100 * median(errors):+.1f} %; ", end="")
         print(f"accelerate's median error {100 * median(map(abs, others)):.0f} %")
         ordered = sorted(shares)
         ends = [ordered[round(share * (len(ordered) - 1))] for share in (0.05, 0.5, 0.95)]
-        print("# beyond CONTEXT_MIB, a byte of tensors takes from the card: ", end="")
-        print(", ".join(f"{end:.3f}" for end in ends), "(5, 50 and 95 % of the trainings; 50 % is ALLOCATED)")
+        print("# used, as a share of what was predicted: ", end="")
+        print(", ".join(f"{end:.3f}" for end in ends), "(5, 50 and 95 % of the trainings)")
 
 
 if __name__ == "__main__":

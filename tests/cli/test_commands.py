@@ -229,7 +229,8 @@ def test_the_version_is_shown_without_a_command(tuner: Tuner) -> None:
     assert tuner("--version") == (0, f"tuner {__version__}\n", "")
 
 
-def test_schema_is_json_schema(tuner: Tuner) -> None:
+def test_schema_is_json_schema_in_any_width(tuner: Tuner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
     code, out, _ = tuner("schema")
     assert code == 0
     assert json.loads(out)["properties"]["name"]

@@ -166,7 +166,7 @@ def test_a_watcher_that_is_gone_is_named_with_what_srun_says(
         nodes.sample(1.0)
     assert processes.exit_code() is None
     processes.end()
-    assert processes.quiet == processes.lost
+    assert processes.silent_at_end == processes.lost
 
 
 def test_a_node_that_never_starts_is_lost(cluster: FakeCluster, nodes: Nodes, plan: ProbePlan) -> None:

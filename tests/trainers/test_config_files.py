@@ -58,6 +58,17 @@ def test_a_value_that_the_file_lacks_is_an_error_that_names_it(file: Path) -> No
         changed(file, {"train.depth": 3})
 
 
+def test_a_number_sign_between_quotes_begins_no_comment(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text('name = "a #1" # mine\n')
+    assert changed(tmp_path / "a.toml", {"name": "b"}) == 'name = "b" # mine\n'
+
+
+def test_a_setting_of_an_array_of_tables_is_none_of_the_table_before(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text("[train]\nsteps = 1\n[[layers]]\nsize = 2\n")
+    with pytest.raises(TrainerError, match=r"train\.size"):
+        changed(tmp_path / "a.toml", {"train.size": 3})
+
+
 def test_a_file_that_is_none_of_the_three_has_no_values(tmp_path: Path) -> None:
     broken = tmp_path / "train.yaml"
     broken.write_text("a: [")

@@ -21,6 +21,7 @@ from tuner.export import (
     gain_text,
     in_words,
     trials,
+    unit,
     with_error,
 )
 
@@ -123,7 +124,7 @@ def plain_table(*heads: str) -> Table:
 
 def best_of(objectives: Iterable[str]) -> str:
     """Return the heading above the values of the best by these objectives."""
-    return " ".join(["best", *(SPEEDS.get(name, name) for name in objectives)])
+    return " ".join(["best", *map(unit, objectives)])
 
 
 def _best_cells(best: ConfigRow, speed: Sequence[str]) -> list[str]:

@@ -12,6 +12,7 @@ from tuner.errors import StudyError, TunerError
 from tuner.records.urls import database_url
 from tuner.study import load
 from tuner.tools.checkup import Finding, Severity, check_up, check_up_machine, unchecked
+from tuner.tools.command_needs import Typed
 
 
 def doctor(
@@ -32,7 +33,8 @@ def doctor(
         checks = check_up(spec, asked_for=study, devices=spec.devices_for(devices), url=url, runs=runs)
         left = ["whether a probe runs: `tuner try` starts one"]
     else:
-        typed = typed_command(command) if command else None
+        parsed = typed_command(command) if command else None
+        typed = Typed(parsed.words, parsed.env, parsed.script) if parsed else None
         checks = check_up_machine(devices or "auto", storage, runs, typed)
         left = unchecked(devices or "auto", storage, typed)
     findings = list(checks) if as_json else _show(console, checks)

@@ -39,13 +39,14 @@ def gains_table(rows: Sequence[CaseSummary]) -> Table:
     Both are as they were measured in the same way, so that the columns agree with the gain.
     """
     objectives = dict.fromkeys(row.objective for row in rows)
-    speed = [] if objectives.keys() <= SPEEDS.keys() else ["samples/s"]
-    table = plain_table("case", best_of(objectives), "default", "gain", *speed)
+    is_speed = objectives.keys() <= SPEEDS.keys()  # then no other column need show samples/s
+    table = plain_table("case", best_of(objectives), "default", "gain", *([] if is_speed else ["samples/s"]))
     for row in rows:
-        table.add_row(row.case, *_best_and_default(row), _gain(row), *(_speed(row.best, row.gain) for _ in speed))
+        speed = [] if is_speed else [_speed(row.best, row.gain)]
+        table.add_row(row.case, *_best_and_default(row), _gain(row), *speed)
         if fast := row.fastest:
             value = with_error(fast.value, fast.error)
-            table.add_row(f"  #{fast.trial} as default", value, "", "", *(_speed(fast) for _ in speed))
+            table.add_row(f"  #{fast.trial} as default", value, "", "", *([] if is_speed else [_speed(fast)]))
     return table
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from tuner.cli.named_studies import STUDY_FILE
 from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, stand_in
 from tuner.export import (
     CaseSummary,
@@ -30,22 +31,22 @@ if TYPE_CHECKING:
     from tuner.running.workbench import Workbench
 
 
-def to_be_made(rungs: Sequence[int]) -> str:
+def rungs_to_come(rungs: Sequence[int]) -> str:
     """Return in words how the rungs of an `auto` ladder are found. `rungs` are those of its calibration probes."""
     return f"the ladder is auto: its rungs are computed from the first probes, at {' and '.join(map(str, rungs[:2]))}"
 
 
-def to_be_fitted(parameter: str) -> str:
+def batch_to_come(parameter: str) -> str:
     """Return in words how a batch size that is `auto` is found; `parameter` is its name."""
     return f"{parameter} is auto: it follows from the memory of the first probes"
 
 
-def fitted(case: str, parameter: str, why: str) -> str:
+def batch_line(case: str, parameter: str, why: str) -> str:
     """Return a line with a batch size that was `auto`; `why` says its value and what it follows from."""
     return f"{case}: {parameter} is auto: {why}, fixed in this study"
 
 
-def ladder(case: str, rungs: Iterable[int]) -> str:
+def ladder_line(case: str, rungs: Iterable[int]) -> str:
     """Return a line with the rungs that an `auto` ladder has come to."""
     return f"{case}: the ladder is auto: {' '.join(map(str, rungs))}, fixed in this study"
 
@@ -118,7 +119,7 @@ def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[CaseSum
             )
 
 
-def with_larger(bench: "Workbench", row: CaseSummary, *, storage: str | None, runs: Path) -> str | None:
+def command_for_larger(bench: "Workbench", row: CaseSummary, *, storage: str | None, runs: Path) -> str | None:
     """Return the command that searches larger values, where the best of a typed command has a parameter's largest one.
 
     Returns None where no larger value can be searched: a rule of the space may refuse the double of a size, such as a
@@ -177,7 +178,7 @@ def safe_rungs(study: StudyReader) -> list[str]:
     return merged_lines((group, f"{size} is known to be safe for every case") for group, size in sizes.items())
 
 
-def recorded(case: Case, configs: Sequence[Config], table: "RecordedTable | None") -> str:
+def recording_line(case: Case, configs: Sequence[Config], table: "RecordedTable | None") -> str:
     """Return a line that says how many of the planned `configs` of a case are recorded; `table` is None for none."""
     if table is None:
         return f"{case.name}: nothing recorded yet, {len(configs)} config(s) left"
@@ -185,11 +186,14 @@ def recorded(case: Case, configs: Sequence[Config], table: "RecordedTable | None
     return f"{case.name}: {len(table.configs)} config(s) recorded, {left} of {len(configs)} left"
 
 
-def plan_best(study: str, *, devices: str | None = None, storage: str | None, runs: Path) -> list[str]:
+def command_of_best(study: str, *, devices: str | None = None, storage: str | None, runs: Path) -> list[str]:
     """Return the command that prints the best configs as scripts; its options name the same database and devices.
 
     With `--cases` and the name of a case after it, it prints that of the case alone.
     """
+    own = Path(study)
+    if own.name == STUDY_FILE and own.parent.parent == runs:  # a name finds it, too
+        study = own.parent.name
     options = {"study": study, "devices": devices, **_database(storage, runs)}
     return ["tuner", "plan", *as_words(options), "--best"]
 
@@ -202,20 +206,22 @@ def _database(storage: str | None, runs: Path) -> dict[str, object]:
 
 def script_of_best(study: str, *, devices: str | None, storage: str | None, runs: Path) -> str:
     """Return a line that says which command prints the best config."""
-    command = plan_best(study, devices=devices, storage=storage, runs=runs)
+    command = command_of_best(study, devices=devices, storage=storage, runs=runs)
     return f"train with the best: `{literal_line(command)}` prints a script"
 
 
 def out_of_time(budget: "Budget") -> str:
     """Return a line that says that the time of `--hours` is over, or that the rest is too short for a probe."""
-    limit, resume = duration(budget.whole_s), "rerun to resume"
-    if budget.short is None:
+    limit, resume = duration(budget.total_s), "rerun to resume"
+    if budget.shortage is None:
         return f"the time of {limit} is over; {resume}"
-    probe, left = map(duration, budget.short)
+    probe, left = map(duration, budget.shortage)
     return f"the next probe takes about {probe}, but only {left} of {limit} are left; {resume}"
 
 
-def of_all(cases: Sequence[Case], outcomes: Sequence[CaseOutcome], rows: Sequence[CaseSummary], devices: int) -> str:
+def progress_of_cases(
+    cases: Sequence[Case], outcomes: Sequence[CaseOutcome], rows: Sequence[CaseSummary], devices: int
+) -> str:
     """Return a line that says what the probes of several cases took, and which of the cases still need probes.
 
     `rows` have what all runs of the study took, this one included. The line is empty for a single case.

@@ -80,11 +80,11 @@ def init(
         write_study(file, preset_text(str(wanted.name), str(preset)), say, console.print)
         console.print(f"put your own command and values in it, then `tuner doctor --study {file}`")
         return
-    study = written_study(console, command, wanted)
+    study = study_of_command(console, command, wanted)
     console.print(f"next: `tuner try --study {shlex.quote(study)}` measures one config")
 
 
-def written_study(console: Console, command: list[str], wanted: Wanted, *, to_search: bool = False) -> str:
+def study_of_command(console: Console, command: list[str], wanted: Wanted, *, to_search: bool = False) -> str:
     """Return how other commands name the new study of a command; a person at the terminal is asked what to search.
 
     `to_search` says that a search follows. Raises the errors of `make_study`.

@@ -190,7 +190,7 @@ def _with_its_study(command: str, function: Callable[..., object], /, **options:
     study, runs = options["study"], options["runs"]
     names_any_study = command == "diagnose" and options["storage"]  # it lists what the database has, if not this study
     if (study or command in _OF_RESULTS) and not names_any_study:
-        from tuner.cli.named_studies import findable, only_study  # noqa: PLC0415 - `tuner --help` needs no study
+        from tuner.cli.named_studies import findable, only_study, origin_of  # noqa: PLC0415 - `tuner --help` needs no study
 
         replays = command in _OF_REPLAYS
         if study is None and options["storage"]:
@@ -199,6 +199,8 @@ def _with_its_study(command: str, function: Callable[..., object], /, **options:
             study = only_study(runs, replays=replays)
             typer.echo(f"study {study}, the only one with results in {runs}/", err=True)
         options["study"] = findable(study, runs, replays=replays)
+        if origin := origin_of(options["study"]):
+            typer.echo(f"{options['study']} is {origin}; relative paths in it begin there", err=True)
     return function(**options)
 
 
@@ -207,7 +209,7 @@ def with_present_names(command: str, words: Sequence[str]) -> list[str]:
     former = _FORMER.get(command, {})
     ours = list(words[: words.index("--")] if "--" in words else words)
     pairs = (word.partition("=") for word in ours)
-    return ["".join((former.get(name, name), *rest)) for name, *rest in pairs] + list(words[len(ours) :])
+    return ["".join((former.get(name, name), *value)) for name, *value in pairs] + list(words[len(ours) :])
 
 
 class Commands(TyperGroup):

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.errors import StudyError
-from tuner.export import write_files
+from tuner.export import printable, write_files
 from tuner.records.urls import DATABASE, REPLAYED
 from tuner.study import exposed, find, is_known, names, stands_in
 
@@ -69,12 +69,28 @@ def keep_study_file(bench: "Workbench") -> None:
     The results of a replay, and those of a study that stands in for another one, belong to no file. A file with a
     literal password or key stays where it is, because results are given to others.
     """
+    file, copy = find(bench.asked_for), bench.folder / STUDY_FILE
     is_of_file = bench.folder.name == bench.spec.name and not stands_in(bench.spec, bench.asked_for)
-    if not is_of_file or exposed(bench.spec):
+    if not is_of_file or exposed(bench.spec) or (copy.is_file() and copy.samefile(file)):
         return
-    content, copy = find(bench.asked_for).read_bytes(), bench.folder / STUDY_FILE
+    origin = f"\n{_COPIED}{printable(str(file.resolve()))}, with which tuner ran in {printable(str(Path.cwd()))}\n"
+    content = file.read_bytes() + origin.encode("utf-8", "replace")
     if not copy.is_file() or copy.read_bytes() != content:
         write_files(bench.folder, {STUDY_FILE: content})
+
+
+_COPIED = "# a copy of "
+"""The begin of the last line of a copy, which says where its study file is."""
+
+
+def origin_of(study: str) -> str | None:
+    """Return where the study file is of which `study` is a copy; None where it is none, or tuner runs there again."""
+    file = Path(study)
+    if file.name != STUDY_FILE or not file.is_file():
+        return None
+    last = file.read_text(encoding="utf-8", errors="replace").rstrip("\n").rpartition("\n")[2]
+    is_elsewhere = last.startswith(_COPIED) and not last.endswith(f" ran in {Path.cwd()}")
+    return last.removeprefix("# ") if is_elsewhere else None
 
 
 def is_replay(study: str, runs: Path) -> bool:

@@ -12,7 +12,7 @@ from rich.console import Console
 from tuner.cli import options
 from tuner.cli.case_tables import front_tables, print_tables
 from tuner.cli.ending import closing, gains_table, whereabouts
-from tuner.cli.hints import of_all, out_of_time, plan_best, script_of_best, with_larger
+from tuner.cli.hints import command_for_larger, command_of_best, out_of_time, progress_of_cases, script_of_best
 from tuner.cli.init import (
     Command,
     Force,
@@ -25,7 +25,7 @@ from tuner.cli.init import (
     Searches,
     Seconds,
     Yes,
-    written_study,
+    study_of_command,
 )
 from tuner.cli.named_studies import STUDY_FILE
 from tuner.cli.report import report_at_the_end
@@ -112,7 +112,7 @@ def optimize(
         study, cases=cases, devices=own_devices, replay=replay, prices=prices, runs=runs, say=console.print
     )
     url = database_url(storage, ready.bench.folder)
-    to_train = None if ready.simulated else plan_best(study, storage=storage, runs=runs)
+    to_train = None if ready.simulated else command_of_best(study, storage=storage, runs=runs)
     tables = options.open_console() if quiet and not as_json else console
     show = partial(_show, console, tables, screen, ready, url, to_train, is_typed=bool(command))
     if len(groups) > 1:
@@ -123,12 +123,12 @@ def optimize(
     with at_work(console, ready.bench, ready.cases, url, ready.prober, show=show, screen=screen) as job:
         outcomes = ready.run(job, budget, n_trials)
         interrupted = job.interrupted()
-    if budget.over():
+    if budget.is_over():
         tables.print(out_of_time(budget))
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
     rows = show()
-    if line := of_all(ready.cases, outcomes, rows, len(ready.bench.devices)):
+    if line := progress_of_cases(ready.cases, outcomes, rows, len(ready.bench.devices)):
         console.print(line)
     if cost := ready.simulated_cost():
         console.print(cost)
@@ -162,7 +162,7 @@ def _study(console: Console, command: list[str] | None, study: str | None, wante
         raise StudyError("a --study has its own space; options such as --search and --python belong to a command")
     if command and changes:
         raise StudyError("--set and --max-seconds change a --study; `--search FLAG=VALUE,VALUE` is for a command")
-    study = study or written_study(console, command or [], wanted, to_search=True)
+    study = study or study_of_command(console, command or [], wanted, to_search=True)
     if command and (objective := load(study).objective) != SAMPLES_PER_S:
         if objective == ITERATIONS_PER_S:
             what = "iterations/s are compared, because no searched value changes an iteration"
@@ -198,7 +198,7 @@ def _tell(
     rows = result.study.rows
     for line in result.lines or closing(ready.bench, ready.cases, rows):
         tables.print(line)
-    if rows and (more := with_larger(ready.bench, rows[0], storage=storage, runs=runs)):
+    if rows and (more := command_for_larger(ready.bench, rows[0], storage=storage, runs=runs)):
         tables.print(more)
     if result.command:
         tables.print("the command line to copy:")

@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from tuner.cli import options
-from tuner.cli.hints import cut_ladders, to_be_fitted, to_be_made
+from tuner.cli.hints import batch_to_come, cut_ladders, rungs_to_come
 from tuner.cli.slurm import job_bench
 from tuner.cli.work import Cases, Settings, first_config, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
@@ -39,7 +39,7 @@ from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, shell_join
 from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold
-from tuner.trainers.base import found_beside
+from tuner.trainers.base import with_folder_in_path
 
 
 def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = None) -> str:
@@ -63,7 +63,7 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = 
         before = shell_join((), {name: value for name, value in env.items() if name not in typed_variables})
         return "\n".join([*lines, f"{before} {typed}".lstrip()]) + "\n"
     if plan.programs:
-        env = {name: found_beside(plan.programs, value) for name, value in {"PATH": "${PATH}", **env}.items()}
+        env = {name: with_folder_in_path(plan.programs, value) for name, value in {"PATH": "${PATH}", **env}.items()}
     command = shell_join(plan.argv, env)
     if plan.slot.nodes > 1:
         lines += [f'export {HEAD}="$(hostname)"', 'export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"']
@@ -270,9 +270,9 @@ def _first_plans(bench: Workbench, cases: Sequence[Case], settings: Sequence[str
     for case in cases:
         remarks = cut_ladders(bench, [case])
         if bench.calibrates(case):
-            remarks.append(f"{case.name}: {to_be_made(calibrated_at(bench.space_for(case)))}")
+            remarks.append(f"{case.name}: {rungs_to_come(calibrated_at(bench.space_for(case)))}")
         if batch := bench.batch_to_fit(case):
-            remarks.append(f"{case.name}: {to_be_fitted(batch.parameter)}")
+            remarks.append(f"{case.name}: {batch_to_come(batch.parameter)}")
         yield _Planned(case, first_config(bench, case, settings), f"plans/{case.name}", remarks)
 
 

@@ -85,7 +85,7 @@ def race(
     print_tables(console, _table(places))
     for line in verdict(places):
         console.print(line)
-    if budget.over():
+    if budget.is_over():
         console.print(out_of_time(budget))
         return
     if interrupted:

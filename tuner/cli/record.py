@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tuner.cli import options
 from tuner.cli.case_tables import print_tables, summary_table
-from tuner.cli.hints import out_of_time, recorded, safe_rungs
+from tuner.cli.hints import out_of_time, recording_line, safe_rungs
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, with_fixed_values
 from tuner.errors import EmptyStoreError
@@ -55,7 +55,7 @@ def record(
         recorded_cases = record_cases(replace(within(job, budget), bench=bench), recordings)
         outcomes = [case.outcome for case in recorded_cases if case.outcome]
         interrupted = job.interrupted()
-    if budget.over():
+    if budget.is_over():
         console.print(out_of_time(budget))
     if interrupted and not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -64,7 +64,7 @@ def record(
         paths = write()
     tables = {path.stem: Table.load(path) for path in paths if path.suffix == ".parquet"}
     for planned in (case.planned for case in recorded_cases):
-        console.print(recorded(planned.case, planned.configs, tables.get(planned.case.name)))
+        console.print(recording_line(planned.case, planned.configs, tables.get(planned.case.name)))
     options.print_written(console, paths)
     conclude(outcomes, interrupted=interrupted)
 

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from tuner.cli import options
-from tuner.cli.hints import plan_best
+from tuner.cli.hints import command_of_best
 from tuner.cli.status import selected_cases
 from tuner.drafting.outcome import best_folder, typed_line
 from tuner.errors import TunerError
@@ -40,7 +40,7 @@ def report(
     """Write one page about a study: the best configs, how certain they are, the failures, and the cost."""
     console = options.open_console()
     spec, folder, url = options.open_shown(console, study, storage, runs)
-    lines = partial(lines_to_copy, plan_best(study, storage=storage, runs=runs), _bench(study, spec, runs))
+    lines = partial(lines_to_copy, command_of_best(study, storage=storage, runs=runs), _bench(study, spec, runs))
     path = out or folder / f"report.{form}"
     trainable = selected_cases(spec)
     names = None if trainable is None else [case.name for case in trainable]

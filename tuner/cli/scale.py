@@ -219,7 +219,7 @@ def scale(
     with interruptible(console) as interrupted:
         measuring = campaign.Measuring(
             source.part if isinstance(source, Nodes) else partial(part_of, source),
-            each=per_node,
+            per_node=per_node,
             open_prober=lambda part: prober_on(part, console.print, shared=shared),
             folder=(runs / "scale" / path.stem).resolve(),
             interrupted=interrupted.is_set,

@@ -14,11 +14,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 from rich.text import Text
 
-from tuner.cli.hints import fitted, ladder, to_be_fitted, to_be_made
+from tuner.cli.hints import batch_line, batch_to_come, ladder_line, rungs_to_come
 from tuner.export import SPEEDS, figure, in_words, with_error
 from tuner.probe import LOADED, WITHOUT_PAUSE, duration
 from tuner.records.trial import OK, PRUNED
 from tuner.running import events
+from tuner.study import Value
 
 
 class StyledLine(NamedTuple):
@@ -37,13 +38,13 @@ def line(event: events.Event) -> StyledLine | None:
         case events.CaseStarted():
             text, style = f"case {event.case}: {_progress_at_start(event)}", "bold"
         case events.CalibrationStarted():
-            text = f"case {event.case}: {to_be_made(event.rungs)}"
+            text = f"case {event.case}: {rungs_to_come(event.rungs)}"
         case events.LadderFixed():
-            text = f"case {ladder(event.case, event.rungs)}"
+            text = f"case {ladder_line(event.case, event.rungs)}"
         case events.BatchFitStarted():
-            text = f"case {event.case}: {to_be_fitted(event.parameter)}"
+            text = f"case {event.case}: {batch_to_come(event.parameter)}"
         case events.BatchFitted():
-            text = f"case {fitted(event.case, event.parameter, event.why)}"
+            text = f"case {batch_line(event.case, event.parameter, event.why)}"
         case events.CaseEnded():
             why = f": {event.why}" if event.why else ""
             again = f", {event.confirmed} to confirm" if event.confirmed else ""
@@ -102,12 +103,28 @@ def numbers(objectives: tuple[float, ...], error: float | None, samples_per_s: f
     return ", ".join(shown)
 
 
+class Searched:
+    """Which part of a config a search varies; the rest is the same in every line, and none of them shows it."""
+
+    def __init__(self) -> None:
+        self._fixed: dict[str, tuple[str, ...]] = {}
+
+    def take(self, event: events.CaseStarted) -> None:
+        """Take in which parameters of a case are fixed."""
+        self._fixed[event.case] = event.fixed
+
+    def part_of(self, case: str, config: dict[str, Value]) -> dict[str, Value]:
+        """Return the values that vary; the whole config where none of them does."""
+        return {name: config[name] for name in config if name not in self._fixed.get(case, ())} or config
+
+
 class Bars(Progress):
     """Takes events in, and shows a bar for each case that runs, and below them each probe."""
 
     def __init__(self, console: Console) -> None:
         """The bars appear on `console` once this is entered as a context."""
         self._rows: dict[str, TaskID] = {}
+        self._searched = Searched()
         self._probed: dict[str, events.ProbeStarted] = {}
         self._doing: dict[str, tuple[str, ...]] = {}
         self._best: dict[str, str] = {}
@@ -131,7 +148,7 @@ class Bars(Progress):
             name = " ".join(filter(None, [worker, f"#{probe.trial}"]))
             doing, *busy = self._doing.get(worker, ("starting",))
             yield Padding.indent(Text(_beside(f"{name} {doing}", *busy, room=self.console.width - 2)), 2)
-            yield Padding.indent(Text(in_words(probe.config)), 4)
+            yield Padding.indent(Text(in_words(self._searched.part_of(probe.case, probe.config))), 4)
 
     def take(self, event: events.Event, worker: str = "") -> None:
         """Take an event in; `worker` names the worker that the event comes from."""
@@ -141,6 +158,7 @@ class Bars(Progress):
                 if len(event.cases) > 1:
                     self._show(_CASES, completed=len(self._ended), total=len(event.cases), text="ended")
             case events.CaseStarted():
+                self._searched.take(event)
                 self._show_case(event)
             case events.ProbeStarted():
                 self._probed[worker] = event
@@ -251,13 +269,17 @@ class LineScreen(Screen):
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._searched = Searched()
         self._common_notes: set[str] = set()
         """The notes common to most trials that were printed already, by the phrase that they have."""
 
     def show(self, event: events.Event, worker: str = "") -> None:
         """Print the line of an event, behind the name of its worker."""
+        if isinstance(event, events.CaseStarted):
+            self._searched.take(event)
         if isinstance(event, events.ProbeEnded):
-            event = replace(event, notes=tuple(self._take_new(event.notes)))
+            config = self._searched.part_of(event.case, event.config)
+            event = replace(event, config=config, notes=tuple(self._take_new(event.notes)))
         if shown := line(event):
             self.say(f"{worker}: {shown.text.strip()}" if worker else shown.text, shown.style)
 
@@ -308,8 +330,13 @@ class LiveScreen(Screen):
         self._thread.start()
 
     def show(self, event: events.Event, worker: str = "") -> None:
-        """Print the line of an event, and take the event into the live view."""
+        """Print the line of an event, and take the event into the live view.
+
+        The place of a trial in the search and the time left are in the live view alone.
+        """
         self._tasks.put(partial(self._bars.take, event, worker))
+        if isinstance(event, events.ProbeEnded):
+            event = replace(event, counts=False, left_s=None)
         self._tasks.put(partial(self._lines.show, event, worker))
 
     def say(self, text: str, style: str = "") -> None:

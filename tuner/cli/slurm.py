@@ -81,7 +81,7 @@ def queue_s(described: str) -> float | None:
     """Return the seconds that a job waited to start; None where the description by `scontrol` does not say so."""
     times = (re.search(rf"\b{name}=(\S+)", described) for name in ("SubmitTime", "StartTime"))
     try:
-        submitted, started = (datetime.fromisoformat(found[1] if found else "") for found in times)
+        submitted, started = (datetime.fromisoformat(match[1] if match else "") for match in times)
     except ValueError:
         return None
     return (started - submitted).total_seconds()

@@ -13,7 +13,7 @@ from rich.console import Console
 from tuner.cli import options, work
 from tuner.cli.hints import introduction, out_of_time
 from tuner.cli.screen import JsonScreen, Screen, open_screen
-from tuner.devices.cards import near_cores, share_cores
+from tuner.devices.cards import disjoint_cores, near_cores
 from tuner.devices.found import open_devices
 from tuner.devices.nvml import Nvml
 from tuner.errors import TunerError
@@ -134,7 +134,7 @@ def _cores(groups: Sequence[str]) -> list[list[int]]:
     if not all(cards):
         return [[] for _ in groups]
     nvml = Nvml()
-    return share_cores([near_cores(nvml, uuids) for uuids in cards], os.sched_getaffinity(0))
+    return disjoint_cores([near_cores(nvml, uuids) for uuids in cards], os.sched_getaffinity(0))
 
 
 class _TeamView:
@@ -202,7 +202,7 @@ def worker(
     with work.at_work(console, search.bench, search.cases, url, search.prober, screen=screen, led=led) as job:
         outcomes = search.run(job, budget, n_trials)
         interrupted = job.interrupted()
-    if budget.over():
+    if budget.is_over():
         console.print(out_of_time(budget))
     work.conclude(outcomes, interrupted=interrupted)
 

@@ -43,7 +43,7 @@ def as_parameter(name: str) -> str:
 
 
 def flags_of(options: Sequence[Mapping[str, Any]]) -> Iterator[Flag]:
-    """Yield the flags that a parser's options are. An option of another form is left out."""
+    """Yield the flags of a parser's options. An option without a name is left out."""
     for option in options:
         value = option.get("value")
         if names := _bare(option.get("names")):

@@ -34,42 +34,49 @@ class Delays:
         """`read` returns the times of a process's threads."""
         self._read = read
         self._before: tuple[float, dict[int, Mapping[str, ThreadTimes]]] = -math.inf, {}
-        self._own_s = self._others_s = 0.0
+        """When threads were read last, and their times then, by process."""
+        self._trainer_s = 0.0
+        """The processors' time that the training has used since threads were read last."""
+        self._others_s = 0.0
+        """The processors' time that all other programs have used since then."""
         self._shares: dict[int, float] = {}
+        """The last answer."""
 
     def shares_pct(
-        self, t_s: float, owners: Mapping[int, int], *, own_s: float, others_s: float | None
+        self, t_s: float, owners: Mapping[int, int], *, trainer_s: float, others_s: float | None
     ) -> Mapping[int, float]:
-        """Return the percentage of the time in which others made each rank wait, as of the last whole second.
+        """Return rank → the percentage of the time in which others made it wait, as of the last whole second.
 
-        Of a rank's threads, that with the longest wait counts. Threads wait for each other, too: others cause the share
-        that they have of the time that all but the thread itself used.
+        The thread of a rank with the longest wait counts. Threads of the training wait for each other, too. So others
+        cause the part of a thread's waiting that is their part of the time that all other threads have used.
 
         Args:
             t_s: the time now.
             owners: process → the rank that it works for.
-            own_s: the processors' time that all processes of the training used since the last call.
-            others_s: that of all other programs; None where it is unknown.
+            trainer_s: the processors' time that all processes of the training used since the last call.
+            others_s: the processors' time that all other programs used since then; None where it is unknown.
         """
         before_s, before = self._before
-        self._own_s, self._others_s = self._own_s + own_s, self._others_s + max(0.0, others_s or 0.0)
+        self._trainer_s += trainer_s
+        self._others_s += max(0.0, others_s or 0.0)
         if t_s - before_s < 1.0:  # second: reading 31 threads takes half a millisecond
             return self._shares
         now = {pid: self._read(pid) for pid in owners}
         shares: dict[int, float] = {}
         for pid in now.keys() & before.keys() if others_s is not None else ():
-            waits = (
-                _caused_s(before[pid].get(name, ThreadTimes()), times, self._own_s, self._others_s)
-                for name, times in now[pid].items()
-            )
-            # clocks that are read one after the other may show more than there is
-            share_pct = 100.0 * max(waits, default=0.0) / (t_s - before_s)
-            shares[owners[pid]] = max(min(99.0, share_pct), shares.get(owners[pid], 0.0))
-        self._before, self._shares, self._own_s, self._others_s = (t_s, now), shares, 0.0, 0.0
+            waits_s = [
+                _caused_s(before[pid].get(thread, ThreadTimes()), times, self._trainer_s, self._others_s)
+                for thread, times in now[pid].items()
+            ]
+            # at most 99 %: clocks that are read one after the other may show more than there is
+            share_pct = min(99.0, 100.0 * max(waits_s, default=0.0) / (t_s - before_s))
+            shares[owners[pid]] = max(share_pct, shares.get(owners[pid], 0.0))
+        self._before, self._shares, self._trainer_s, self._others_s = (t_s, now), shares, 0.0, 0.0
         return shares
 
 
-def _caused_s(then: ThreadTimes, now: ThreadTimes, own_s: float, others_s: float) -> float:
-    """Return the part of a thread's waiting that others have caused."""
-    rest_s = max(0.0, own_s - (now.ran_s - then.ran_s))
-    return (now.waited_s - then.waited_s) * others_s / (others_s + rest_s) if others_s > 0.0 else 0.0
+def _caused_s(before: ThreadTimes, now: ThreadTimes, trainer_s: float, others_s: float) -> float:
+    """Return the part of a thread's waiting that other programs have caused, in seconds."""
+    other_threads_s = max(0.0, trainer_s - (now.ran_s - before.ran_s))
+    waited_s = now.waited_s - before.waited_s
+    return waited_s * others_s / (others_s + other_threads_s) if others_s > 0.0 else 0.0

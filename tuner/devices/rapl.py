@@ -1,4 +1,4 @@
-"""The energy of the processors, as the kernel counts it (powercap), where this user may read it."""
+"""The energy of the processors, as the kernel counts it (powercap), if this user may read it."""
 
 import re
 from contextlib import suppress
@@ -34,12 +34,14 @@ def _is_package(zone: Path) -> bool:
 
 
 class _Counter:
-    """One counter, which begins again at 0 where it has reached its largest value."""
+    """One counter, which begins again at 0 when it has reached its largest value."""
 
     def __init__(self, zone: Path) -> None:
         self._zone = zone
         self._before = self._read("energy_uj")
+        """The last reading."""
         self._total = 0
+        """The microjoules since the beginning."""
 
     def total_uj(self) -> int | None:
         """Return the microjoules since the beginning; None where they cannot be read."""

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from tuner.count import Flag, as_parameter
 from tuner.drafting.command_lines import Setting
-from tuner.drafting.searches import Known, Role, SearchedFlag, balanced, nothing_known, proposed, sized, switched
+from tuner.drafting.searches import Known, Role, SearchedFlag, as_switch, balanced, nothing_known, proposed, with_sizes
 from tuner.errors import StudyError
 from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, value_text
 
@@ -48,7 +48,7 @@ def searches(
     return balanced(known, chosen)
 
 
-def check(asked: Sequence[str], known: Known) -> None:
+def check_searches(asked: Sequence[str], known: Known) -> None:
     """Raise StudyError for a `--search` that no study of a command can hold, whatever a run would show."""
     for text in asked:
         flag, equals, values = text.partition("=")
@@ -64,7 +64,7 @@ def searches_with_placeholders(asked: Sequence[str], known: Known) -> list[Searc
 
     Raises StudyError for a `--search` that no study of a command can hold, whatever a run would show.
     """
-    check(asked, known)
+    check_searches(asked, known)
     return [_search_of(text, known) for text in asked if _has_placeholder(known, text.partition("=")[0].lstrip("-"))]
 
 
@@ -88,7 +88,7 @@ def _search_of(text: str, known: Known) -> SearchedFlag:
         return _with_usual_values(flag, setting, known)
     if setting is None and _are_of_a_switch(values):
         plain = SearchedFlag(flag=flag, values=(False, True), typed=f"--{flag}" in known.words, is_switch=True)
-        return (switched(listed, known) if listed else None) or plain  # spelt as the script spells its own value
+        return (as_switch(listed, known) if listed else None) or plain  # spelt as the script spells its own value
     current = _value_in_use(listed, setting)
     if ".." in values:
         current_size = {current} if isinstance(current, int) and current > 0 else set[int]()
@@ -110,7 +110,7 @@ def _with_usual_values(flag: str, setting: Setting | None, known: Known) -> Sear
         return search
     if setting is None or not setting.value.isdecimal():
         raise StudyError(f"--search {flag}: the command has no number for it; write {flag}=8,16,32 or {flag}=8..1024")
-    return sized(Flag(names=(setting.full or setting.name,), value=setting.value), free=True)
+    return with_sizes(Flag(names=(setting.full or setting.name,), value=setting.value), free=True)
 
 
 def _are_of_a_switch(values: str) -> bool:
@@ -185,7 +185,7 @@ def _with_changes(shown: Mapping[str, SearchedFlag], texts: Sequence[str], known
     """
     left_out = {as_parameter(text.strip("-=")) for text in texts if text.endswith("=")}
     settings = [text for text in texts if not text.endswith("=")]
-    check(settings, known)
+    check_searches(settings, known)
     chosen = {name: search for name, search in shown.items() if as_parameter(search.flag) not in left_out}
     chosen |= {search.parameter: search for text in settings for search in [_search_of(text, known)]}
     if not chosen:

@@ -135,21 +135,21 @@ def settings(words: Sequence[str], flags: Sequence[Flag] = (), names: Collection
     """
     flag_of = {name: flag for flag in flags for name in flag.names}
     program = program_place(words) or 0
-    found: list[Setting] = []
+    typed: list[Setting] = []
     bare: list[Setting] = []
     for place, word in enumerate(words):
         flag, override = _FLAG.fullmatch(word), _OVERRIDE.fullmatch(word)
         in_script = flag_of.get(flag["name"]) if flag and place > program else None
         full = in_script.names[0] if in_script else ""
         if flag and flag["value"] is not None:
-            found.append(Setting(name=flag["name"], value=flag["value"], word=place, full=full))
+            typed.append(Setting(name=flag["name"], value=flag["value"], word=place, full=full))
         elif flag and place + 1 < len(words) and _is_value_of(in_script, words[place + 1]):
-            found.append(Setting(name=flag["name"], value=words[place + 1], word=place + 1, full=full))
+            typed.append(Setting(name=flag["name"], value=words[place + 1], word=place + 1, full=full))
         elif override and place > 0:
-            found.append(Setting(name=override["name"], value=override["value"], word=place))
+            typed.append(Setting(name=override["name"], value=override["value"], word=place))
         elif word in names and program < place < len(words) - 1 and not _is_flag(words[place + 1]):
             bare.append(Setting(name=word, value=words[place + 1], word=place + 1))
-    return found + [setting for setting in bare if not any(other.is_called(setting.name) for other in found)]
+    return typed + [setting for setting in bare if not any(known.is_called(setting.name) for known in typed)]
 
 
 def _is_value_of(flag: Flag | None, word: str) -> bool:

@@ -123,7 +123,7 @@ def make_study(
             text = _watched_text(name, drafted, wanted, folder, say, ask=ask, to_search=to_search)
         except KeyboardInterrupt:
             if not had_a_first_run:
-                _remove(folder / "init")
+                _remove_first_run(folder / "init")
                 say("nothing was kept; rerun to start again")
             raise
     spec = write_study(file, text, warn, say)
@@ -179,7 +179,7 @@ def _watched_text(
     return text
 
 
-def _remove(folder: Path) -> None:
+def _remove_first_run(folder: Path) -> None:
     """Remove the files of a first run, and the folders above them that have nothing else."""
     rmtree(folder, ignore_errors=True)
     with suppress(OSError):

@@ -17,7 +17,7 @@ from tuner.probe import over, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, Config, escaped, find, launch_digest, shell_join
-from tuner.trainers.base import found_beside, programs
+from tuner.trainers.base import program_folder, with_folder_in_path
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.config_files import copy_name, with_copies
 from tuner.trainers.template import fill, placeholders
@@ -119,7 +119,7 @@ def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence
         slot = replace(bench.slot(case, folder, config), port=port, to_train=True)
     copies = {name: copy_name(Path(name), slot.out_dir) for name in trainer.copies(config)}
     facts = trainer.values(case, config, slot)
-    beside = programs(bench.spec.trainer.python)
+    beside = program_folder(bench.spec.trainer.python)
     found = shutil.which(typed_command(command).words[0])
     if found and Path(found).parent == beside:  # the shell finds it, too
         beside = None
@@ -161,7 +161,7 @@ def command_line(
     filled = {name: text for name, value in texts.items() for text in fill((value,), {**facts, **values})}
     env = {name: escaped(value) for name, value in filled.items()}
     if beside:
-        env["PATH"] = found_beside(beside, env.get("PATH", "${PATH}"))
+        env["PATH"] = with_folder_in_path(beside, env.get("PATH", "${PATH}"))
     return shell_join(map(escaped, with_copies(line, copies)), env)
 
 

@@ -224,7 +224,7 @@ def proposed(known: Known) -> list[SearchedFlag]:
         name = flag.names[0]
         if Role.CARD.has(name) and not known.on_gpu:
             continue
-        if _is_worth(flag, known) and (switch := switched(flag, known)):
+        if _is_worth(flag, known) and (switch := as_switch(flag, known)):
             searched.append(switch)
         elif workers and Role.OF_WORKERS.has(name):
             searched += _of_loader(flag, known)
@@ -272,8 +272,8 @@ def _searched_size(flag: Flag, known: Known) -> SearchedFlag:
     """Return a size as it is searched. A batch may vary where several batches make a step: then the step may stay."""
     steps = known.micro_batches
     if known.free_batch or Role.ENVIRONMENTS.has(flag.names[0]) or steps <= 1 or known.has_batch_norm:
-        return sized(flag, known.free_batch)
-    return replace(sized(flag, free=False), values=balanced_sizes(flag.number or 1, steps), is_balanced=True)
+        return with_sizes(flag, known.free_batch)
+    return replace(with_sizes(flag, free=False), values=balanced_sizes(flag.number or 1, steps), is_balanced=True)
 
 
 def _degree(known: Known) -> list[SearchedFlag]:
@@ -291,7 +291,7 @@ def _degree(known: Known) -> list[SearchedFlag]:
     return []
 
 
-def sized(flag: Flag, free: bool) -> SearchedFlag:
+def with_sizes(flag: Flag, free: bool) -> SearchedFlag:
     """Return a size as it is searched: with fractions and multiples of its value, or with that alone if not `free`."""
     typed = flag.number or 0
     factors = (1 / 4, 1 / 2, 1, 2, 4, 8, 16) if Role.ENVIRONMENTS.has(flag.names[0]) else (1 / 2, 1, 2, 4, 8)
@@ -310,14 +310,14 @@ def _workers(flag: Flag, cores: int) -> SearchedFlag:
 def _of_loader(flag: Flag, known: Known) -> Iterator[SearchedFlag]:
     """Yield a setting of the loader as it is searched; nothing for a switch that is neither on nor off."""
     if "persistent" in flag.parameter:
-        if switch := switched(flag, known):
+        if switch := as_switch(flag, known):
             yield switch
     else:
         typed = flag.number or 2  # the default of torch's prefetch_factor
         yield SearchedFlag(flag=flag.names[0], values=tuple(sorted({typed, 2, 4, 8})), typed=typed)
 
 
-def switched(flag: Flag, known: Known) -> SearchedFlag | None:
+def as_switch(flag: Flag, known: Known) -> SearchedFlag | None:
     """Return a flag of few values as it is searched; None for any other flag.
 
     It is a switch, which is there or not, or a flag with the opposite of its value, or with its choices. A switch that
@@ -339,9 +339,9 @@ def _with_other_values(flag: Flag) -> SearchedFlag | None:
         return None
     coarse = next((choice for choice in flag.choices if re.search(r"bf16|bfloat16", choice)), _COARSE.get(value))
     opposite = (_OPPOSITE | {off: on for on, off in _OPPOSITE.items()}).get(value)
-    other = (coarse if Role.PRECISION.has(name) else None) or opposite
-    others = [other] if other and (other in flag.choices or not flag.choices) else flag.choices
-    values = tuple(dict.fromkeys((value, *others)))
+    second = (coarse if Role.PRECISION.has(name) else None) or opposite
+    more = [second] if second and (second in flag.choices or not flag.choices) else flag.choices
+    values = tuple(dict.fromkeys((value, *more)))
     return SearchedFlag(flag=name, values=values, typed=value) if 2 <= len(values) <= 4 else None
 
 

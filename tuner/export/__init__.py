@@ -23,6 +23,7 @@ from tuner.export.wording import (
     score_text,
     sentences,
     trials,
+    unit,
     with_error,
 )
 from tuner.export.write import export_study, prepare_folder, write_files

@@ -7,7 +7,7 @@ from enum import StrEnum
 from tuner.export.bound import advice
 from tuner.export.speed_gain import Gain
 from tuner.export.summary import CaseSummary, ConfigRow
-from tuner.export.wording import SPEEDS, in_words, remedy, with_error
+from tuner.export.wording import SPEEDS, in_words, remedy, unit, with_error
 from tuner.probe import SAMPLES_PER_S, Blame, FailureKind
 from tuner.study import rung_of
 
@@ -75,7 +75,7 @@ def result(row: CaseSummary) -> CaseFinding:
     if best is None:
         text = f"no config {'that ran is eligible as best' if row.ok else 'has run'} ({row.status})"
         return CaseFinding(topic=Topic.RESULT, text=text, action="; ".join(_way_out(row)))
-    text = f"the best reaches {with_error(best.value, best.error)} {row.objective}{_beside_default(row, best)}"
+    text = f"the best reaches {with_error(best.value, best.error)} {unit(row.objective)}{_beside_default(row, best)}"
     if names := best.changes_learning:
         text += f"; {', '.join(names)} {'change' if len(names) > 1 else 'changes'} what is learnt"
     return CaseFinding(topic=Topic.RESULT, text=text)
@@ -135,8 +135,8 @@ def measured_otherwise(row: CaseSummary) -> str:
     """Return a sentence, if the default was measured in another way than the best; otherwise empty."""
     best, default = row.best, row.default
     if best and row.gain and row.gain.in_sessions:
-        value = f"{with_error(best.value, best.error)} {row.objective}"
-        return f"the gain is as sessions have measured both; by the plain command alone the best reaches {value}"
+        value = f"{with_error(best.value, best.error)} {unit(row.objective)}"
+        return f"the gain is as sessions measured both; by the plain command alone the best makes {value}"
     if best and default and row.gain is None and default.measured != best.measured:
         ways = {"warm": "sessions alone have", "cold": "the plain command alone has"}
         return f"the gain is unknown: {ways[default.measured]} measured the default, and not the best"
@@ -196,7 +196,7 @@ def _faster(row: CaseSummary) -> Iterator[CaseFinding]:
         text = f"{_makes(fastest)}, and learns the same as the default; {race}"
         yield CaseFinding(topic=Topic.FASTER, text=text)
     if rival:
-        reads = f"{with_error(rival.value, rival.error)} {row.objective}"
+        reads = f"{with_error(rival.value, rival.error)} {unit(row.objective)}"
         if rival.beside_best and row.best and rival.measured != row.best.measured:
             value, of_best = rival.beside_best
             reads = f"{value:.1f} {row.objective}, in sessions, where the best has {of_best:.1f}"

@@ -119,7 +119,7 @@ class StudyReader:
             named = select(STUDIES.c.study_id, STUDIES.c.study_name).where(of_study(self.study))
             begun = connection.execute(named.order_by(STUDIES.c.study_id)).all()
             if not begun:
-                raise self._missing(connection)
+                raise self._missing_study(connection)
             ids = [row.study_id for row in begun]
             facts = connection.execute(select(*schema.FACTS.c).where(schema.FACTS.c.study_id.in_(ids))).all()
             tables, wanted = (schema.VALUES, schema.ATTRIBUTES), TRIALS.c.study_id.in_(ids)
@@ -192,7 +192,7 @@ class StudyReader:
                 metrics |= {"total_batch": None}
         return Fields(tuple(parameters), tuple(metrics))
 
-    def _missing(self, connection: Connection) -> EmptyStoreError:
+    def _missing_study(self, connection: Connection) -> EmptyStoreError:
         """Return the error about a study that the database does not hold."""
         names = connection.scalars(select(STUDIES.c.study_name))
         known = ", ".join(sorted({name.split("/", 1)[0] for name in names})) or "none"

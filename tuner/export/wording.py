@@ -59,6 +59,11 @@ SPEEDS = {SAMPLES_PER_S: "samples/s", ITERATIONS_PER_S: "iterations/s"}
 """The objectives that are speeds → how a person says them."""
 
 
+def unit(objective: str) -> str:
+    """Return what a person calls the values of an objective: `samples/s`, or the name of a metric."""
+    return SPEEDS.get(objective, objective)
+
+
 def figure(value: float) -> str:
     """Return a number of any size as text: four significant digits, or all digits before the decimal point."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -16,7 +16,7 @@ from tuner.errors import DeviceError, DeviceLostError, TunerError
 from tuner.nodes.messages import BEAT, Opening, Word, refusal
 from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits, drained
 from tuner.nodes.remarks import with_nodes
-from tuner.nodes.watcher import Connect, Heard, Step, Watcher, end, until
+from tuner.nodes.watcher import Connect, Message, Step, Watcher, end, messages_until
 from tuner.probe import Clock, Device, DeviceSample, MonotonicClock, ProbePlan, ProbeResult
 from tuner.probe.own_files import Protection
 from tuner.study import StudySpec
@@ -37,20 +37,20 @@ def ask_slurm(*command: str) -> str:
 
 
 def allocated(environ: Mapping[str, str], wanted: int) -> tuple[str, ...]:
-    """Return the names of the allocation's nodes. Raises DeviceError where this is no allocation of so many nodes."""
-    begin = f"submit with --launcher slurm, or begin with `salloc --nodes {wanted} --ntasks-per-node 1`"
+    """Return the names of the allocation's first nodes. Raises DeviceError if this is no allocation of so many."""
+    remedy = f"submit with --launcher slurm, or begin with `salloc --nodes {wanted} --ntasks-per-node 1`"
     if (names := environ.get("SLURM_JOB_NODELIST")) is None:
-        raise DeviceError(f"slurm.nodes is {wanted}, and this is no allocation of SLURM; {begin}")
+        raise DeviceError(f"slurm.nodes is {wanted}, and this is no allocation of SLURM; {remedy}")
     hosts = tuple(ask_slurm("scontrol", "show", "hostnames", names).split())
     if len(hosts) < wanted:
-        raise DeviceError(f"slurm.nodes is {wanted}, and the allocation has {len(hosts)} node(s): {names}; {begin}")
+        raise DeviceError(f"slurm.nodes is {wanted}, and the allocation has {len(hosts)} node(s): {names}; {remedy}")
     return hosts[:wanted]
 
 
 class Nodes:
     """The devices of all nodes of a trial, the first node's first; a `DeviceSource` that also starts plans.
 
-    Its watchers serve one probe after another. One that is lost is started again before the next probe.
+    Its watchers serve one probe after another. A lost watcher is started again before the next probe.
     """
 
     def __init__(
@@ -62,43 +62,45 @@ class Nodes:
         connect: Connect = Step,
         waits: Waits = USUAL_WAITS,
     ) -> None:
-        """Ask each node for its devices. Raises DeviceError where a node does not answer, or has other devices."""
+        """Ask each node for its devices. Raises DeviceError if one does not answer, or has another number of them."""
         self._spec, self._clock, self._connect, self._waits = spec, clock or MonotonicClock(), connect, waits
-        self._hosts, self._inbox = tuple(hosts), SimpleQueue[Heard]()
+        self._hosts, self._inbox = tuple(hosts), SimpleQueue[Message]()
         self._watchers: list[Watcher] = []
         self._processes: NodeProcesses | None = None
-        self._unsettled: list[Protection] = []
-        """What keeps the person's files while ranks of a lost node may still write."""
-        self._silent = set[int]()
-        """The nodes whose watcher is lost, until a new one has answered."""
+        """The processes of the last plan."""
+        self._protections: list[Protection] = []
+        """The protections of the person's files that stay open while ranks of a lost node may still write."""
+        self._lost_numbers = set[int]()
+        """The numbers of the nodes whose watcher is lost, until a new one has answered."""
         self._is_closed = Event()
         Thread(target=self._beat, name="beats", daemon=True).start()
         try:
-            told = self._opened(range(len(hosts)))
-            found = [[Device(**device) for device in told[host]["devices"]] for host in hosts]
-            counts = {host: len(devices) for host, devices in zip(hosts, found, strict=True)}
+            answers = self._start_watchers(range(len(hosts)))
+            devices_by_node = [[Device(**device) for device in answers[host]["devices"]] for host in hosts]
+            counts = {host: len(devices) for host, devices in zip(hosts, devices_by_node, strict=True)}
             if len(set(counts.values())) > 1:
                 raise DeviceError(f"the nodes have different numbers of devices: {counts}; name so many with `devices`")
-            count = spec.devices_of_trial(len(found[0]))
+            count = spec.devices_of_trial(len(devices_by_node[0]))
         except BaseException:
             self.close()
             raise
-        self._head: str = told[hosts[0]]["host"]
+        self._head: str = answers[hosts[0]]["host"]
         """The host where the ranks meet."""
-        self.label: str = told[hosts[0]]["label"]
-        numbered = enumerate(device for devices in found for device in devices)
+        self.label: str = answers[hosts[0]]["label"]
+        numbered = enumerate(device for devices in devices_by_node for device in devices)
         renamed = [replace(device, name=f"{device.name.partition(':')[0]}:{rank}") for rank, device in numbered]
         self.devices = tuple(renamed[:count])
 
     def _beat(self) -> None:
+        """Give all watchers signs of life until the nodes are closed."""
         while not self._is_closed.wait(self._waits.beat_s):
             for watcher in tuple(self._watchers):
                 watcher.line.send(BEAT)
 
-    def _opened(self, numbers: Sequence[int]) -> dict[str, Mapping[str, Any]]:
-        """Start watchers on the hosts with these numbers, and return by host what each tells of its devices.
+    def _start_watchers(self, numbers: Sequence[int]) -> dict[str, Mapping[str, Any]]:
+        """Start watchers on the hosts with these numbers, and return host → its message about its devices.
 
-        Raises the error of a node that refuses, and DeviceError for one that does not answer.
+        Raises the error of a node that refuses, and DeviceError for a node that does not answer.
         """
         for number in numbers:
             watcher = Watcher(self._hosts[number], number, self._inbox, self._clock, self._connect)
@@ -106,55 +108,56 @@ class Nodes:
             watcher.ask(Opening(spec=self._spec, number=number))
         return self._answers("devices", [self._watchers[number] for number in numbers])
 
-    def _answers(self, kind: str, asked: Sequence[Watcher]) -> dict[str, Mapping[str, Any]]:
-        """Return the messages of one kind with which watchers answer, by host.
+    def _answers(self, kind: str, watchers: Sequence[Watcher]) -> dict[str, Mapping[str, Any]]:
+        """Wait for a message of one kind from each of the watchers, and return host → its content.
 
-        Raises the error of a node that refuses, and DeviceLostError for one that does not answer.
+        Raises the error of a node that refuses, and DeviceLostError for a node that does not answer.
         """
         answers: dict[str, Mapping[str, Any]] = {}
-        waiting, said = list(asked), list[str]()
-        heard_all = until(self._inbox, self._clock, self._waits.start_s)
-        while waiting and (heard := next(heard_all, None)):
-            host, content = heard.watcher.host, heard.content
-            if content["kind"] in {kind, "refused", "gone"} and heard.watcher in waiting:
-                waiting.remove(heard.watcher)
+        waiting, srun_lines = list(watchers), list[str]()
+        messages = messages_until(self._inbox, self._clock, self._waits.start_s)
+        while waiting and (message := next(messages, None)):
+            host, content = message.watcher.host, message.content
+            if content["kind"] in {kind, "refused", "gone"} and message.watcher in waiting:
+                waiting.remove(message.watcher)
                 answers |= {host: content} if content["kind"] != "gone" else {}
-            said += [f"{host}: {content['text']}"] if content["kind"] == "srun" else []
+            srun_lines += [f"{host}: {content['text']}"] if content["kind"] == "srun" else []
         for host, content in answers.items():
             if content["kind"] == "refused":
                 raise refusal(host, content)
-        if missing := [watcher.host for watcher in asked if watcher.host not in answers]:
-            why = "; ".join(said[-3:]) or "srun says nothing"
+        if missing := [watcher.host for watcher in watchers if watcher.host not in answers]:
+            why = "; ".join(srun_lines[-3:]) or "srun says nothing"
             raise DeviceLostError(f"{', '.join(missing)} tells no {kind}; {why}")
         return answers
 
     def close(self) -> None:
         """End the watchers. Harmless to repeat.
 
-        Where a lost node does not answer, the next tuner puts back the person's files, as after a kill of this one.
+        If a lost node does not answer, the next tuner restores the person's files, as after a kill of this one.
         """
-        if self._unsettled:
+        if self._protections:
             with suppress(TunerError, RuntimeError):  # Python 3.12 starts no thread as it ends
-                self._settle()
-            while self._unsettled:
-                self._unsettled.pop().leave()
+                self._recover()
+            while self._protections:
+                self._protections.pop().leave()
         self._is_closed.set()
         end(self._watchers, self._clock)
         self._watchers.clear()
 
-    def _settle(self) -> None:
-        """Start a lost watcher again, and put back the person's files. Raises DeviceError.
+    def _recover(self) -> None:
+        """Start lost watchers again, and then restore the person's files. Raises DeviceError.
 
-        A new watcher answers only when nothing of the lost one runs any more.
+        A new watcher answers only when nothing of the lost one runs any more, so nothing writes to the files then.
         """
-        self._silent |= {watcher.number for watcher in self._watchers if watcher.is_gone}
-        if self._silent:
-            lost = [watcher for watcher in self._watchers if watcher.number in self._silent]
-            end([watcher for watcher in lost if not watcher.is_gone], self._clock)  # they have not answered before
-            self._opened(sorted(self._silent))
-            self._silent.clear()
-        while self._unsettled:
-            self._unsettled.pop().close()
+        self._lost_numbers |= {watcher.number for watcher in self._watchers if watcher.is_gone}
+        if self._lost_numbers:
+            lost = [watcher for watcher in self._watchers if watcher.number in self._lost_numbers]
+            # a watcher of an earlier try that has not answered runs still
+            end([watcher for watcher in lost if not watcher.is_gone], self._clock)
+            self._start_watchers(sorted(self._lost_numbers))
+            self._lost_numbers.clear()
+        while self._protections:
+            self._protections.pop().close()
 
     def part(self, positions: Sequence[int]) -> "Nodes":
         """Return some of the devices as a source of their own, which the same watchers serve."""
@@ -164,11 +167,11 @@ class Nodes:
 
     def occupancy(self) -> tuple[Occupancy, ...]:
         """Return how much of each card is in use on all nodes, once no lost node runs anything. Raises DeviceError."""
-        self._settle()
+        self._recover()
         for watcher in self._watchers:
             watcher.ask(Word.LOOK)
-        told = self._answers("cards", self._watchers)
-        return tuple(_occupancy(card) for host in self._hosts for card in told[host]["cards"])
+        answers = self._answers("cards", self._watchers)
+        return tuple(_occupancy(card) for host in self._hosts for card in answers[host]["cards"])
 
     def oom_kills(self) -> int:
         """Return how many processes the kernels of all nodes have killed for lack of memory since boot."""
@@ -178,7 +181,7 @@ class Nodes:
         """Start a plan's command on its nodes; a `StartProcess`."""
         watchers = self._watchers[: plan.slot.nodes]
         self._processes = NodeProcesses(
-            plan, watchers, self._inbox, self._clock, head=self._head, unsettled=self._unsettled, waits=self._waits
+            plan, watchers, self._inbox, self._clock, head=self._head, protections=self._protections, waits=self._waits
         )
         return self._processes
 
@@ -186,7 +189,7 @@ class Nodes:
         """Do nothing: each watcher follows the processes of its node."""
 
     def sample(self, t_s: float) -> list[DeviceSample]:
-        """Return what has come since the last call. Raises DeviceLostError where a node is lost."""
+        """Return the samples that have come since the last call. Raises DeviceLostError if a node is lost."""
         processes = self._processes
         if processes is None:
             return []
@@ -195,13 +198,13 @@ class Nodes:
         origin_s = self._clock.now() - t_s
         return [replace(sample, t_s=sample.t_s - origin_s) for sample in drained(processes.samples)]
 
-    def named(self, result: ProbeResult) -> ProbeResult:
-        """Return the result of the last probe with what it says of its nodes."""
+    def with_nodes(self, result: ProbeResult) -> ProbeResult:
+        """Return the result of the last probe with the names of its nodes; see `remarks.with_nodes`."""
         return with_nodes(result, self._processes) if self._processes and result.launched else result
 
 
 def _occupancy(card: Mapping[str, Any]) -> Occupancy:
-    """Return what a message says of a card."""
+    """Return the occupancy of a card from a message."""
     occupants = tuple(Occupant(**occupant) for occupant in card["occupants"])
     return Occupancy(**{**card, "device": Device(**card["device"]), "occupants": occupants})
 

@@ -22,7 +22,7 @@ FOLDER = "folder"
 
 
 def is_of_another(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Return whether a study was measured with another script in another folder, such as another person's."""
+    """Return whether a study was measured with another script in another folder, such as a colleague's."""
     names = (FOLDER, "script")
     return all(name in before and name in now and before[name] != now[name] for name in names)
 

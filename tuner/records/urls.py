@@ -78,7 +78,7 @@ def remedy(url: URL) -> str:
 
 
 def _parsed(url: str | URL) -> URL:
-    """Return a URL, parsed. Raises StoreError for a text that is none."""
+    """Return a URL, parsed. Raises StoreError for a text that is no URL."""
     try:
         return make_url(url)
     except (ArgumentError, ValueError) as error:

@@ -319,9 +319,9 @@ def _success(study: StudyFacts, with_best: int) -> str:
     total = begun + len(waiting or ())
     which = f"{'begun' if waiting is None else 'trainable'} case{'s' if total > 1 else ''}"
     text = f"{with_best} of {total} {which} {'have' if total > 1 else 'has'} a best config"
-    others = [f"{begun - with_best} tried without success"] if with_best < begun else []
-    others += [f"{len(waiting)} not begun"] if waiting else []
-    return f"{text}; {', '.join(others)}." if others else f"{text}."
+    endings = [f"{begun - with_best} tried without success"] if with_best < begun else []
+    endings += [f"{len(waiting)} not begun"] if waiting else []
+    return f"{text}; {', '.join(endings)}." if endings else f"{text}."
 
 
 def explained(study: StudyFacts) -> str:

@@ -85,9 +85,9 @@ def probed_sizes(most: int) -> tuple[int, ...]:
 
 
 def first_size(per_iteration: int | None) -> int:
-    """Return the batch size of the first probe, for a trainer whose iteration goes through so many samples of a rank.
+    """Return the batch size of the first probe: the smallest with which an iteration has at most `UPDATES` minibatches.
 
-    An epoch then has at most `UPDATES` minibatches. None stands for an unknown number.
+    `per_iteration` are the samples of a rank in an iteration; None where they are unknown.
     """
     if per_iteration is None:
         return FIRST

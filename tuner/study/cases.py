@@ -87,8 +87,8 @@ def lending_order(cases: Sequence[Case]) -> list[Case]:
 
 def _novelty(case: Case, earlier: Sequence[Case]) -> int:
     """Return how much of method and robot no earlier case has: 2, 1 or 0."""
-    has_new_method = case.method not in {other.method for other in earlier}
-    has_new_robot = not any(_same_robot(case, other) for other in earlier)
+    has_new_method = case.method not in {known.method for known in earlier}
+    has_new_robot = not any(_same_robot(case, known) for known in earlier)
     return has_new_method + has_new_robot
 
 
@@ -115,5 +115,5 @@ def likeness(case: Case, second: Case) -> tuple[int, float] | None:
 
 def most_similar(case: Case, cases: Iterable[Case]) -> list[str]:
     """Return the names of the other cases that are like this one, the most alike first, equals in their order."""
-    alike = {other.name: value for other in cases if other.name != case.name and (value := likeness(case, other))}
+    alike = {second.name: value for second in cases if second.name != case.name and (value := likeness(case, second))}
     return sorted(alike, key=alike.__getitem__, reverse=True)

@@ -209,7 +209,7 @@ class _Added:
 
 
 def _command(trainer: Mapping[str, Any], options: Mapping[str, Any], launch: Launch) -> _Command:
-    """Return the command of a study, with its configuration file if the launch knows one."""
+    """Return the command of a study, with the first JSON file among its words that has the keys of `launch.file`."""
     text = options["command"]
     words = list(shell_split(text) if isinstance(text, str) else map(str, text))
     command = _Command(words, {name: str(value) for name, value in (options.get("env") or {}).items()})

@@ -28,9 +28,9 @@ class SlurmSpec(Strict):
     mem_gb: PositiveInt | None = None
     """memory of a node in GB"""
     partition: Word | None = None
-    """partition to submit to"""
+    """partition of the job"""
     account: Word | None = None
-    """account that pays"""
+    """account to charge"""
     time_min: PositiveInt = 240
     """time limit of a job in minutes"""
     setup: tuple[str, ...] = ()

@@ -164,7 +164,7 @@ class Parameter:
 
 
 def every(config: Config) -> bool:
-    """Accept any config."""
+    """Return True: any config can be measured."""
     return True
 
 

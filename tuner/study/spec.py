@@ -249,7 +249,7 @@ class ProbeSpec(Strict):
     headroom_pct: Annotated[Number, Field(ge=0, lt=100)] = 5.0
     """percentage of device memory that the best must leave free"""
     warmup_iterations: PositiveInt = 1
-    """number of first iterations that the window leaves out"""
+    """first iterations, which the window leaves out"""
     warm: bool = True
     """one started trainer serves several configs, if it can"""
     thin: bool = True
@@ -301,7 +301,7 @@ class SearchSpec(Strict):
     """How the search chooses configs."""
 
     trials: PositiveInt = 60
-    """most finished trials of a case"""
+    """largest number of finished trials of a case"""
     sampler: Literal["gain", "tpe", "random"] | None = None
     """what chooses the configs; empty: `gain`, or `tpe` for several objectives"""
     training_hours: Annotated[Number, Field(gt=0, le=MOST_HOURS)] = TRAINING_HOURS
@@ -338,7 +338,7 @@ class PrunerSpec(Strict):
     """How a probe that is unlikely to become the best is stopped early."""
 
     name: Literal["hyperband_patient", "hyperband", "median", "none"] = "hyperband_patient"
-    """what stops a probe"""
+    """the pruner"""
     patience: PositiveInt = 1
     """iterations in a row that must be far below the best, if `pruner_patience` is not searched"""
     min_resource: PositiveInt = 2
@@ -442,12 +442,12 @@ class StudySpec(Strict):
         """The numbers of nodes on which a trial may run: those of the space, or else all of the job."""
         return self.space[NODES].values if NODES in self.space else (self.slurm.nodes,)
 
-    def devices_of_trial(self, each: int) -> int:
+    def devices_of_trial(self, per_node: int) -> int:
         """Return the devices of a trial where each node has so many: those of the fewest nodes, in any placement.
 
         Raises StudyError where a placement cannot divide them.
         """
-        total = each * min(self.placements)
+        total = per_node * min(self.placements)
         if wrong := [nodes for nodes in self.placements if total % nodes]:
             raise StudyError(f"space.nodes: {wrong[0]} nodes cannot share {total} devices evenly; leave {wrong[0]} out")
         return total

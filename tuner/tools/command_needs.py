@@ -5,14 +5,26 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 TORCH = "torch"
 
 
-def program(words: Sequence[str], env: Mapping[str, str]) -> str | None:
+class Typed(NamedTuple):
+    """A command that a person has typed."""
+
+    words: Sequence[str]
+    """Its words, the program first."""
+    env: Mapping[str, str]
+    """The variables that stand before its words."""
+    script: str
+    """The script of Python that it names; empty where it names none."""
+
+
+def program(typed: Typed) -> str | None:
     """Return the path of the program that a shell would start for a command; None where there is none."""
-    path = env.get("PATH")
-    return shutil.which(words[0], path=path if path and "$" not in path else None)
+    path = typed.env.get("PATH")
+    return shutil.which(typed.words[0], path=path if path and "$" not in path else None)
 
 
 def python_of(started: str | None) -> str | None:
@@ -32,20 +44,20 @@ def imported_modules(script: str) -> tuple[str, ...]:
     What lies beside the script, and what Python itself has, needs no check. A script that this Python cannot read
     imports nothing that is known.
     """
-    named = {TORCH: None}
+    modules = {TORCH: None}
     try:
         tree = ast.parse(Path(script).read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return tuple(named)
+        return tuple(modules)
     for node in tree.body:
         if isinstance(node, ast.Import):
-            named |= dict.fromkeys(alias.name for alias in node.names)
+            modules |= dict.fromkeys(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            named[node.module] = None
+            modules[node.module] = None
     folder = Path(script).parent
-    tops = dict.fromkeys(name.partition(".")[0] for name in named)
+    packages = dict.fromkeys(name.partition(".")[0] for name in modules)
     return tuple(
         name
-        for name in tops
+        for name in packages
         if name not in sys.stdlib_module_names and not any((folder / other).exists() for other in (name, f"{name}.py"))
     )

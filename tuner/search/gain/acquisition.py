@@ -55,7 +55,7 @@ class Acquisition:
         measured = zip(self._measured_places, observed.measured.values(), strict=True)
         self._rivals = [place for place, entry in measured if entry.eligible]
         closed = set(pool.places(observed.closed)) | set(self._measured_places) - set(self._rivals)
-        self._possible = np.ones(len(pool.configs), dtype=bool)
+        self._possible = np.ones(len(pool.configs), dtype=bool)  # to probe, if it fits into the ranges so far
         self._possible[list(closed)] = False
         for values in observed.frontier.by_value(pool.space):
             beyond = [np.array(no_less)[pool.codes[:, at]] for at, no_less in enumerate(values)]
@@ -117,10 +117,11 @@ class Acquisition:
         return expected_gain.Shortfall(expected, max(believed, least, expected))
 
     def _is_brief(self, price: Price) -> bool:
-        """Whether a probe takes so little of the training that the search need not ask whether it pays."""
+        """Return whether a probe takes so little of the training that the search need not ask whether it pays."""
         return self.takes_s(self.best or 0, price) <= 0.01 * self._goal.training_s
 
     def _with_causes(self, reason: str) -> str:
+        """Return a reason to end, with the limits within which it holds, and the choices that never ran."""
         ends = largest_of(self._pool, self.best_config or {})
         limits = [f"within these values, of which {' and '.join(ends)} is the largest"] if ends else []
         if self._pool.is_part:
@@ -258,6 +259,12 @@ class Acquisition:
         return float(self._mean[self.best] - max(others, default=-np.inf)) / self._scale
 
     def _next(self, price: Price) -> int:
+        """Choose the place of the next config within the values so far; at least one may be probed.
+
+        It is the first that applies: the first configs of a search, the best again where its mean is surprising, a
+        value that is new, what a rule of thumb asks for once no series of probes pays, and the largest expected gain
+        per second.
+        """
         if not self._measured_places:
             return self._first()
         gain = np.where(self._open, self._gain / self._costs.seconds(price), -1.0)
@@ -297,6 +304,7 @@ class Acquisition:
         known = codes[self._measured_places]
 
         def new(place: int) -> bool:
+            """Return whether a neighbour has a value that is new, or another rung."""
             at = self._apart(place)
             return at == ladder or codes[place, at] not in known[:, at]
 
@@ -336,7 +344,7 @@ class Acquisition:
         return [bool((alone & changed[:, at]).any()) for at in range(codes.shape[1])]
 
     def _apart(self, neighbour: int) -> int:
-        """Return which parameter of a neighbour differs from the best's."""
+        """Return the column of the parameter in which a neighbour of the best differs from it."""
         return int(np.flatnonzero(self._pool.codes[neighbour] != self._pool.codes[self.best])[0])
 
     @cached_property
@@ -444,10 +452,12 @@ class Acquisition:
         return order[gain[order] > 0.0]
 
     def _first(self) -> int:
+        """Return the place of the config to begin with: see `pool.first`."""
         failed = self._pool.levels.codes(self._observed.failed)
         return first(self._pool, self._open, self._pool.places(self._observed.closed), failed)
 
     def _upward(self) -> int | None:
+        """Return the place of the first config on a high rung, if it has run and nothing has failed; else None."""
         if not self._rivals or self._observed.closed:
             return None
         return upward(self._pool, self._measured_places, self._open & (self._runs >= 0.9))
@@ -470,12 +480,14 @@ class Acquisition:
 
     @cached_property
     def _surrogate(self) -> Surrogate | Mixture:
+        """What the measurements of this case say, averaged with what those of similar cases add where there are any."""
         if self._source is None:
             return self._alone
         return Mixture(self._alone, Surrogate(self._pool.levels, self._readings, self._source))
 
     @cached_property
     def _readings(self) -> Readings:
+        """The measurements that the model learns from: single ones in logarithms, otherwise means of a config."""
         devices, levels = self._observed.newest_devices, self._pool.levels
         if self._in_logarithms:
             return mean_readings(apart(self._measured), devices, levels, logs=True)
@@ -483,19 +495,22 @@ class Acquisition:
 
     @cached_property
     def _predictions(self) -> Prediction:
+        """The expected value of each config, and its standard deviation."""
         return self._surrogate.predict(self._pool.codes)
 
     @property
     def _scale(self) -> float:
-        """What a share of the best is a share of."""
+        """The amount of which shares are given: the best's value, or 1 for logarithms, whose differences are shares."""
         return 1.0 if self._in_logarithms else max(abs(float(self._mean[self.best or 0])), 1e-9)
 
     @property
     def _mean(self) -> Floats:
+        """The expected value of each config."""
         return self._predictions.mean
 
     @cached_property
     def _gain(self) -> Floats:
+        """The expected gain of one more measurement of each config."""
         return self._expected_gain(self._errors, self._runs)
 
     @cached_property

@@ -46,13 +46,13 @@ def built_in(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | 
 
 
 def links_plan(config: Config, slot: Slot) -> ProbePlan:
-    """Decide one run of all-reduces. One session serves all sizes, so that its start is paid once."""
+    """Return the plan of a run of all-reduces. One session serves all sizes, so that its start is paid once."""
     planned = own_plan(sys.executable, ("tuner.trainers.reference.all_reduce",), config, slot, session_key=LINKS)
     return replace(planned, request={"config": dict(config), "iterations": iterations(slot)})
 
 
 def _trainer_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> ProbePlan:
-    """Decide one run of a trainer's case, in a session where the study and the trainer have one."""
+    """Return the plan of a run of a trainer's case, in a session where the study and the trainer have one."""
     warm = trainer.warm_plan(case, config, slot) if slot.limits.warm else None
     return warm or trainer.plan(case, config, slot)
 

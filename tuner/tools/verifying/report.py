@@ -13,8 +13,8 @@ from tuner.tools.verifying.verification import Exit, Findings, Subject
 
 def changed_settings(view: CaseView, identity: Mapping[str, Any]) -> Iterator[str]:
     """Yield which settings differ from those with which a case was measured; `identity` has those of now."""
-    known = view.facts.identity
-    for line in differences(known, dict(identity)) if known else ():
+    stored = view.facts.identity
+    for line in differences(stored, dict(identity)) if stored else ():
         yield f"changed in the study file: {line.strip()}"
 
 
@@ -38,35 +38,35 @@ def report(findings: Findings) -> Iterator[str]:
             f"{SPEEDS[subject.metric]}, by {findings.rounds} runs and {subject.then.readings} of the study"
         )
     if gain := findings.gain:
-        own, then = findings.subjects[0], best.reading.value / findings.subjects[0].reading.value
+        base, gain_in_study = findings.subjects[0], best.reading.value / findings.subjects[0].reading.value
         yield (
-            f"the best makes {with_error(gain.times, gain.error, 3)} times the {SPEEDS[own.metric]} of {own.name}, by "
-            f"{findings.rounds} pairs; in the study {then:.2f} times"
+            f"the best makes {with_error(gain.times, gain.error, 3)} times the {SPEEDS[base.metric]} of {base.name}, "
+            f"by {findings.rounds} pairs; in the study {gain_in_study:.2f} times"
         )
-    last = findings.slowdown(best)
-    yield _verdict(findings, last)
-    power = {slower: last.power(slower, findings.at_least) for slower in (0.03, 0.05, 0.10)}
+    slowdown_of_best = findings.slowdown(best)
+    yield _verdict(findings, slowdown_of_best)
+    power = {slower: slowdown_of_best.power(slower, findings.at_least) for slower in (0.03, 0.05, 0.10)}
     chances = (f"{100 * slower:.0f} %: {100 * chance:.0f} %" for slower, chance in power.items())
     yield f"the chance that such a test sees a slowdown of {', of '.join(chances)}"
 
 
-def _verdict(findings: Findings, last: Slowdown) -> str:
-    """Return the verdict as a sentence; `last` is the slowdown of the best."""
-    *own, best = findings.subjects
+def _verdict(findings: Findings, of_best: Slowdown) -> str:
+    """Return the verdict as a sentence; `of_best` is the slowdown of the best."""
+    *others, best = findings.subjects
     allowed = f"{findings.at_least:g} times its speed in the study"
     match findings.verdict:
-        case Exit.SLOWER if own:
-            is_too = findings.slowdown(own[0]).is_below(findings.at_least)
-            return f"slower: {best.name} is below {allowed}, and {own[0].name} is {'too' if is_too else 'not'}"
+        case Exit.SLOWER if others:
+            is_too = findings.slowdown(others[0]).is_below(findings.at_least)
+            return f"slower: {best.name} is below {allowed}, and {others[0].name} is {'too' if is_too else 'not'}"
         case Exit.SLOWER:
             return f"slower: {best.name} is below {allowed}"
-        case Exit.UNKNOWN if last.is_below(findings.at_least):
+        case Exit.UNKNOWN if of_best.is_below(findings.at_least):
             return (
                 f"unknown: {best.name} is slower, and waited {100 * best.waits:.0f} % of its time for a processor that "
                 "other programs used; verify again on a quiet machine"
             )
         case Exit.UNKNOWN:
-            unseen = 100 * min(last.seen, 1.0)
+            unseen = 100 * min(of_best.visible, 1.0)
             return f"unknown: runs differ so much that {unseen:.0f} % slower may stay unseen; see --minutes"
         case _:
             return f"it holds: {best.name} is not surely below {allowed}"

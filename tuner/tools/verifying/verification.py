@@ -13,7 +13,7 @@ from tuner.probe import SAMPLES_PER_S, Answer, FailureKind, Next, ProbeResult, e
 from tuner.running.job import Budget, Job
 from tuner.running.prober import run_in
 from tuner.search.standing import Standing
-from tuner.search.verdict import settled
+from tuner.search.verdict import next_answer
 from tuner.study import Case, Config, launch_digest
 from tuner.tools.verifying.slowdown import Reading, Slowdown, scatter
 
@@ -35,15 +35,15 @@ class Subject:
 
     name: str
     then: Standing
-    """What the study knows of it."""
+    """What the study knows of the config."""
     metric: str
     """The speed that is compared."""
     results: list[ProbeResult] = field(default_factory=list)
-    """Its runs of now."""
+    """The runs of now."""
 
     @property
     def config(self) -> Config:
-        """Its values, those without effect included."""
+        """The values of the config, those without effect included."""
         return self.then.trials[-1].config
 
     @property
@@ -55,13 +55,13 @@ class Subject:
 
     @property
     def readings(self) -> list[Reading]:
-        """The speeds of its runs of now."""
-        read = ((value(result, self.metric), error(result, self.metric)) for result in self.results)
-        return [Reading(number, spread) for number, spread in read if number]
+        """The speeds of the runs of now."""
+        speeds = ((value(result, self.metric), error(result, self.metric)) for result in self.results)
+        return [Reading(speed, spread) for speed, spread in speeds if speed]
 
     @property
     def waits(self) -> float:
-        """The mean share of the time in which its runs of now waited for a processor that others used."""
+        """The mean share of the time in which the runs of now waited for a processor that others used."""
         shares = [over(max, (device.delayed_mean_pct for device in result.devices)) for result in self.results]
         return min((over(fmean, shares) or 0.0) / 100.0, 0.9)
 
@@ -80,13 +80,13 @@ def subjects(view: CaseView, own: Config | None) -> list[Subject]:
     if metric == SAMPLES_PER_S and not best.samples_per_s:
         raise StudyError(f"the study has no speed of {view.name}'s best, so no slowdown of it can be measured")
     measured = {standing.launch: standing for standing in view.configs if not standing.is_warm}
-    first = measured.get(launch_digest(own)) if own else view.default
+    base = measured.get(launch_digest(own)) if own else view.default
     subject, name = partial(Subject, metric=metric), "your command" if own else "the default"
-    if first is None or (metric == SAMPLES_PER_S and not first.samples_per_s):
+    if base is None or (metric == SAMPLES_PER_S and not base.samples_per_s):
         return [subject(name="the best", then=best)]
-    if first.launch == best.launch:
-        return [subject(name=f"{name} (the best)", then=first)]
-    return [subject(name=name, then=first), subject(name="the best", then=best)]
+    if base.launch == best.launch:
+        return [subject(name=f"{name} (the best)", then=base)]
+    return [subject(name=name, then=base), subject(name="the best", then=best)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,8 +111,8 @@ class Findings:
         """The gain of the best over the own config, of the pairs of runs; None where only one config was measured."""
         if len(self.subjects) < 2:
             return None
-        own, best = (subject.readings for subject in self.subjects)
-        ratios = [fast.value / slow.value for slow, fast in zip(own, best, strict=True)]
+        base, best = (subject.readings for subject in self.subjects)
+        ratios = [fast.value / slow.value for slow, fast in zip(base, best, strict=True)]
         return SpeedGain(fmean(ratios), error_of_mean(ratios, ()))
 
     @property
@@ -124,12 +124,12 @@ class Findings:
             return Exit.SLOWER
         is_explained = slowdown.is_below(self.at_least)
         # a test that would not see even a slowdown 5 % larger than the one that is allowed says nothing (chosen)
-        is_coarse = slowdown.seen > 0.05 and not slowdown.is_above(self.at_least)
+        is_coarse = slowdown.visible > 0.05 and not slowdown.is_above(self.at_least)
         return Exit.UNKNOWN if is_explained or is_coarse else Exit.HOLDS
 
     @property
     def is_fine(self) -> bool:
-        """Whether more runs are not needed."""
+        """Whether more runs of any config are not needed."""
         return all(self.slowdown(subject).is_fine for subject in self.subjects)
 
 
@@ -150,11 +150,11 @@ class Verification:
         findings = Findings(subjects=self.subjects, at_least=at_least)
         taken_s = 0.0
         while findings.rounds * len(self.subjects) < 4 or (
-            not findings.is_fine and self._budget.allows(taken_s / findings.rounds)
+            not findings.is_fine and self._budget.grant(taken_s / findings.rounds)
         ):
             turn = self.subjects if findings.rounds % 2 == 0 else self.subjects[::-1]
             for subject in turn:
-                result = self._measured(subject)
+                result = self._measure(subject)
                 if result is None:
                     return None
                 subject.results.append(result)
@@ -162,7 +162,7 @@ class Verification:
             self._say(f"  round {findings.rounds}: {'; '.join(map(_newest, self.subjects))}")
         return findings
 
-    def _measured(self, subject: Subject) -> ProbeResult | None:
+    def _measure(self, subject: Subject) -> ProbeResult | None:
         """Return the result of one run; None where the user stopped it."""
         bench, spec = self._job.bench, self._job.bench.spec_for(self._case)
         slot = bench.slot(self._case, f"verify/{self._case.name}/{len(subject.results):04d}", subject.config)
@@ -171,7 +171,7 @@ class Verification:
             """Return whether the run goes on: as long as a probe of the study."""
             if self._job.interrupted():
                 return Answer(Next.INTERRUPTED)
-            return settled(so_far, spec.objectives, slot.limits) if so_far else Answer(Next.GO)
+            return next_answer(so_far, spec.objectives, slot.limits) if so_far else Answer(Next.GO)
 
         result = run_in(
             slot, partial(bench.trainer.plan, self._case, subject.config), lambda plan: self._job.probe(plan, stop)

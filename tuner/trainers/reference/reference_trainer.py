@@ -29,7 +29,7 @@ class ReferenceTrainer(base.Trainer):
     def __init__(self, spec: TrainerSpec) -> None:
         """Take the study's `trainer` part. Raises TrainerError for an option it does not know or cannot use."""
         super().__init__(spec)
-        self._options = base.checked(ReferenceOptions, spec)
+        self._options = base.checked_options(ReferenceOptions, spec)
         self._python = base.interpreter(spec.python or sys.executable)
 
     @property
@@ -90,7 +90,7 @@ class ReferenceTrainer(base.Trainer):
         return replace(planned, expected=(out_dir / "model.pt", out_dir / "log.txt"))
 
     def session_key(self, case: Case, config: Config) -> str:
-        """Share a session between the agents and loaders of a rung.
+        """Return what names the session of a rung, which serves all agents and loaders.
 
         Each rung has its own session, so that the memory of a rung does not depend on what another rung left behind.
         """
@@ -124,8 +124,10 @@ class ReferenceTrainer(base.Trainer):
         return replace(planned, base_agent=f"{agent}.default", agent_config=f"{agent}.{variant}")
 
     def _hidden_units(self, slot: Slot) -> int:
+        """Return the width of hidden layers on the devices of a slot."""
         return self._options.hidden_units or own.default_hidden_units(base.device_names(slot.devices)[0])
 
 
 def _num_envs(config: Config) -> int:
+    """Return the environments per device."""
     return base.num_envs(ReferenceTrainer.name, config, usual=1024)

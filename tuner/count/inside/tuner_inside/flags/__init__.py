@@ -1,7 +1,7 @@
 """Tells which flags the script has parsed from its command line, and which values are in force.
 
-Each parser stays as it is until the script itself has imported it. What a parser gets that is not the command line, or
-what an earlier parse left of it, holds none of the script's flags.
+Each parser stays as it is until the script itself has imported it. Only a parse of the command line counts, or of what
+an earlier parse has left of it.
 """
 
 from tuner_inside.files import argv_is_read, is_spawned
