@@ -156,7 +156,7 @@ class ParameterSpec(Strict):
     choices: tuple[Scalar, ...] | None = Field(default=None, min_length=1, max_length=MOST_VALUES)
     """numbers, words, or `[false, true]`"""
     grow: PositiveInt | None = None
-    """of `choices`: while the largest one is the best, its double is added, up to this number"""
+    """of `choices`: while the largest one leads by more than 1 %, its double is added, up to this number"""
     range: tuple[Limit, Limit] | None = None
     """the first and the last number"""
     step: Annotated[Limit, Field(gt=0)] | None = None
