@@ -298,10 +298,8 @@ class ParameterSpec(Strict):
         kind = "choices" if self.ladder is None else "ladder"
         return ParameterSpec.model_validate({kind: tuple(values), "when": self.when})
 
-    def parameter(self, name: str, *, is_ladder: bool | None = None) -> Parameter:
-        """Return the parameter in the form that the search uses. `is_ladder`: see `Parameter.is_ladder`."""
-        if is_ladder is None:
-            is_ladder = self.ladder is not None or name == LADDER
+    def parameter(self, name: str, *, is_ladder: bool) -> Parameter:
+        """Return the parameter in the form that the search uses; `is_ladder`: whether the values are the rungs."""
         auto_bounds = (self.min, self.max) if self.ladder == AUTO else None
         return Parameter(
             name=name,
