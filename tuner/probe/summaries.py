@@ -180,8 +180,8 @@ def rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, 
     `samples` are sorted by time; `from_s` is the first mark. A rise below `RISE` is joined with the next rise. Of many
     rises, only every second, third and so on is kept, so that at most about 400 are left.
     """
-    found: list[tuple[float, float]] = []
-    largest, largest_found, last_s = 0.0, 0.0, from_s
+    kept: list[tuple[float, float]] = []
+    largest, largest_kept, last_s = 0.0, 0.0, from_s
     for sample in samples:
         if sample.mem_used_mib is None:
             continue
@@ -189,14 +189,14 @@ def rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, 
         largest = max(largest, sample.mem_used_mib, sample.mem_peak_mib or 0.0)
         if sample.t_s <= from_s:
             continue
-        if not found:
-            largest_found = before or largest
-            found.append((0.0, largest_found))
-        if largest > largest_found + RISE * (sample.mem_total_mib or 0.0):
-            largest_found = largest
-            found.append((sample.t_s - from_s, largest))
-    step = max(1, math.ceil(len(found) / 400))
-    return (*found[:1], *found[1::step], (last_s - from_s, largest)) if found else ()
+        if not kept:
+            largest_kept = before or largest
+            kept.append((0.0, largest_kept))
+        if largest > largest_kept + RISE * (sample.mem_total_mib or 0.0):
+            largest_kept = largest
+            kept.append((sample.t_s - from_s, largest))
+    step = max(1, math.ceil(len(kept) / 400))
+    return (*kept[:1], *kept[1::step], (last_s - from_s, largest)) if kept else ()
 
 
 def memory_parts(samples: Iterable[DeviceSample], from_s: float, until_s: float) -> list[list[float]]:

@@ -31,7 +31,7 @@ COUNTS = ("steps", "rows", "forwards", "backwards", "joint", "again", "repeats",
 """
 
 
-class Tally(calls.Watcher):
+class Tally(calls.CallWatcher):
     """What the module of one optimizer has taken so far, and how often the optimizer has stepped."""
 
     def __init__(self, optimizer):
@@ -191,7 +191,7 @@ class Tally(calls.Watcher):
         loaders.after_step()
 
 
-class Inner(calls.Watcher):
+class Inner(calls.CallWatcher):
     """Watches an inner module that says which dimension of its input is that of the samples."""
 
     def __init__(self, module):
