@@ -150,7 +150,8 @@ class Tally(calls.CallWatcher):
         An inner module may have said that they are the second dimension.
         """
         parts = tuple(inputs.values()) if isinstance(inputs, dict) and len(inputs) == 1 else inputs
-        count = samples(parts) if isinstance(parts, dict) else samples(parts[0]) or samples(parts)
+        # of several positional inputs the first one counts, unless only all together are the samples
+        count = samples(parts) if isinstance(parts, dict) else (samples(parts[0]) or samples(parts))
         has_second = tensor is not None and tensor.dim() > 1
         if self.inner is not None and self.inner.batch:
             batch, self.inner = self.inner.batch, None

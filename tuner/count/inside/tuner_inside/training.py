@@ -170,7 +170,7 @@ def _note_loss(tensors, grad_tensors):
 
 
 def watch_backward(before):
-    """Let the function `before` be called for each backward pass, before its step is worked through."""
+    """Note each backward pass: `before` is called for it when the notes are worked through."""
     backward_note = (before,)
 
     @guarded("losses")
