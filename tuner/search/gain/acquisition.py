@@ -12,14 +12,7 @@ from tuner.search.gain import expected_gain
 from tuner.search.gain.costs import Costs
 from tuner.search.gain.expected_gain import WITHIN
 from tuner.search.gain.pool import Codes, Pool, beyond_ends, ends_so_far, first, largest_of, upward, within_ends
-from tuner.search.gain.readings import (
-    Readings,
-    have_logarithms,
-    in_logarithms,
-    mean_readings,
-    one_by_one,
-    single_errors,
-)
+from tuner.search.gain.readings import Readings, have_logarithms, in_logarithms, mean_readings, single_errors, singles
 from tuner.search.gain.surrogate import Mixture, Surrogate
 from tuner.search.observed import Observed
 from tuner.search.resource_model import Floats, Prediction
@@ -35,7 +28,7 @@ ENOUGH = 60
 """The number of measured configs after which a search ends although its predictions are rough."""
 STEEP = math.log(1.3)
 """A step that gains more than this share is steep: what lies beyond is probed at once."""
-MOST_SECOND_READINGS = 6
+MOST_REPEATS = 6
 """The most second readings of configs that a rule of thumb may ask for."""
 _RIVALS = 60
 
@@ -154,7 +147,7 @@ class Acquisition:
         return must_see or self._needs_repeat or self._doubted is not None
 
     @property
-    def _second_readings(self) -> int:
+    def _repeats(self) -> int:
         """The number of readings of configs that had been measured before."""
         return sum(len(entry.values) - 1 for entry in self._measured)
 
@@ -166,7 +159,7 @@ class Acquisition:
         """
         if self._needs_repeat:
             return self.best
-        return None if self._is_off and self._second_readings > len(self._measured_places) // 4 else self._doubted
+        return None if self._is_off and self._repeats > len(self._measured_places) // 4 else self._doubted
 
     @cached_property
     def _doubted(self) -> int | None:
@@ -180,7 +173,7 @@ class Acquisition:
         Algorithms for Best-Arm Identification", 2020, calls this top-two sampling).
         """
         order = sorted((place for place in self._rivals if self._open[place]), key=lambda place: -self._mean[place])
-        is_known = self._readings.error < 0.02 * self._scale or self._second_readings >= MOST_SECOND_READINGS
+        is_known = self._readings.error < 0.02 * self._scale or self._repeats >= MOST_REPEATS
         if self.best is None or len(order) < 2 or order[0] != self.best or is_known:
             return None
         places = np.array(order[:_RIVALS])
@@ -224,7 +217,7 @@ class Acquisition:
         """The probes until the search ends, as far as its predictions tell now; None while no config has run."""
         if self.best is None:
             return None
-        unseen = (2 - len(ran) - len(failures) for _, _, ran, failures in self._values_of_short_parameters())
+        unseen = (2 - len(ran) - len(failures) for _, _, ran, failures in self._few_values())
         left = expected_gain.probes_left(self._threat, sum(max(0, times) for times in unseen))
         return max(left, ENOUGH - len(self._measured_places)) if self._is_rough else left
 
@@ -261,7 +254,7 @@ class Acquisition:
 
     def _lead(self, neighbour: int) -> float:
         """Return by which share the best is ahead of all configs with another value of what a neighbour changes."""
-        column, codes = self._changed_column(neighbour), self._pool.codes
+        column, codes = self._column(neighbour), self._pool.codes
         others = [self._mean[place] for place in self._rivals if codes[place, column] != codes[self.best, column]]
         return float(self._mean[self.best] - max(others, default=-np.inf)) / self._scale
 
@@ -281,11 +274,9 @@ class Acquisition:
         if self._needs_repeat and self._is_surprising:
             return self.best
         if self._untried:
-            neighbour = min(
-                self._untried,
-                key=lambda place: (self._changed_little[at := self._changed_column(place)], at, -gain[place]),
-            )
-            return max(self._neighbour_and_beyond(neighbour), key=lambda place: gain[place])
+            columns = {place: self._column(place) for place in self._untried}
+            neighbour = min(columns, key=lambda place: (self._is_flat[columns[place]], columns[place], -gain[place]))
+            return max(self._with_beyond(neighbour), key=lambda place: gain[place])
         by_rule = self._to_repeat if self._rarely_tried is None else self._rarely_tried
         if by_rule is not None and not self._prospect(price).pays:
             return by_rule
@@ -315,18 +306,18 @@ class Acquisition:
 
         def new(place: int) -> bool:
             """Return whether a neighbour has a value that is new, or another rung."""
-            column = self._changed_column(place)
+            column = self._column(place)
             return column == ladder or codes[place, column] not in known[:, column]
 
         neighbours = (place for place in self._pool.neighbours(self.best) if place not in self._measured_places)
         return [place for place in neighbours if self._open[place] and self._runs[place] > LIKELY and new(place)]
 
-    def _neighbour_and_beyond(self, neighbour: int) -> list[int]:
+    def _with_beyond(self, neighbour: int) -> list[int]:
         """Return a neighbour of the best and, after a step by the factor 1.3, what lies beyond and may run.
 
         Where each doubling of a batch has nearly doubled the speed, the next probe may so leave doublings out.
         """
-        codes, best, column = self._pool.codes, self.best or 0, self._changed_column(neighbour)
+        codes, best, column = self._pool.codes, self.best or 0, self._column(neighbour)
         values = self._pool.space.parameters[column].values
         if any(isinstance(value, str) for value in values):
             return [neighbour]
@@ -341,7 +332,7 @@ class Acquisition:
         return [neighbour, *np.flatnonzero(beyond).tolist()]
 
     @cached_property
-    def _changed_little(self) -> list[bool]:
+    def _is_flat(self) -> list[bool]:
         """Whether the value of the best has changed little where one parameter alone changed, for each parameter.
 
         It changed little where the difference is below `WITHIN`, or below its standard error.
@@ -353,7 +344,7 @@ class Acquisition:
         by_one = is_close & (changed.sum(axis=1) == 1)
         return [bool((by_one & changed[:, column]).any()) for column in range(codes.shape[1])]
 
-    def _changed_column(self, neighbour: int) -> int:
+    def _column(self, neighbour: int) -> int:
         """Return the column of the parameter in which a neighbour of the best differs from it."""
         return int(np.flatnonzero(self._pool.codes[neighbour] != self._pool.codes[self.best])[0])
 
@@ -369,7 +360,7 @@ class Acquisition:
             return None
         codes, known = self._pool.codes, self._pool.codes[self._measured_places]
         rare = np.zeros(len(codes))  # how many rare choices each config has
-        for column, value, ran, failures in self._values_of_short_parameters():
+        for column, value, ran, failures in self._few_values():
             if len(ran) + len(failures) < 2:
                 rare += codes[:, column] == value
             elif not len(ran):
@@ -383,7 +374,7 @@ class Acquisition:
         promise = mean + deviation + np.log(np.maximum(self._costs.runs, TRIFLE)) + 0.1 * rare
         return int(np.where(possible, promise, -np.inf).argmax()) if possible.any() else None
 
-    def _values_of_short_parameters(self) -> Iterator[tuple[int, int, Codes, Codes]]:
+    def _few_values(self) -> Iterator[tuple[int, int, Codes, Codes]]:
         """Yield each value of each parameter with at most four values.
 
         Each comes as the column of the parameter, the code of the value, the configs that ran with it and that failed.
@@ -482,10 +473,8 @@ class Acquisition:
         certainty about the best, as the LUCB rule does (Kalyanakrishnan et al. 2012).
         """
         challenger = int(np.where(self._open, self._threat, -1.0).argmax())
-        return max(
-            (place for place in (challenger, best) if self._open[place]),
-            key=lambda place: self._predictions.deviation[place],
-        )
+        places = [place for place in (challenger, best) if self._open[place]]
+        return max(places, key=lambda place: self._predictions.deviation[place])
 
     @cached_property
     def _alone(self) -> Surrogate:
@@ -504,7 +493,7 @@ class Acquisition:
         """The measurements that the model learns from: single ones in logarithms, otherwise means of a config."""
         devices, levels = self._observed.newest_devices, self._pool.levels
         if self._in_logarithms:
-            return mean_readings(one_by_one(self._measured), devices, levels, logs=True)
+            return mean_readings(singles(self._measured), devices, levels, logs=True)
         return mean_readings(self._measured, devices, levels)
 
     @cached_property

@@ -68,7 +68,7 @@ def in_logarithms(entry: Measured) -> Measured:
     return replace(entry, values=values)
 
 
-def one_by_one(measured: Iterable[Measured]) -> list[Measured]:
+def singles(measured: Iterable[Measured]) -> list[Measured]:
     """Return an entry for each single measurement."""
     return [replace(entry, values=[value]) for entry in measured for value in entry.values]
 
