@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.devices.found import spare_cards
-from tuner.devices.power import check_power
-from tuner.devices.rapl import COUNTERS
+from tuner.devices.power import COUNTERS, check_power
 from tuner.drafting.making import Wanted, made_study
 from tuner.drafting.outcome import Told, told
 from tuner.errors import StudyError
@@ -143,8 +142,8 @@ class Result:
 
         It is that of the whole training where the pauses of both are known, otherwise that of the steps.
         """
-        found = gain(self.study.cases[0]) if self.study.cases else None
-        return SpeedGain(found.times, found.error) if found and found.times else None
+        of_best = gain(self.study.cases[0]) if self.study.cases else None
+        return SpeedGain(of_best.times, of_best.error) if of_best and of_best.times else None
 
     def trials(self) -> "pd.DataFrame":
         """Return a row per trial, with the columns of `trials.tsv`."""

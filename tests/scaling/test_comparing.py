@@ -7,10 +7,10 @@ import pytest
 from tests_scaling import point, results
 
 from tuner.errors import TunerError
+from tuner.probe import Quantity
 from tuner.study import Prices, price_of_all, read_prices
 from tuner.tools.scaling.comparing import all_rows, number, recommendation
 from tuner.tools.scaling.results import Results
-from tuner.tools.scaling.scaling_table import Quantity
 
 BOTH = (0, 1)
 PAIR = results(

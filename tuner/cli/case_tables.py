@@ -8,18 +8,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Column, Table
 
-from tuner.export import (
-    CaseSummary,
-    CaseView,
-    ConfigRow,
-    Row,
-    StudyReader,
-    front_row,
-    gain_text,
-    in_words,
-    trials,
-    with_error,
-)
+from tuner import export
 
 
 def print_tables(console: Console, *tables: Table) -> None:
@@ -79,23 +68,23 @@ def _named(column: Column) -> Iterator[str]:
     return (f"{name}{cell}" if cell else "" for cell in map(str, column.cells))
 
 
-def summary_table(rows: Iterable[CaseSummary]) -> Table:
+def summary_table(rows: Iterable[export.CaseSummary]) -> Table:
     """Return a table with one row per case, and one more where another config is faster with the same training."""
     shown = list(rows)
     best = " ".join(["best", *dict.fromkeys(row.objective for row in shown)])
     table = Table("case", "status", best, "config", "samples/s", "trial", "trials", "gain")
     for row in shown:
         cells = _best_cells(row.best) if row.best else [""] * 4
-        table.add_row(row.case, row.status, *cells, trials(row), gain_text(row))
+        table.add_row(row.case, row.status, *cells, export.trials(row), export.gain_text(row))
         if row.fastest:
             table.add_row(f"{row.case}, fastest", "trains as default", *_best_cells(row.fastest), "", "")
     return table
 
 
-def _best_cells(best: ConfigRow) -> list[str]:
-    value = with_error(best.value, best.error) + (f" (mean of {best.readings})" if best.readings > 1 else "")
+def _best_cells(best: export.ConfigRow) -> list[str]:
+    value = export.with_error(best.value, best.error) + (f" (mean of {best.readings})" if best.readings > 1 else "")
     speed = "" if best.samples_per_s is None else f"{best.samples_per_s:.0f}"
-    return [value, in_words(best.config, best.total_batch), speed, f"#{best.trial}"]
+    return [value, export.in_words(best.config, best.total_batch), speed, f"#{best.trial}"]
 
 
 _HEADS = {
@@ -111,17 +100,17 @@ _HEADS = {
 """The columns of `pareto.tsv` that follow the objectives → their headings."""
 
 
-def front_tables(study: StudyReader) -> Iterator[Table]:
+def front_tables(study: export.StudyReader) -> Iterator[Table]:
     """Return a table of each case's front, sorted by the first objective, the highest value first."""
     return (_front_table(case) for case in study.cases if case.front)
 
 
-def front_rows(case: CaseView) -> list[Row]:
+def front_rows(case: export.CaseView) -> list[export.Row]:
     """Return the rows of `pareto.tsv` for one case, the highest value of the first objective first."""
-    return [front_row(case, member) for member in case.front]
+    return [export.front_row(case, member) for member in case.front]
 
 
-def _front_table(case: CaseView) -> Table:
+def _front_table(case: export.CaseView) -> Table:
     """Return a table of a case's Pareto front, with the columns that have a value."""
     rows = front_rows(case)
     columns = [column for column in dict.fromkeys([*case.objectives, *_HEADS]) if _is_shown(column, rows)]
@@ -129,12 +118,14 @@ def _front_table(case: CaseView) -> Table:
     table = Table("trial", "config", *heads, title=f"{case.name}: Pareto front", title_justify="left")
     for member, row in zip(case.front, rows, strict=True):
         table.add_row(
-            f"#{member.trial}", in_words(member.trials[-1].config), *(_cell(row.get(column)) for column in columns)
+            f"#{member.trial}",
+            export.in_words(member.trials[-1].config),
+            *(_cell(row.get(column)) for column in columns),
         )
     return table
 
 
-def _is_shown(column: str, rows: Iterable[Row]) -> bool:
+def _is_shown(column: str, rows: Iterable[export.Row]) -> bool:
     """Return whether a column has a value in any row. A count of one measurement does not matter as a value."""
     empty = {None, "", 1} if column == "readings" else {None, ""}
     return any(row.get(column) not in empty for row in rows)

@@ -102,8 +102,6 @@ _PANELS = {
 """The groups of a command's options → the parameters in them; the others stand under "Options"."""
 _OF_RESULTS = ("status", "report", "plan", "export", "dashboard", "soak", "failed", "told", "verify", "race")
 """The commands about a study that has results, which take the only such study where none is named."""
-_OF_REPLAYS = ("status", "report", "export", "dashboard")
-"""The commands that show the results of a replay, too."""
 _FORMER = {
     "race": {"--case": "--cases", "--hours": "--train-hours"},
     "soak": {"--hours": "--train-hours"},
@@ -186,9 +184,9 @@ def _with_its_study(command: str, function: Callable[..., object], /, **options:
     study, runs = options["study"], options["runs"]
     names_any_study = command == "diagnose" and options["storage"]  # it tells what a database has instead
     if (study or command in _OF_RESULTS) and not names_any_study:
-        from tuner.cli.named_studies import findable, only_study  # noqa: PLC0415 - `tuner --help` needs no study
+        from tuner.cli.options import findable, only_study  # noqa: PLC0415 - `tuner --help` needs no study
 
-        replays = command in _OF_REPLAYS
+        replays = command in {"status", "report", "export", "dashboard"}  # they show the results of a replay, too
         if study is None and options["storage"]:
             raise StudyError("name a --study: what lies in runs/ says nothing of the studies in a --storage")
         if study is None:
@@ -203,7 +201,7 @@ def with_present_names(command: str, words: Sequence[str]) -> list[str]:
     former = _FORMER.get(command, {})
     ours = list(words[: words.index("--")] if "--" in words else words)
     present = (word.partition("=") for word in ours)
-    return ["".join((former.get(name, name), *rest)) for name, *rest in present] + list(words[len(ours) :])
+    return ["".join((former.get(name, name), *values)) for name, *values in present] + list(words[len(ours) :])
 
 
 class Commands(TyperGroup):

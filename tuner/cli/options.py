@@ -16,11 +16,10 @@ from pydantic_core import to_jsonable_python
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from tuner.cli.named_studies import is_replay
 from tuner.errors import StudyError
 from tuner.export import has_study, printable
 from tuner.records.urls import DATABASE, REPLAYED, database_url
-from tuner.study import RETIRED, StudySpec, load, names, stands_in, without_effect
+from tuner.study import RETIRED, StudySpec, is_known, load, names, stands_in, without_effect
 
 Text = TypeVar("Text", str, list[str])
 Answer = TypeVar("Answer")
@@ -100,9 +99,9 @@ TABLES = "tables"
 """The folder of a study's recorded tables, inside the study's own folder."""
 
 
-def load_shown(console: Console, study: str) -> StudySpec:
+def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudySpec:
     """Return a study, after printing what stands in for it and which keys have no effect. Raises StudyError."""
-    spec = load(study)
+    spec = load(study, to_show=to_show)
     for line in stand_in(spec, study):
         console.print(line)
     return spec
@@ -126,11 +125,7 @@ def open_shown(console: Console, study: str, storage: str | None, runs: Path, fi
     if is_replay(study, runs):
         spec, folder = load(study.removesuffix(REPLAYED), fall_back=False, to_show=True), (runs / study).resolve()
         return ShownStudy(spec, folder, database_url(storage, folder, file))
-    spec = _with_database(study, storage, runs)
-    if spec is None:
-        spec = load(study, to_show=True)
-        for line in stand_in(spec, study):
-            console.print(line)
+    spec = _with_database(study, storage, runs) or load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
     return ShownStudy(spec, folder, database_url(storage, folder, file))
 
@@ -283,3 +278,52 @@ def fall_silent(*streams: TextIO) -> None:
     for stream in streams:
         os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+STUDY_FILE = "study.yaml"
+"""The study file in a folder of results, where no other file has the study."""
+
+
+def with_results(runs: Path, *, replays: bool = True) -> list[str]:
+    """Return the names of the folders with results, sorted; those of replays only where they are asked for."""
+    folders = sorted(path.parent.name for path in runs.glob(f"*/{DATABASE}"))
+    return [name for name in folders if replays or not is_replay(name, runs)]
+
+
+def only_study(runs: Path, *, replays: bool) -> str:
+    """Return the name of the only folder with results. Raises StudyError where there is none, or more than one."""
+    match with_results(runs, replays=replays):
+        case [only]:
+            return only
+        case []:
+            raise StudyError(f"{runs}/ has no results yet; run `tuner optimize`, or name a --study")
+        case several:
+            raise StudyError(f"{runs}/ has results of {len(several)} studies; name one: --study {' or '.join(several)}")
+
+
+def findable(study: str, runs: Path, *, replays: bool) -> str:
+    """Return the name or the file by which a study is loaded; that of a replay's folder stays.
+
+    `study` is a study's name, the path of its file, or the name of a folder of results. Raises StudyError for any other
+    name, and for a replay where `replays` are of no use.
+    """
+    if study.endswith((".yaml", ".yml")) or is_known(study):
+        return study
+    if (file := runs / study / STUDY_FILE).is_file():
+        return str(file)
+    if is_replay(study, runs):
+        if replays:
+            return study
+        raise StudyError(f"{study} is a replay, without a trainer; name the study, {study.removesuffix(REPLAYED)}")
+    if (runs / study / DATABASE).is_file():
+        raise StudyError(f"{runs / study} has results, but no study file; give the path of the study's .yaml file")
+    here = ", ".join(with_results(runs)) or "none"
+    raise StudyError(
+        f"no study is called {study!r}; with results in {runs}/: {here}; in studies/ and with tuner: "
+        f"{', '.join(names())}; or give a path to a .yaml file"
+    )
+
+
+def is_replay(study: str, runs: Path) -> bool:
+    """Return whether a name is that of a folder with the results of a replay, which has no study file."""
+    return study.endswith(REPLAYED) and not is_known(study) and (runs / study / DATABASE).is_file()

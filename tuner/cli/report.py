@@ -57,8 +57,7 @@ def _serve(
     console: Console, url: str, port: int, facts_of: Callable[[StudyReader], StudyFacts], lines: Lines, study: str
 ) -> NoReturn:
     """Serve the report of a study, which follows it, until Ctrl-C."""
-    from tuner.report.live import live_page  # noqa: PLC0415 - only a served page needs it
-    from tuner.report.page import render  # noqa: PLC0415 - as below
+    from tuner.report.page import live_page, render  # noqa: PLC0415 - as below
 
     def page(reader: StudyReader, version: str) -> str:
         facts = facts_of(reader)
@@ -146,10 +145,7 @@ def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: 
 
 
 def dashboard(
-    study: options.Study,
-    storage: options.Storage = None,
-    port: Port = 8080,
-    runs: options.Runs = options.RUNS,
+    study: options.Study, storage: options.Storage = None, port: Port = 8080, runs: options.Runs = options.RUNS
 ) -> None:
     """Serve optuna-dashboard on a study, to this machine only, until Ctrl-C."""
     console = options.open_console()

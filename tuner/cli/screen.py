@@ -27,7 +27,8 @@ def line(event: events.Event) -> Line | None:
     style = ""
     match event:
         case events.ProbeEnded():
-            text, style = f"  {_trial(event)}", _style(event)
+            usual = {OK: "green", PRUNED: "yellow"}
+            text, style = f"  {_trial(event)}", "bold green" if event.leads else usual.get(event.status, "red")
         case events.CaseStarted():
             text, style = f"case {event.case}: {_begun(event)}", "bold"
         case events.CalibrationStarted():
@@ -45,12 +46,6 @@ def line(event: events.Event) -> Line | None:
         case _:
             return None
     return text, style
-
-
-def _style(event: events.ProbeEnded) -> str:
-    """Return the style of a trial's line: that of the best so far, of a value, of a stopped probe, or of a failure."""
-    usual = {OK: "green", PRUNED: "yellow"}
-    return "bold green" if event.leads else usual.get(event.status, "red")
 
 
 def _begun(event: events.CaseStarted) -> str:

@@ -26,16 +26,6 @@ from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
 from tuner.study import SlurmSpec, StudySpec
 
-WARNING_S = 90
-"""The seconds before a job's time limit at which its worker ends the running probe and reports the trial.
-
-A job of a few minutes hears of its end a quarter of its time before. SLURM may send the signal a minute early
-(sbatch(1), --signal).
-"""
-_ON_THE_FIRST_NODE = ["--overlap", "--nodes=1", "--ntasks=1"]
-"""The options of `srun` for a worker whose probes run on all nodes of its job, in steps of their own."""
-_LOCAL = {None, "", "localhost", "127.0.0.1", "::1"}
-
 
 @dataclass(frozen=True, slots=True)
 class RunInJob:
@@ -78,7 +68,7 @@ def queue_s(described: str) -> float | None:
     """Return how long a job has waited to start, from what `scontrol` says of it; None where it does not say so."""
     times = (re.search(rf"\b{name}=(\S+)", described) for name in ("SubmitTime", "StartTime"))
     try:
-        submitted, started = (datetime.fromisoformat(found[1] if found else "") for found in times)
+        submitted, started = (datetime.fromisoformat(match[1] if match else "") for match in times)
     except ValueError:
         return None
     return (started - submitted).total_seconds()
@@ -136,9 +126,9 @@ def submit(
         job_name=f"tuner-{spec.name}",
         time=spec.slurm.time_min,
         setup=list(spec.slurm.setup),
-        signal_delay_s=min(WARNING_S, spec.slurm.time_min * MINUTE_S // 4),
+        signal_delay_s=min(90, spec.slurm.time_min * MINUTE_S // 4),  # it may come a minute early (sbatch(1), --signal)
         stderr_to_stdout=True,
-        srun_args=_ON_THE_FIRST_NODE if spec.slurm.nodes > 1 else [],
+        srun_args=["--overlap", "--nodes=1", "--ntasks=1"] if spec.slurm.nodes > 1 else [],  # probes have own steps
         additional_parameters={**asked, **({"requeue": True} if spec.slurm.requeue else {})},
     )
     jobs: list[str] = []
@@ -157,7 +147,7 @@ def submit(
 def _check_reach(url: str, slurm: SlurmSpec) -> None:
     """Raise StoreError where jobs may run on several nodes and only this host reaches the database."""
     parsed = make_url(url)
-    if parsed.get_backend_name() != "sqlite" and parsed.host not in _LOCAL:
+    if parsed.get_backend_name() != "sqlite" and parsed.host not in {None, "", "localhost", "127.0.0.1", "::1"}:
         return
     where = ["--partition", slurm.partition] if slurm.partition else []
     nodes = sum(int(line) for line in ask_slurm("sinfo", "--noheader", "--format=%D", *where).split())

@@ -1,4 +1,4 @@
-"""Ranks on the CPU: which share of the machine's processors they and others use, within the limits of cgroups."""
+"""Ranks on the CPU: the processors that they and others use, and how long they wait for them."""
 
 import heapq
 import math
@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import psutil
 
-from tuner.devices.delays import Delays, ThreadTimes, thread_times
-from tuner.devices.rapl import Rapl
+from tuner.devices.power import Rapl
 from tuner.probe import Device, DeviceSample, mib
 
 
@@ -80,8 +79,7 @@ class CpuTime:
         return self.own_s + self.reaped_s
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProcessUsage:
+class ProcessUsage(NamedTuple):
     """How much CPU time one process of the trainer's tree has used at one moment."""
 
     pid: int
@@ -130,7 +128,7 @@ def spent_s(before: Times, after: Times) -> float:
     return own_s + max(0.0, of_ended_children_s - counted_before_s)
 
 
-class Memory(NamedTuple):
+class ProcessMemory(NamedTuple):
     """The memory of a process in MiB."""
 
     now_mib: float | None = None
@@ -152,7 +150,7 @@ class DataPeak:
     gaps_mib: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=10))
     """Data less resident, and data less mapped memory, in the last readings: a start maps libraries, and they stay."""
 
-    def read(self, data_mib: float, resident: Memory, mapped: Memory) -> float:
+    def read(self, data_mib: float, resident: ProcessMemory, mapped: ProcessMemory) -> float:
         """Return the peak in MiB with a new reading of data, resident and mapped memory."""
         resident_peak_mib, mapped_peak_mib = resident.peak_mib or 0.0, mapped.peak_mib or 0.0
         # the least that data has lately exceeded each of the two by holds for their peaks, too
@@ -169,7 +167,7 @@ Peaks = dict[int, DataPeak]
 """The peak of each process, by pid."""
 
 
-def data_memory(pid: int, peaks: Peaks, root: Path = Path("/")) -> Memory | None:
+def data_memory(pid: int, peaks: Peaks, root: Path = Path("/")) -> ProcessMemory | None:
     """Return the memory of a process as RLIMIT_DATA counts it; None when it has ended.
 
     The kernel keeps no peak of it, but those of resident and of mapped memory (proc(5), /proc/PID/status).
@@ -178,9 +176,12 @@ def data_memory(pid: int, peaks: Peaks, root: Path = Path("/")) -> Memory | None
         status = (root / f"proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
         rows = dict(line.split(":", 1) for line in status.splitlines() if line.startswith("Vm"))
         sizes = {name: int(text.split()[0]) / 1024 for name, text in rows.items()}
-        resident, mapped = Memory(sizes["VmRSS"], sizes["VmHWM"]), Memory(sizes["VmSize"], sizes["VmPeak"])
+        resident, mapped = (
+            ProcessMemory(sizes["VmRSS"], sizes["VmHWM"]),
+            ProcessMemory(sizes["VmSize"], sizes["VmPeak"]),
+        )
         peak = peaks.setdefault(pid, DataPeak())
-        return Memory(sizes["VmData"], peak.read(sizes["VmData"], resident, mapped))
+        return ProcessMemory(sizes["VmData"], peak.read(sizes["VmData"], resident, mapped))
     return None
 
 
@@ -281,10 +282,7 @@ def _usage(process: psutil.Process) -> ProcessUsage | None:
     """Return how much CPU time a process has used; None when it has ended."""
     with suppress(psutil.Error), process.oneshot():
         return ProcessUsage(
-            pid=process.pid,
-            parent=process.ppid(),
-            created_s=process.create_time(),
-            cpu_s=_cpu_time(process).total_s,
+            pid=process.pid, parent=process.ppid(), created_s=process.create_time(), cpu_s=_cpu_time(process).total_s
         )
     return None
 
@@ -292,6 +290,73 @@ def _usage(process: psutil.Process) -> ProcessUsage | None:
 def _cpu_time(process: psutil.Process) -> CpuTime:
     times = process.cpu_times()
     return CpuTime(own_s=times.user + times.system, reaped_s=times.children_user + times.children_system)
+
+
+class ThreadTimes(NamedTuple):
+    """What a thread has done so far, in seconds."""
+
+    ran_s: float = 0.0
+    waited_s: float = 0.0
+    """The time in which it could have run, and no processor was free."""
+
+
+def thread_times(pid: int, root: Path = Path("/")) -> dict[str, ThreadTimes]:
+    """Return the times of a process's threads (Documentation/scheduler/sched-stats); empty where they are unknown."""
+    threads: dict[str, ThreadTimes] = {}
+    with suppress(OSError):
+        for folder in (root / f"proc/{pid}/task").iterdir():
+            with suppress(OSError, ValueError):
+                ran, waited, _ = (folder / "schedstat").read_text(encoding="utf-8").split()
+                threads[folder.name] = ThreadTimes(int(ran) / 1e9, int(waited) / 1e9)
+    return threads
+
+
+class Delays:
+    """Measures how long others make the ranks of a training wait for a processor."""
+
+    def __init__(self, read: Callable[[int], Mapping[str, ThreadTimes]] = thread_times) -> None:
+        """`read` returns the times of a process's threads."""
+        self._read = read
+        self._before: tuple[float, dict[int, Mapping[str, ThreadTimes]]] = -math.inf, {}
+        self._own_s = self._others_s = 0.0
+        self._shares: dict[int, float] = {}
+
+    def shares_pct(
+        self, t_s: float, owners: Mapping[int, int], *, own_s: float, others_s: float | None
+    ) -> Mapping[int, float]:
+        """Return the percentage of the time in which others made each rank wait, as of the last whole second.
+
+        Of a rank's threads, that with the longest wait counts. Threads wait for each other, too: others cause the share
+        that they have of the time that all but the thread itself used.
+
+        Args:
+            t_s: the time now.
+            owners: process → the rank that it works for.
+            own_s: the processors' time that all processes of the training used since the last call.
+            others_s: that of all other programs; None where it is unknown.
+        """
+        before_s, before = self._before
+        self._own_s, self._others_s = self._own_s + own_s, self._others_s + max(0.0, others_s or 0.0)
+        if t_s - before_s < 1.0:  # second: reading 31 threads takes half a millisecond
+            return self._shares
+        now = {pid: self._read(pid) for pid in owners}
+        shares: dict[int, float] = {}
+        for pid in now.keys() & before.keys() if others_s is not None else ():
+            waits = (
+                _caused_s(before[pid].get(name, ThreadTimes()), times, self._own_s, self._others_s)
+                for name, times in now[pid].items()
+            )
+            # clocks that are read one after the other may show more than there is
+            share_pct = 100.0 * max(waits, default=0.0) / (t_s - before_s)
+            shares[owners[pid]] = max(min(99.0, share_pct), shares.get(owners[pid], 0.0))
+        self._before, self._shares, self._own_s, self._others_s = (t_s, now), shares, 0.0, 0.0
+        return shares
+
+
+def _caused_s(then: ThreadTimes, now: ThreadTimes, own_s: float, others_s: float) -> float:
+    """Return the part of a thread's waiting that others have caused."""
+    rest_s = max(0.0, own_s - (now.ran_s - then.ran_s))
+    return (now.waited_s - then.waited_s) * others_s / (others_s + rest_s) if others_s > 0.0 else 0.0
 
 
 class CpuSource:
@@ -378,12 +443,12 @@ class CpuSource:
             for memory in [self._memory(holder)]
         ]
 
-    def _memory(self, rank: int | None) -> Memory:
+    def _memory(self, rank: int | None) -> ProcessMemory:
         """Return the memory of a rank: of its data where that is limited, else of what is resident."""
         if rank is None:
-            return Memory()
+            return ProcessMemory()
         limited = data_memory(rank, self._peaks) if self._limited else None
-        return limited or Memory(self._tree.memory_mib(rank))
+        return limited or ProcessMemory(self._tree.memory_mib(rank))
 
     def _follow(self, root: psutil.Process | None) -> None:
         """Follow a process and those below it from now on, and forget all others."""

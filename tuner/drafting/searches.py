@@ -324,9 +324,9 @@ def _with_other_values(flag: Flag) -> SearchedFlag | None:
         return None
     coarse = next((choice for choice in flag.choices if re.search(r"bf16|bfloat16", choice)), _COARSE.get(own))
     opposite = (_OPPOSITE | {off: on for on, off in _OPPOSITE.items()}).get(own)
-    other = (coarse if Role.PRECISION.has(name) else None) or opposite
-    others = [other] if other and (other in flag.choices or not flag.choices) else flag.choices
-    values = tuple(dict.fromkeys((own, *others)))
+    contrary = (coarse if Role.PRECISION.has(name) else None) or opposite
+    opposites = [contrary] if contrary and (contrary in flag.choices or not flag.choices) else flag.choices
+    values = tuple(dict.fromkeys((own, *opposites)))
     return SearchedFlag(flag=name, values=values, typed=own) if 2 <= len(values) <= 4 else None
 
 

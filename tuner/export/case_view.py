@@ -12,7 +12,6 @@ from tuner.probe import LOADED, SAMPLES_PER_S, duration, over
 from tuner.records.case_record import RECORDED, CaseRecord, RunRecord, StudyAttributes, newest_scored
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, TrialRecord, pooled
-from tuner.search.comparable import unlike
 from tuner.search.scores import ahead, counted, means
 from tuner.search.standing import (
     Leader,
@@ -24,6 +23,7 @@ from tuner.search.standing import (
     front,
     is_failure,
     leader,
+    unlike,
     ways,
 )
 from tuner.search.standing import rival as find_rival
@@ -141,8 +141,8 @@ class CaseView:
             which = "which learns more is not clear"
         else:
             which = f"the {'faster' if lead.errors > 0 else 'busier'} one learns more"
-        told = (f"{mean.value:.3g}{f' ± {mean.error:.2g}' if mean.error else ''}" for mean in (faster, busiest))
-        return f"after {duration(seconds)} of a race {which}: scores {' against '.join(told)}"
+        scored = (f"{mean.value:.3g}{f' ± {mean.error:.2g}' if mean.error else ''}" for mean in (faster, busiest))
+        return f"after {duration(seconds)} of a race {which}: scores {' against '.join(scored)}"
 
     def alike(self, standing: Standing) -> "BesideBest | None":
         """Return a config and the best, both as the plain command measured them, or both as sessions did.

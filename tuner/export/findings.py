@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tuner.export.bound import advice
-from tuner.export.speed_gain import Gain
+from tuner.export.speed_gain import BestGain
 from tuner.export.summary import CaseSummary, ConfigRow
 from tuner.export.wording import SPEEDS, in_words, remedy, with_error
 from tuner.probe import SAMPLES_PER_S, Blame, FailureKind
@@ -110,7 +110,8 @@ def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
         is_alike = default.measured == best.measured
         why = ", which cannot be compared with the best" if is_alike else f" {way}, which has not measured the best"
         return f"; {name}, has {with_error(default.value, default.error)}{why}"
-    where = f", as sessions have measured both: {_both(gain)}" if gain.in_sessions else ""
+    both = f"{with_error(gain.before, gain.before_error)} → {with_error(gain.after, gain.after_error)}"
+    where = f", as sessions have measured both: {both}" if gain.in_sessions else ""
     if row.objective in SPEEDS:
         return "" if gain.times is None else f", {_times(gain)} {name}{where}"
     points = gain.after - gain.before
@@ -118,13 +119,9 @@ def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
     return f"{text}{where}" if gain.times is None else f"{text}, at {gain.times:.2f} times its samples/s{where}"
 
 
-def _times(gain: Gain) -> str:
+def _times(gain: BestGain) -> str:
     over = " over a whole training" if gain.overall else ""
     return f"{with_error(gain.times or 0.0, gain.error, 2)} times{over}"
-
-
-def _both(gain: Gain) -> str:
-    return f"{with_error(gain.before, gain.before_error)} → {with_error(gain.after, gain.after_error)}"
 
 
 def measured_otherwise(row: CaseSummary) -> str:
@@ -187,9 +184,9 @@ def _makes(row: ConfigRow) -> str:
 def _faster(row: CaseSummary) -> Iterator[CaseFinding]:
     """Yield which configs make more samples/s than the best, and which of them learns more, as far as a race told."""
     fastest, rival = row.fastest, row.faster
-    told = row.race or "no race has shown which of the two learns more in an hour"
+    learning = row.race or "no race has shown which of the two learns more in an hour"
     if fastest and not (rival and rival.trial == fastest.trial):
-        text = f"{_makes(fastest)}, and learns the same as the default; {told}"
+        text = f"{_makes(fastest)}, and learns the same as the default; {learning}"
         yield CaseFinding(topic=Topic.FASTER, text=text)
     if rival:
         reads = f"{with_error(rival.value, rival.error)} {row.objective}"
@@ -198,7 +195,7 @@ def _faster(row: CaseSummary) -> Iterator[CaseFinding]:
             reads = f"{value:.1f} {row.objective}, in sessions, where the best has {of_best:.1f}"
         text = f"{_makes(rival)}, at {reads}, with {in_words(rival.config)}"
         if fastest and fastest.trial == rival.trial:
-            text += f"; it learns the same as the default; {told}"
+            text += f"; it learns the same as the default; {learning}"
         action = (
             f"in a study with another name, the objective {SAMPLES_PER_S} searches for such configs, and "
             f"{row.objective},{SAMPLES_PER_S} for both, by the sampler tpe"

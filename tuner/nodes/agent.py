@@ -18,23 +18,13 @@ from dataclasses import asdict, replace
 from functools import cache
 from typing import Any
 
+from tuner import probe
 from tuner.count import counting
 from tuner.devices.cards import Cards
 from tuner.devices.found import launch_variables, open_devices, part_of
 from tuner.errors import DeviceError, OutputError, TunerError
 from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Mailbox, Opening, Part, Word
-from tuner.probe import (
-    HEAD,
-    NODE_RANK,
-    Clock,
-    Device,
-    DeviceSource,
-    MonotonicClock,
-    ProbePlan,
-    Process,
-    SamplingRecorder,
-    own_files,
-)
+from tuner.probe import own_files
 from tuner.probe.output import USUAL_BOUNDS
 from tuner.probe.progress_files import CountLines
 from tuner.probe.run import kernel_oom_kills
@@ -43,8 +33,6 @@ from tuner.study import escaped
 
 POLL_S = 0.05
 """Seconds that the watcher waits for a line before it looks for all else."""
-EARLIER_S = ENDED_WITHIN_S + SILENT_S
-"""Seconds that the watcher of an earlier tuner has to end, even where it hangs in a write; see `listen`."""
 
 
 def say(kind: str, **fields: Any) -> None:
@@ -98,14 +86,14 @@ def sole(name: str, limit_s: float) -> socket.socket:
             return held
 
 
-def serve(mailbox: Mailbox, opening: Opening, clock: Clock) -> None:
+def serve(mailbox: Mailbox, opening: Opening, clock: probe.Clock) -> None:
     """Open the devices, and meet requests until the tuner is gone."""
     spec, process, is_first_look = opening.spec, None, True
     source = open_devices(spec.devices, memory_mib=spec.environment.memory_mib)
     cards = Cards(source.devices)
 
     @cache
-    def first(count: int) -> DeviceSource:
+    def first(count: int) -> probe.DeviceSource:
         """Return so many devices, opened."""
         if count == len(source.devices):
             return source
@@ -131,10 +119,10 @@ def serve(mailbox: Mailbox, opening: Opening, clock: Clock) -> None:
             refuse(error)
 
 
-def watch(plan: ProbePlan, source: DeviceSource, mailbox: Mailbox, clock: Clock) -> Process:
+def watch(plan: probe.ProbePlan, source: probe.DeviceSource, mailbox: Mailbox, clock: probe.Clock) -> probe.Process:
     """Run a node's part of a plan, and return its process when it has ended; tell all that is seen meanwhile."""
-    process = Process(plan, clock)
-    recorder = SamplingRecorder(source, clock, plan.slot.limits.sample_seconds)
+    process = probe.Process(plan, clock)
+    recorder = probe.SamplingRecorder(source, clock, plan.slot.limits.sample_seconds)
     try:
         say("started", oom_kills=kernel_oom_kills())
         recorder.start(process.pid, 0.0)
@@ -146,7 +134,13 @@ def watch(plan: ProbePlan, source: DeviceSource, mailbox: Mailbox, clock: Clock)
     return process
 
 
-def _follow(process: Process, plan: ProbePlan, recorder: SamplingRecorder, mailbox: Mailbox, clock: Clock) -> None:
+def _follow(
+    process: probe.Process,
+    plan: probe.ProbePlan,
+    recorder: probe.SamplingRecorder,
+    mailbox: Mailbox,
+    clock: probe.Clock,
+) -> None:
     """Tell what a process prints, counts and uses, until it has ended or was ended."""
     counts, beat_s, has_ended = CountLines(plan.slot.counts, USUAL_BOUNDS.tail_bytes), 0.0, False
     while not has_ended:
@@ -166,14 +160,16 @@ def _follow(process: Process, plan: ProbePlan, recorder: SamplingRecorder, mailb
             say("beat")
 
 
-def part_of_plan(part: Part, number: int, devices: tuple[Device, ...], variables: Mapping[str, str]) -> ProbePlan:
+def part_of_plan(
+    part: Part, number: int, devices: tuple[probe.Device, ...], variables: Mapping[str, str]
+) -> probe.ProbePlan:
     """Return a node's part of a plan: with its devices, their variables, and files of its own for what is watched.
 
     The variables that begin the counting are set here, because the counts of all nodes are merged on the other side.
     Files are kept as they were by the other side, too: a copy that this node made late would hold a probe's content.
     Raises OutputError where no files can be made.
     """
-    os.environ |= {NODE_RANK: str(number), HEAD: part.head}
+    os.environ |= {probe.NODE_RANK: str(number), probe.HEAD: part.head}
     plan = part.plan
     slot = replace(plan.slot, devices=devices, part=f"node-{number}")
     own = {PROGRESS: escaped(str(slot.progress))} if PROGRESS in plan.env else {}
@@ -193,14 +189,15 @@ def part_of_plan(part: Part, number: int, devices: tuple[Device, ...], variables
 
 def main() -> None:
     """Meet the requests on the standard input, the first of which is an `Opening`."""
-    clock = MonotonicClock()
+    clock = probe.MonotonicClock()
     mailbox = Mailbox(clock)
     listen(mailbox)
     opening = mailbox.next(SILENT_S)
     if not isinstance(opening, Opening):
         return
     try:
-        held = sole(f"{os.environ.get('SLURM_JOB_ID')}-{os.environ.get('SLURMD_NODENAME')}", EARLIER_S)
+        earlier_s = ENDED_WITHIN_S + SILENT_S  # in which an earlier watcher ends, even where it hangs in a write
+        held = sole(f"{os.environ.get('SLURM_JOB_ID')}-{os.environ.get('SLURMD_NODENAME')}", earlier_s)
         serve(mailbox, opening, clock)
         held.close()
     except (TunerError, OSError) as error:

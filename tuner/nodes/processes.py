@@ -172,7 +172,9 @@ class NodeProcesses:
                 self._ended(watcher, -1)
                 self._is_astray = True
                 if not self._has_ended:
-                    self.lost = self.lost or f"the watcher of {watcher.host} is gone ({watcher.last_error})"
+                    errors = (text for text in reversed(watcher.recent) if text.startswith("srun: error"))
+                    last_error = next(errors, "srun says nothing")
+                    self.lost = self.lost or f"the watcher of {watcher.host} is gone ({last_error})"
 
     def _ended(self, watcher: Watcher, code: int) -> None:
         watcher.code = code

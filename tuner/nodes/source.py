@@ -2,33 +2,33 @@
 
 import atexit
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
+from itertools import chain
+from math import hypot
 from queue import SimpleQueue
+from statistics import fmean
 from threading import Event, Thread
 from typing import Any
 
+from tuner import probe
 from tuner.devices.cards import Occupancy, Occupant
 from tuner.errors import DeviceError, DeviceLostError, TunerError
 from tuner.nodes.messages import BEAT, Opening, Word, refusal
 from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits, drained
-from tuner.nodes.remarks import with_nodes
 from tuner.nodes.watcher import Connect, Heard, Step, Watcher, end, until
-from tuner.probe import Clock, Device, DeviceSample, MonotonicClock, ProbePlan, ProbeResult
 from tuner.probe.own_files import Protection
 from tuner.study import StudySpec
-
-ASK_S = 60.0
-"""Seconds that SLURM has to answer."""
 
 
 def ask_slurm(*command: str) -> str:
     """Run a command of SLURM and return what it prints. Raises DeviceError with what it says when it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=ASK_S)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60.0)
     except subprocess.CalledProcessError as error:
         raise DeviceError(f"{command[0]} failed: {error.stderr.strip()}; see `scontrol ping`") from error
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -57,13 +57,13 @@ class Nodes:
         self,
         spec: StudySpec,
         hosts: Sequence[str],
-        clock: Clock | None = None,
+        clock: probe.Clock | None = None,
         *,
         connect: Connect = Step,
         waits: Waits = USUAL_WAITS,
     ) -> None:
         """Ask each node for its devices. Raises DeviceError where a node does not answer, or has other devices."""
-        self._spec, self._clock, self._connect, self._waits = spec, clock or MonotonicClock(), connect, waits
+        self._spec, self._clock, self._connect, self._waits = spec, clock or probe.MonotonicClock(), connect, waits
         self._hosts, self._inbox = tuple(hosts), SimpleQueue[Heard]()
         self._watchers: list[Watcher] = []
         self._processes: NodeProcesses | None = None
@@ -74,19 +74,19 @@ class Nodes:
         self._is_closed = Event()
         Thread(target=self._beat, name="beats", daemon=True).start()
         try:
-            told = self._opened(range(len(hosts)))
-            found = [[Device(**device) for device in told[host]["devices"]] for host in hosts]
-            counts = {host: len(devices) for host, devices in zip(hosts, found, strict=True)}
+            answers = self._opened(range(len(hosts)))
+            devices = [[probe.Device(**device) for device in answers[host]["devices"]] for host in hosts]
+            counts = {host: len(own) for host, own in zip(hosts, devices, strict=True)}
             if len(set(counts.values())) > 1:
                 raise DeviceError(f"the nodes have different numbers of devices: {counts}; name so many with `devices`")
-            count = spec.devices_of_trial(len(found[0]))
+            count = spec.devices_of_trial(len(devices[0]))
         except BaseException:
             self.close()
             raise
-        self._head: str = told[hosts[0]]["host"]
+        self._head: str = answers[hosts[0]]["host"]
         """The host where the ranks meet."""
-        self.label: str = told[hosts[0]]["label"]
-        numbered = enumerate(device for devices in found for device in devices)
+        self.label: str = answers[hosts[0]]["label"]
+        numbered = enumerate(chain.from_iterable(devices))
         renamed = [replace(device, name=f"{device.name.partition(':')[0]}:{rank}") for rank, device in numbered]
         self.devices = tuple(renamed[:count])
 
@@ -112,19 +112,19 @@ class Nodes:
         Raises the error of a node that refuses, and DeviceLostError for one that does not answer.
         """
         answers: dict[str, Mapping[str, Any]] = {}
-        waiting, said = list(asked), list[str]()
+        waiting, srun_lines = list(asked), list[str]()
         heard_all = until(self._inbox, self._clock, self._waits.start_s)
         while waiting and (heard := next(heard_all, None)):
             host, content = heard.watcher.host, heard.content
             if content["kind"] in {kind, "refused", "gone"} and heard.watcher in waiting:
                 waiting.remove(heard.watcher)
                 answers |= {host: content} if content["kind"] != "gone" else {}
-            said += [f"{host}: {content['text']}"] if content["kind"] == "srun" else []
+            srun_lines += [f"{host}: {content['text']}"] if content["kind"] == "srun" else []
         for host, content in answers.items():
             if content["kind"] == "refused":
                 raise refusal(host, content)
         if missing := [watcher.host for watcher in asked if watcher.host not in answers]:
-            why = "; ".join(said[-3:]) or "srun says nothing"
+            why = "; ".join(srun_lines[-3:]) or "srun says nothing"
             raise DeviceLostError(f"{', '.join(missing)} tells no {kind}; {why}")
         return answers
 
@@ -167,14 +167,14 @@ class Nodes:
         self._settle()
         for watcher in self._watchers:
             watcher.ask(Word.LOOK)
-        told = self._answers("cards", self._watchers)
-        return tuple(_occupancy(card) for host in self._hosts for card in told[host]["cards"])
+        answers = self._answers("cards", self._watchers)
+        return tuple(_occupancy(card) for host in self._hosts for card in answers[host]["cards"])
 
     def oom_kills(self) -> int:
         """Return how many processes the kernels of all nodes have killed for lack of memory since boot."""
         return sum(watcher.oom_kills for watcher in self._watchers)
 
-    def start(self, plan: ProbePlan) -> NodeProcesses:
+    def start(self, plan: probe.ProbePlan) -> NodeProcesses:
         """Start a plan's command on its nodes; a `StartProcess`."""
         watchers = self._watchers[: plan.slot.nodes]
         self._processes = NodeProcesses(
@@ -185,7 +185,7 @@ class Nodes:
     def attach(self, pid: int) -> None:
         """Do nothing: each watcher follows the processes of its node."""
 
-    def sample(self, t_s: float) -> list[DeviceSample]:
+    def sample(self, t_s: float) -> list[probe.DeviceSample]:
         """Return what has come since the last call. Raises DeviceLostError where a node is lost."""
         processes = self._processes
         if processes is None:
@@ -195,7 +195,7 @@ class Nodes:
         origin_s = self._clock.now() - t_s
         return [replace(sample, t_s=sample.t_s - origin_s) for sample in drained(processes.samples)]
 
-    def named(self, result: ProbeResult) -> ProbeResult:
+    def named(self, result: probe.ProbeResult) -> probe.ProbeResult:
         """Return the result of the last probe with what it says of its nodes."""
         return with_nodes(result, self._processes) if self._processes and result.launched else result
 
@@ -203,7 +203,7 @@ class Nodes:
 def _occupancy(card: Mapping[str, Any]) -> Occupancy:
     """Return what a message says of a card."""
     occupants = tuple(Occupant(**occupant) for occupant in card["occupants"])
-    return Occupancy(**{**card, "device": Device(**card["device"]), "occupants": occupants})
+    return Occupancy(**{**card, "device": probe.Device(**card["device"]), "occupants": occupants})
 
 
 def open_nodes(spec: StudySpec) -> Nodes:
@@ -211,3 +211,69 @@ def open_nodes(spec: StudySpec) -> Nodes:
     nodes = Nodes(spec, allocated(os.environ, spec.slurm.nodes))
     atexit.register(nodes.close)
     return nodes
+
+
+UNMET = re.compile(r"Rendezvous(?:Connection|Timeout)Error|socket has timed out .* connect")
+"""What torch prints on a node whose ranks do not reach those of the first node."""
+
+
+def with_nodes(result: probe.ProbeResult, processes: NodeProcesses) -> probe.ProbeResult:
+    """Return a result that names the node that failed, and the one that holds the others up."""
+    failure, slow = result.failure, straggler(result.devices, [watcher.host for watcher in processes.watchers])
+    if failure and processes.quiet != failure.detail:
+        lines = (f"{watcher.host}: {line}" for watcher in processes.watchers for line in watcher.recent)
+        unmet = next((line for line in lines if UNMET.search(line)), None)
+        if unmet and result.iterations == 0 and failure.kind.blame in {probe.Blame.HOST, probe.Blame.UNKNOWN}:
+            detail = f"the ranks of the nodes do not meet: {unmet}"
+        else:
+            detail = ": ".join(filter(None, (_host_of(failure, processes), failure.detail)))
+            detail = "; ".join(filter(None, (detail, processes.quiet)))
+        result = replace(result, failure=replace(failure, detail=detail))
+    return replace(result, notes=(*result.notes, slow)) if slow else result
+
+
+def _host_of(failure: probe.Failure, processes: NodeProcesses) -> str | None:
+    """Return the node that a failure is about; None where none or several are.
+
+    It is the one whose kernel has killed processes, or the one whose console alone shows the failure's line. A detail
+    shortens a long line and may say more before and after it, so the longest line that it holds decides. The last line
+    before a silence blames nobody.
+    """
+    if failure.kind in {probe.FailureKind.HANG, probe.FailureKind.TOO_SLOW}:
+        return None
+    if failure.rule == "kernel":
+        hosts = set(processes.short_of_memory)
+    else:
+        lines = [
+            (probe.quoted(text.strip()), watcher.host) for watcher in processes.watchers for text in watcher.recent
+        ]
+        held = [(line, host) for line, host in lines if line and line in failure.detail]
+        longest = max((line for line, _ in held), key=len, default="")
+        hosts = {host for line, host in held if line == longest}
+    return hosts.pop() if len(hosts) == 1 else None
+
+
+def straggler(devices: Sequence[probe.DeviceSummary], hosts: Sequence[str]) -> str | None:
+    """Say which node holds the others up; None where none does, or where the devices do not show it.
+
+    Ranks that train together wait for the slowest in each step, so the node that works most of the time is the slowest.
+    A GPU that waits in a collective counts as busy, so there the SM activity decides.
+    """
+    each = len(devices) // len(hosts)
+    read = [
+        (device.sm_mean_pct, device.sm_se_pct) if device.is_gpu else (device.util_mean_pct, device.util_se_pct)
+        for device in devices
+    ]
+    known = [(mean_pct, error_pct or 0.0) for mean_pct, error_pct in read if mean_pct]
+    if not known or len(known) < len(devices):
+        return None
+    parts = [known[number * each : (number + 1) * each] for number in range(len(hosts))]
+    nodes = [
+        (fmean(pct for pct, _ in part), hypot(*(error for _, error in part)) / each, place)
+        for place, part in enumerate(parts)
+    ]
+    (least, error_of_least, fast), (most, error_of_most, slow) = min(nodes), max(nodes)
+    longer_pct = 100.0 * (most / least - 1.0)
+    if longer_pct < 10.0 or most - least < 2.0 * hypot(error_of_least, error_of_most):  # both chosen
+        return None
+    return f"{hosts[slow]} works {longer_pct:.0f} % longer in each step than {hosts[fast]}, which waits for it"

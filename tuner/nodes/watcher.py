@@ -26,8 +26,6 @@ from tuner.probe.output import USUAL_BOUNDS
 
 MOST_DRIFT = 1e-3
 """How fast two clocks move apart at most: `adjtimex(2)` corrects each by up to 500 parts in a million."""
-_TIMES = ("t_s", "at_s", "thin_from_s")
-"""The fields of a message that are times on a node's clock."""
 
 
 class NodeClock:
@@ -47,7 +45,8 @@ class NodeClock:
 def on_our_clock(text: str, behind_s: float) -> str:
     """Return a message of a trainer with its times on this side's clock."""
     message = record(text)
-    times = {name: message[name] + behind_s for name in _TIMES if isinstance(message.get(name), int | float)}
+    sent = {name: message.get(name) for name in ("t_s", "at_s", "thin_from_s")}
+    times = {name: at_s + behind_s for name, at_s in sent.items() if isinstance(at_s, int | float)}
     return json.dumps(message | times) if times else text
 
 
@@ -56,19 +55,15 @@ class Connection(Protocol):
 
     def send(self, data: bytes) -> None:
         """Send a line; nothing happens where nobody is there to read it."""
-        ...
 
     def hang_up(self) -> None:
         """Let the watcher end everything on its node."""
-        ...
 
     def kill(self, number: int) -> None:
         """Send a signal to what holds the connection."""
-        ...
 
     def join(self, limit_s: float) -> None:
         """Wait until the watcher has ended, at most so long."""
-        ...
 
 
 Connect = Callable[[str, Callable[[str], None], Callable[[], None]], Connection]
@@ -169,11 +164,6 @@ class Watcher:
             self.code = None
             self.recent.clear()
         self.line.send(packed(request))
-
-    @property
-    def last_error(self) -> str:
-        """What `srun` has said last about an error."""
-        return next((text for text in reversed(self.recent) if text.startswith("srun: error")), "srun says nothing")
 
     def _hear(self, text: str) -> None:
         self.heard_s, message = self._now(), record(text)

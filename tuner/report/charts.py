@@ -1,4 +1,4 @@
-"""The pictures of a case: its configs, its search, its best's probe, its ladder and its race, in their order."""
+"""The pictures of a case: its configs, its search, its best's probe, its ladder, its race and all its trials."""
 
 import html
 from collections.abc import Collection, Iterable, Sequence
@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from tuner.export import in_words, race_row, runs_by_config, score_text, with_error
+from tuner.export import figure, in_words, race_row, runs_by_config, score_text, with_error
 from tuner.probe import FULL_PCT, METRICS
+from tuner.records.trial import OK, RUNNING, TrialRecord
 from tuner.report.facts import CaseFacts, memory_end, named_default, when_found
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
-from tuner.study import DEFAULT, VARIANT, launched, rung_of, written
+from tuner.study import DEFAULT, VARIANT, Value, launched, rung_of, written
 
 # Each colour has a contrast of at least 3 to 1 against the light and the dark background (WCAG 2.2, 1.4.11).
 BEST = "#cf4358"
@@ -58,11 +59,6 @@ def dots(colour: str | list[str], *, size: int = 7, symbol: str | list[str] = "c
     return {"color": colour, "size": size, "symbol": symbol}
 
 
-def star() -> Trace:
-    """Return how the chosen config looks in every picture."""
-    return dots(BEST, size=STAR, symbol="star")
-
-
 def errors(known: Iterable[float | None]) -> dict[str, Any]:
     """Return the error bars of some values; an unknown error has no bar."""
     return {"type": "data", "array": [short(error) or 0.0 for error in known], "thickness": 1, "width": 3}
@@ -76,12 +72,6 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
 def of_objective(name: str) -> str:
     """Return the title of an objective's axis, with its unit where that is percent."""
     return f"{name}, %" if any(metric.name == name and metric.unit == "%" for metric in METRICS) else name
-
-
-def upright(at: float, colour: str, *, width: float = 2, dash: str = "dash") -> dict[str, Any]:
-    """Return an upright line over the whole picture."""
-    line = {"color": colour, "width": width, "dash": dash}
-    return {"type": "line", "xref": "x", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1, "line": line}
 
 
 _COLOURS = (BEST, FRONT, THIRD, OTHER)
@@ -204,9 +194,11 @@ def history(case: CaseFacts) -> Picture | None:
     data = [each, highest]
     if case.view.default:
         layout |= level(case.view.default.value, named_default(case))
-    if found := case.first_best:
-        name = f"the best, #{found.trial.number}"
-        data.append(trace([found.ended_s / devices / unit_s], [found.value], name, marker=star()))
+    if first := case.first_best:
+        name = f"the best, #{first.trial.number}"
+        data.append(
+            trace([first.ended_s / devices / unit_s], [first.value], name, marker=dots(BEST, size=STAR, symbol="star"))
+        )
     sessions = " Hollow dots were measured in sessions." if any(trial.warm for trial in trials) else ""
     caption = f"{when_found(case)}{sessions}"
     return Picture(name="history", title="The best so far", caption=caption, data=data, layout=layout)
@@ -294,7 +286,9 @@ def over_time(case: CaseFacts) -> Picture | None:
         data.append({"x": times, "y": shares, "name": device, "mode": "lines", "line": line})
     if not any(line["x"] for line in data):
         return None
-    shapes = [upright(t_s, OTHER, width=1, dash="dot") for t_s in series.marks_s[-200:]]
+    upright = {"type": "line", "xref": "x", "yref": "paper", "y0": 0, "y1": 1}
+    dotted = {"line": {"color": OTHER, "width": 1, "dash": "dot"}}
+    shapes: list[dict[str, Any]] = [{**upright, "x0": t_s, "x1": t_s, **dotted} for t_s in series.marks_s[-200:]]
     if window := series.window_s:
         box = {"type": "rect", "xref": "x", "yref": "paper", "x0": window[0], "x1": window[1], "y0": 0, "y1": 1}
         shapes.insert(0, {**box, "fillcolor": "rgba(37,132,173,0.16)", "line": {"width": 0}, "layer": "below"})
@@ -314,3 +308,58 @@ def pictures(case: CaseFacts) -> list[Picture]:
     """Return the pictures of a case, as far as there is something to draw."""
     drawn = (draw(case) for draw in (history, choices, curves, over_time, along_ladder))
     return [picture for picture in drawn if picture]
+
+
+Axis = dict[str, Any]
+"""The name of an axis, the place of each trial from 0 at the bottom to 1, or None without a result, and its ticks."""
+
+
+def parallel(case: CaseFacts) -> dict[str, Any] | None:
+    """Return the picture of a case's trials; None where there are fewer than two.
+
+    It has the axes, and of each trial its kind (`best`, `ok` or `failed`) and the words that the pointer shows.
+    """
+    trials = [trial for trial in case.view.trials if trial.state != RUNNING and trial.config]
+    if len(trials) < 2:
+        return None
+    configs = [launched(trial.config) for trial in trials]
+    names = dict.fromkeys(name for config in configs for name in config)
+    axes = [_of_parameter(name, [config.get(name) for config in configs]) for name in names]
+    axes.append(_of_result(case.summary.objective, [trial.value if trial.status == OK else None for trial in trials]))
+    if case.summary.objective != "samples_per_s":
+        axes.append(_of_result("samples/s", [trial.samples_per_s for trial in trials]))
+    best = case.view.best.launch if case.view.best else None
+    kinds = ["best" if trial.launch == best else "ok" if trial.status == OK else "failed" for trial in trials]
+    shown = [axis for axis in axes if len(axis["ticks"]) > 1]
+    return {"axes": shown, "kinds": kinds, "words": list(map(_words, trials))}
+
+
+def _of_parameter(name: str, values: Sequence[Value | None]) -> Axis:
+    """Return the axis of a parameter: its values have equal distances, numbers in their order."""
+    known = [value for value in dict.fromkeys(values) if value is not None]
+    if not any(isinstance(value, str) for value in known):
+        known.sort(key=float)
+    ordered = ([None] if None in values else []) + known
+    place = {value: index / max(1, len(ordered) - 1) for index, value in enumerate(ordered)}
+    step = -(-len(ordered) // 12)  # more ticks would not be readable beside each other
+    labels = ["-" if value is None else written(value) for value in ordered]
+    ticks = [(place[value], label) for value, label in zip(ordered, labels, strict=True)][::-step][::-1]
+    return {"name": name, "places": [place[value] for value in values], "ticks": ticks}
+
+
+def _of_result(name: str, values: Sequence[float | None]) -> Axis:
+    """Return the axis of a result."""
+    known = [value for value in values if value is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    width = high - low
+    if not width:
+        return {"name": name, "places": [None] * len(values), "ticks": []}
+    places = [None if value is None else round((value - low) / width, 4) for value in values]
+    ticks = [(at / 4, figure(low + at / 4 * width)) for at in range(5)]
+    return {"name": name, "places": places, "ticks": ticks}
+
+
+def _words(trial: TrialRecord) -> str:
+    """Return what the pointer shows of a trial."""
+    got = "" if trial.value is None else f" {with_error(trial.value, trial.error)}"
+    return f"#{trial.number} {trial.status}{got}: {in_words(launched(trial.config))}"

@@ -14,9 +14,20 @@ from optuna.trial import FrozenTrial
 
 from tuner.probe import over
 from tuner.records.trial import COMPLETE, FAIL, RUNNING, TrialRecord
-from tuner.search.comparable import far_apart
 from tuner.search.frontier import Frontier, OutOfMemory
-from tuner.search.standing import Standing, best, broken, ended, front, incumbent, is_failure, leader, leads, ways
+from tuner.search.standing import (
+    Standing,
+    best,
+    broken,
+    ended,
+    far_apart,
+    front,
+    incumbent,
+    is_failure,
+    leader,
+    leads,
+    ways,
+)
 from tuner.search.trials import kept, since_mended
 from tuner.study import Config, Space, launch_digest, same_launch
 
@@ -276,11 +287,6 @@ def retry(history: History, price: Price) -> Choice | None:
     return Choice(config=dict(due.config), why=Why.RETRY, origin=due.origin)
 
 
-def confirm_measured(history: History, price: Price) -> Choice | None:
-    """Choose the config with the best measurement, if only sessions have measured it: see `History.unconfirmed`."""
-    return confirmation(history.unconfirmed())
-
-
 def confirmation(config: Config | None) -> Choice | None:
     """Return the choice that measures a config again by the trainer's plain command."""
     return None if config is None else Choice(config=config, why=Why.CONFIRM, cold=True)
@@ -292,7 +298,7 @@ class Strategy:
 
     choosers: Sequence[Chooser]
     """They choose until the search ends, the most urgent chooser first."""
-    confirm: Callable[[History, Price], Choice | None] = confirm_measured
+    confirm: Callable[[History, Price], Choice | None] = lambda history, _: confirmation(history.unconfirmed())
     """Chooses once the search has ended: the best config, unless the plain command has measured it."""
 
     def choose(self, history: History, price: Price) -> Choice | Done:

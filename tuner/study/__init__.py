@@ -8,16 +8,7 @@ from tuner.study.expression import Expression, Rule
 from tuner.study.keys import literal_keys, masked_trainer, without_keys
 from tuner.study.launches import launches, shown_launch, with_launches
 from tuner.study.parameter import MOST_CASES, Number, ParameterSpec, PositiveInt, Strict
-from tuner.study.prices import price_of_all, read_prices
-from tuner.study.shell import (
-    literal_line,
-    literal_word,
-    literal_words,
-    quoted,
-    shell_join,
-    shell_split,
-)
-from tuner.study.slurm_job import SlurmSpec
+from tuner.study.shell import literal_line, literal_word, literal_words, quoted, shell_join, shell_split
 from tuner.study.space import (
     DEFAULT,
     LADDER,
@@ -56,6 +47,7 @@ from tuner.study.spec import (
     PrunerSpec,
     SearchSpec,
     Seconds,
+    SlurmSpec,
     StudySpec,
     TrainerSpec,
     Variables,
@@ -73,18 +65,12 @@ from tuner.study.study_file import (
     open_anew,
     open_at_once,
     open_regular,
+    price_of_all,
     read_mapping,
+    read_prices,
     regular_content,
     stands_in,
     unmatched,
     without_effect,
 )
-from tuner.study.variables import (
-    escaped,
-    expanded,
-    is_expansion,
-    looked_up,
-    parts,
-    referring,
-    refers,
-)
+from tuner.study.variables import escaped, expanded, is_expansion, looked_up, parts, referring, refers

@@ -74,9 +74,5 @@ def _leaves(content: object, before: str) -> Iterator[tuple[str, Value]]:
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{before}{key}.")
         elif isinstance(value, bool | int | float | str):
-            yield f"{before}{key}", _plain(value)
-
-
-def _plain(value: bool | int | float | str) -> Value:
-    """Return a value without what its file says about its form."""
-    return next(kind(value) for kind in (bool, int, float, str) if isinstance(value, kind))
+            # without what its file says about its form
+            yield f"{before}{key}", next(kind(value) for kind in (bool, int, float, str) if isinstance(value, kind))

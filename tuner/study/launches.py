@@ -25,8 +25,6 @@ from tuner.study.spec import RANKS
 
 KEPT = ["batch", "sample", "model", "optimizer", "precision", "loss"]
 """The parts of the training that no launch changes."""
-_PROGRESS = ("progress", "progress_file", "count", "samples_per_iteration", "session")
-"""The options that say how progress is read; without them it is counted inside."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,7 +170,7 @@ def _with(study: dict[str, Any], name: str, launch: Launch) -> dict[str, Any]:
         raise ValueError(f"launch: {name} finds nothing in the command that may vary; docs/launches.md lists its flags")
     _compute(command, launch, values, added)
     rules = [rule for text in launch.rules if (rule := _resolved(text, values, added))]
-    is_counted = not any(key in options for key in _PROGRESS)
+    is_counted = not options.keys() & {"progress", "progress_file", "count", "samples_per_iteration", "session"}
     options = {**({"keeps": KEPT, "learning": "keep"} if is_counted else {}), **options, "command": command.words}
     options |= {"env": command.env} if command.env else {}
     files = {command.file: added.files} if added.files else {}

@@ -1,10 +1,10 @@
 """The study file as a strict, typed model. Every key that a file may leave out has its default here.
 
-Objectives and constraints are read here, too.
+Objectives, constraints and the jobs of SLURM are read here, too.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -14,6 +14,7 @@ from tuner.errors import StudyError
 from tuner.study.expression import Rule
 from tuner.study.parameter import (
     DEVICES,
+    IN_WORDS,
     NAME,
     TRAINER,
     VARIABLE,
@@ -28,7 +29,6 @@ from tuner.study.parameter import (
     ladder_of,
 )
 from tuner.study.shell import shell_split
-from tuner.study.slurm_job import SlurmSpec
 from tuner.study.space import DEFAULT, NODES, VARIANT, Space
 
 
@@ -323,11 +323,6 @@ class SoakSpec(Strict):
         """Whether a soak differs from a training."""
         return bool(self.command or self.flags)
 
-    @property
-    def shows_worst(self) -> bool:
-        """Whether a soak sees what needs most memory."""
-        return self.provokes or not self.worse
-
 
 class PrunerSpec(Strict):
     """How a probe that is unlikely to become the best is stopped early."""
@@ -356,6 +351,102 @@ Devices = Annotated[
     BeforeValidator(_cards_as_text),
     WithJsonSchema({"anyOf": [{"type": "string", "pattern": DEVICES}, {"type": "integer", "exclusiveMinimum": 0}]}),
 ]
+
+
+Word = Annotated[str, StringConstraints(pattern=r"^[\w.,:/@+=-]+$")]
+"""Text that stands on a line `#SBATCH --name=text`: without spaces and line breaks."""
+
+CPU_RANKS = 2
+"""The CPU ranks of `devices: cpu`, and of `auto` where there is no card."""
+
+
+class SlurmSpec(Strict):
+    """The resources of one SLURM job. A job is one task a node, which sees the node's GPUs and starts its own ranks."""
+
+    nodes: PositiveInt = 1
+    """the nodes of a job; each trial runs on all of them, or on as many as the parameter `nodes` says"""
+    gpus: Whole | None = None
+    """GPUs of a node; `devices: auto` needs it, otherwise as many as `devices` names"""
+    cpus_per_task: PositiveInt | None = None
+    """CPU cores of a node"""
+    mem_gb: PositiveInt | None = None
+    """memory of a node in GB"""
+    partition: Word | None = None
+    """the partition to submit to"""
+    account: Word | None = None
+    """the account that pays"""
+    time_min: PositiveInt = 240
+    """the time limit of a job in minutes"""
+    setup: tuple[str, ...] = ()
+    """shell lines that run first, such as `module load cuda`"""
+    requeue: bool = False
+    """submit a job again when its time limit ends it"""
+
+    def gpus_for(self, devices: str) -> int:
+        """Return the GPUs of each node that a job asks for; the machine that submits the job may have others, or none.
+
+        Raises StudyError where neither `gpus` nor the study's `devices` says how many, and where `devices` names more.
+        """
+        if not re.fullmatch(DEVICES, devices):
+            raise StudyError(f"devices {devices!r} {IN_WORDS[DEVICES]}")
+        if self.gpus is None and devices == "auto":
+            raise StudyError(
+                "slurm.gpus is missing, and devices is auto: nothing says how many GPUs a job has; "
+                "write `slurm: {gpus: 8}` in the study file, or `devices: cpu:2` for CPU ranks"
+            )
+        gpus, needed = self.gpus, _named(devices)
+        if gpus is None:
+            return needed or _wanted(devices)
+        if gpus < needed:
+            raise StudyError(f"slurm.gpus is {gpus}, and devices {devices} names {needed} GPUs; raise slurm.gpus")
+        return gpus
+
+    def device_names(self, devices: str) -> tuple[str, ...]:
+        """Return the devices on which a trainer runs in a job: `cuda:0`, … or `cpu:0`, …; errors as of `gpus_for`.
+
+        Inside the job, CUDA numbers the job's cards from 0. A job without cards that names none has two CPU ranks.
+        """
+        gpus = self.gpus_for(devices)
+        if devices.startswith("cpu") or not gpus:
+            ranks = int(devices.partition(":")[2] or CPU_RANKS) if devices.startswith("cpu") else CPU_RANKS
+            return tuple(f"cpu:{rank}" for rank in range(self.nodes * ranks))
+        cards = _named(devices) or min(_wanted(devices) or gpus, gpus)
+        return tuple(f"cuda:{card}" for card in range(self.nodes * cards))
+
+    def options(self, devices: str) -> dict[str, str | int]:
+        """Return the options of `sbatch` for a study's `devices`, without the leading dashes.
+
+        Raises the errors of `gpus_for`.
+        """
+        gpus = self.gpus_for(devices)
+        given = {
+            "partition": self.partition,
+            "account": self.account,
+            "nodes": self.nodes,
+            **({"ntasks": 1} if self.nodes == 1 else {"ntasks-per-node": 1}),
+            "gres": f"gpu:{gpus}" if gpus else None,
+            "cpus-per-task": self.cpus_per_task,
+            "mem": f"{self.mem_gb}G" if self.mem_gb else None,
+            "time": self.time_min,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    def header(self, devices: str, name: str) -> Iterator[str]:
+        """Yield the first lines of a batch script: its interpreter, its options, the lines of `setup`."""
+        yield "#!/bin/bash"
+        for option, value in {"job-name": name, **self.options(devices)}.items():
+            yield f"#SBATCH --{option}={value}"
+        yield from self.setup
+
+
+def _named(devices: str) -> int:
+    """Return how many GPUs a study's `devices` names: none for `auto` and for CPU ranks."""
+    return 0 if devices.startswith(("auto", "cpu")) else len(devices.split(","))
+
+
+def _wanted(devices: str) -> int:
+    """Return how many GPUs `auto:CARDS` wants; 0 for all others."""
+    return int(devices.partition(":")[2] or 0) if devices.startswith("auto") else 0
 
 
 class StudySpec(Strict):
@@ -392,7 +483,22 @@ class StudySpec(Strict):
     """changes for some cases or devices, in this order"""
 
     @model_validator(mode="after")
-    def _default_is_searched(self) -> "StudySpec":
+    def _is_consistent(self) -> "StudySpec":
+        """Check what several keys say together."""
+        self._check_default()
+        self._check_rules()
+        if len(self.objectives) > 1 and self.search.sampler == "gain":
+            raise ValueError(
+                f"search.sampler: gain needs exactly one objective, not {self.objective}; write tpe, or name one"
+            )
+        wrong = [value for value in self.placements if type(value) is not int or not 1 <= value <= self.slurm.nodes]
+        if wrong:
+            raise ValueError(
+                f"space.nodes: {wrong[0]!r}, and slurm.nodes is {self.slurm.nodes}; name whole numbers up to that"
+            )
+        return self
+
+    def _check_default(self) -> None:
         """Check that a bound of `* default` has the default variant to be compared with."""
         compared = [constraint.metric for constraint in self.build_constraints() if constraint.of_default]
         if compared and VARIANT in self.space and DEFAULT not in self.space[VARIANT].values:
@@ -400,10 +506,8 @@ class StudySpec(Strict):
                 f"constraints.{compared[0]}: compares with the default variant, which the space does not contain; "
                 f"add {DEFAULT!r} to {VARIANT}"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _rules_are_about_the_space(self) -> "StudySpec":
+    def _check_rules(self) -> None:
         """Check that each rule names parameters, and that those that it counts with are numbers."""
         for rule in self.build_rules():
             if unknown := sorted(rule.names - self.space.keys() - {RANKS}):
@@ -411,26 +515,6 @@ class StudySpec(Strict):
             for name in sorted(rule.counted - {RANKS}):
                 if wrong := [value for value in self.space[name].values if isinstance(value, bool | str)]:
                     raise ValueError(f"rules: {rule.text!r} counts with {name}, whose value {wrong[0]!r} is no number")
-        return self
-
-    @model_validator(mode="after")
-    def _gain_has_one_objective(self) -> "StudySpec":
-        """Check that the sampler `gain` has a single objective."""
-        if len(self.objectives) > 1 and self.search.sampler == "gain":
-            raise ValueError(
-                f"search.sampler: gain needs exactly one objective, not {self.objective}; write tpe, or name one"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _nodes_are_there(self) -> "StudySpec":
-        """Check that each placement is a number of nodes that a job has."""
-        wrong = [value for value in self.placements if type(value) is not int or not 1 <= value <= self.slurm.nodes]
-        if wrong:
-            raise ValueError(
-                f"space.nodes: {wrong[0]!r}, and slurm.nodes is {self.slurm.nodes}; name whole numbers up to that"
-            )
-        return self
 
     @property
     def placements(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Loads a study by its name: finds the file, reads it within bounds, and reports all its errors at once."""
+"""Loads a study by its name: finds the file, reads it within bounds, reports all its errors; a file of prices, too."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ from tuner.errors import StudyError
 from tuner.study.keys import literal_keys
 from tuner.study.launches import with_launches
 from tuner.study.parameter import IN_WORDS
-from tuner.study.spec import RETIRED, Override, StudySpec
+from tuner.study.spec import RETIRED, Override, Prices, StudySpec
 from tuner.study.variables import expanded
 
 MOST_BYTES = 256 * 1024
@@ -41,10 +41,6 @@ _HINTS = {
 def open_at_once(path: str, flags: int) -> int:
     """Open a file without waiting: a pipe would wait for someone at its other end."""
     return os.open(path, flags | os.O_NONBLOCK)
-
-
-def _open_here(path: str, flags: int) -> int:
-    return open_at_once(path, flags | os.O_NOFOLLOW)
 
 
 def open_anew(path: Path) -> BinaryIO:
@@ -71,8 +67,8 @@ def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
 
     Without `follow` a link is no file.
     """
-    opener = open_at_once if follow else _open_here
-    file = open(path, "rb", opener=opener)  # noqa: SIM115 - the caller closes it
+    own_flags = 0 if follow else os.O_NOFOLLOW
+    file = open(path, "rb", opener=lambda name, flags: open_at_once(name, flags | own_flags))  # noqa: SIM115 - the caller closes it
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
@@ -330,7 +326,8 @@ def narrowed(spec: StudySpec, case: str, device: DeviceKind) -> StudySpec:
     """
     raw = spec.model_dump(exclude_unset=True)
     for override in spec.overrides:
-        if _matches(override, case, device):
+        names = override.match.cases
+        if override.match.device in (None, device) and any(fnmatchcase(case, glob) for glob in names):
             raw = _overridden(raw, override)
     try:
         return StudySpec.model_validate(raw)
@@ -346,11 +343,6 @@ def unmatched(spec: StudySpec, cases: Iterable[str]) -> list[str]:
     names = list(cases)
     globs = dict.fromkeys(glob for override in spec.overrides for glob in override.match.cases)
     return [glob for glob in globs if not any(fnmatchcase(name, glob) for name in names)]
-
-
-def _matches(override: Override, case: str, device: DeviceKind) -> bool:
-    """Return whether an override applies to a case on a kind of device."""
-    return override.match.device in (None, device) and any(fnmatchcase(case, glob) for glob in override.match.cases)
 
 
 def _overridden(raw: dict[str, Any], override: Override) -> dict[str, Any]:
@@ -430,3 +422,32 @@ def exposed(spec: StudySpec) -> list[str]:
         "export that variable, so that the study file and the trainer's own output need not hold it"
         for name in names
     ]
+
+
+EXAMPLE = "currency: USD\nper_hour:\n  NVIDIA H200: 3.50\n"
+"""What a file of prices looks like."""
+
+
+def read_prices(path: Path) -> Prices:
+    """Return the prices in a file. Raises StudyError for a file that cannot be used."""
+    try:
+        return Prices.model_validate(read_mapping(path, what="file of prices", starts="currency:"))
+    except StudyError as error:
+        raise StudyError(f"{error}\na file of prices looks like this:\n{EXAMPLE}") from error
+    except ValidationError as error:
+        wrong = "\n  ".join(complaints(error, Prices))
+        raise StudyError(f"{path} is no file of prices:\n  {wrong}\nit looks like this:\n{EXAMPLE}") from error
+
+
+def price_of_all(prices: Prices, devices: Iterable[tuple[str, str]], where: object) -> float:
+    """Return the price of some devices together for an hour. Each is the name of its machine, if any, and its model.
+
+    `where`: what has the prices. Raises StudyError for devices that it has no price of.
+    """
+    known = [(machine, model, prices.of(machine, model)) for machine, model in devices]
+    if missing := [(machine, model) for machine, model, price in known if price is None]:
+        models = dict.fromkeys(repr(model) + (f" (of {machine})" if machine else "") for machine, model in missing)
+        raise StudyError(
+            f"{where} has no price of {', '.join(models)}; add a line `{missing[0][1]}: PRICE` below `per_hour:`"
+        )
+    return sum(price for *_, price in known if price)

@@ -126,10 +126,6 @@ def _is_used(computed: dict[str, str], info: ValidationInfo) -> dict[str, str]:
     return computed
 
 
-def _keep(learning: object) -> object:
-    return () if learning == "keep" else learning
-
-
 def _may_be_a_number(given: object) -> object:
     return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
 
@@ -215,7 +211,11 @@ class CommandOptions(Strict):
     """The floating-point operations of a training step for each of its samples, for the metric `mfu`."""
     session: Annotated[Words, AfterValidator(_varies_no_more)] = ()
     """The command line that serves a session; without it, every probe runs `command`."""
-    learning: Annotated[tuple[Name, ...] | None, BeforeValidator(_keep), AfterValidator(_is_varied)] = None
+    learning: Annotated[
+        tuple[Name, ...] | None,
+        BeforeValidator(lambda learning: () if learning == "keep" else learning),
+        AfterValidator(_is_varied),
+    ] = None
     """The parameters that change what is learnt; by default, the standard ones in the command. `keep`: none does."""
     labels: Annotated[dict[Name, Labels], AfterValidator(_are_of_cases)] = Field(default_factory=dict)
     """Case → its method and robot; without them, the name says both, as in `amp_pi_plus`."""

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.devices.found import Link
-from tuner.probe import BUSY_PCT, HOUR_S
+from tuner.probe import BUSY_PCT, HOUR_S, Quantity
 from tuner.study import Prices, grouped
 from tuner.tools.scaling.results import Measurement, Mode, Results, Route, Subject
-from tuner.tools.scaling.scaling_table import Quantity, ScalingRow, ceilings, difference, table
+from tuner.tools.scaling.scaling_table import ScalingRow, ceilings, difference, table
 
 ROUTES: dict[Route, str] = {
     "nvlink": "NVLink",
@@ -97,14 +97,11 @@ def _losses(row: ScalingRow, devices: str) -> str:
         if loss.value >= CERTAIN * (loss.error or 0.0) and 100 * loss.value >= step
     ]
     lost = f"Of {step:.4g} ms per step are lost: {', '.join(parts)}" if parts else "No loss is clearly above 0"
+    over = f" over {ROUTES[row.route]}" if row.route in {"nvlink", "p2p", "host"} else ""
     return (
-        f"{sized(row)} ({row.scaling}): {row.gpus} {devices}{_over(row.route)} make {number(row.speed_up)} times the "
+        f"{sized(row)} ({row.scaling}): {row.gpus} {devices}{over} make {number(row.speed_up)} times the "
         f"samples of one. {lost}"
     )
-
-
-def _over(route: Route | None) -> str:
-    return f" over {ROUTES[route]}" if route in {"nvlink", "p2p", "host"} else ""
 
 
 def topology(links: Sequence[Link]) -> Iterator[str]:

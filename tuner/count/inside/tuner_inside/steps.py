@@ -30,7 +30,7 @@ rollouts make them.
 """
 
 
-class Tally(calls.Watcher):
+class Tally(calls.ModuleWatcher):
     """What the module of one optimizer has taken so far, and how often the optimizer has stepped."""
 
     def __init__(self, optimizer):
@@ -161,7 +161,7 @@ class Tally(calls.Watcher):
         loaders.after_step()
 
 
-class Inner(calls.Watcher):
+class Inner(calls.ModuleWatcher):
     """An inner module that says which dimension of its input is that of the samples, and how many there are."""
 
     def __init__(self, module):

@@ -4,7 +4,7 @@ import functools
 import sys
 
 from tuner_inside.flags.command_line import callers, guard, is_own, keep_leftover, mark_typed, package, tell_options
-from tuner_inside.flags.options import each, option
+from tuner_inside.flags.records import each, option
 
 SUPPRESS = "==SUPPRESS=="
 """The dest of an action without a value."""
